@@ -26,6 +26,8 @@ def answers(
 ) -> Iterator[Planned]:
     """Each answer as soon as it is ready. is_wanted: as for the planner."""
     request, verdict = order.request, None
+    if not is_wanted():
+        return
     if order.mode is not None:
         verdict = _choose(request, order.mode)
         redundancy = replace(request.spec.redundancy, mode=verdict.mode)

@@ -18,6 +18,8 @@ class InstructionLog:
     def __init__(self, path: Path) -> None:
         self.ended = -1
         """The last step that ended on the worker, whose instructions are complete."""
+        self.commits: dict[int, str] = {}
+        """Commit records of ended steps as text."""
         self._path, self._at = path, 0
         self._steps: dict[int, dict[str, None]] = {}
 
@@ -44,3 +46,4 @@ class InstructionLog:
                 self._steps.setdefault(step, {})[text.removesuffix(f" @{step}")] = None
             elif found := _ENDED.match(effect):
                 self.ended = max(self.ended, int(found[1]))
+                self.commits[int(found[1])] = effect.removeprefix("ended ")

@@ -33,7 +33,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
-from bamboo_core.protocol.messages import CommitRecord, Ready
+from bamboo_core.protocol.messages import Ready
 from bamboo_sim.protocol.fleet import kill_switch, sample_log, state_log
 from bamboo_sim.protocol.fleet.certificates import Authority
 from bamboo_sim.protocol.fleet.injection import state
@@ -377,10 +377,17 @@ class LocalFleet:
 
     # ------------------------------------------------------------ results
 
-    def history(self) -> list[CommitRecord]:
-        """Commit records of all steps up to the last checkpoint."""
-        commits = self.operator.commits
-        return [commits[step] for step in range(self.steps)]
+    def history(self) -> list[str]:
+        """Commit records of all steps up to the last checkpoint, as text.
+
+        While there is no operator, agents train on, and they tell the next one of the newest step
+        only. The records of such steps are in the logs of the agents.
+        """
+        found: dict[int, str] = {}
+        for path in sorted((self.folder / "events").glob("*.jsonl")):
+            found |= self.instructions(path.stem).commits
+        found |= {step: repr(commit) for step, commit in self.operator.commits.items()}
+        return [found[step] for step in range(self.steps)]
 
     @property
     def steps(self) -> int:

@@ -179,8 +179,7 @@ class TrainingResult:
     @classmethod
     def of(cls, fleet: LocalFleet) -> TrainingResult:
         """The result of a finished job."""
-        history = [repr(record) for record in fleet.history()]
-        return cls(fleet.steps, history, fleet.samples(), fleet.weights())
+        return cls(fleet.steps, fleet.history(), fleet.samples(), fleet.weights())
 
     def assert_equal(self, other: TrainingResult) -> None:
         """AssertionError unless the results are equal bit for bit."""
