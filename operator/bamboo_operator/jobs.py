@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -52,9 +53,10 @@ RETURN_S = 30.0
 """How long members may take to find a new leader. Without a Service for the operator, its new
 address takes a while to reach the nodes."""
 
-RETURNS_PER_S = 100.0
-"""Agents that a new leader certainly admits in a second. In a large fleet members have as much
-longer than RETURN_S: those that we have not let in yet are not lost."""
+RETURNS_PER_S = 20.0
+"""Agents that a new leader certainly admits in a second, while it also reads thousands of pods. In a
+large fleet members have as much longer than RETURN_S: those that we have not let in yet are not
+lost."""
 
 IDLE_TICKS = 4
 """Of so many ticks a job without connected agents gets one: a second is soon enough for it."""
@@ -387,7 +389,9 @@ class Jobs:
     def __init__(self, *, term: int, ports: Ports) -> None:
         self._term, self._ports = term, ports
         self._actors: dict[str, JobActor] = {}
-        self._heartbeat_s = ports.timing.heartbeat_s
+        self._fleet_s = ports.timing.heartbeat_s  # pace that suits the number of agents
+        self._heartbeat_s = self._fleet_s
+        self._congestion = pace.Congestion()
 
     @property
     def held(self) -> HeldTasks:
@@ -436,8 +440,16 @@ class Jobs:
     async def tick_for_ever(self, period_s: float = 0.25) -> None:
         """Tell every actor that time passes; those without agents in turn, ``IDLE_TICKS`` times
         more rarely. Of very many jobs that wait, their ticks would take half of the processor."""
+        loop = asyncio.get_running_loop()
+        last_s, last_cpu_s = loop.time(), time.thread_time()
         for turn in itertools.count():
+            due_s = loop.time() + period_s
             await asyncio.sleep(period_s)
+            now_s, cpu_s = loop.time(), time.thread_time()
+            self._congestion.note(
+                wall_s=now_s - last_s, busy_s=cpu_s - last_cpu_s, late_s=max(0.0, now_s - due_s)
+            )
+            last_s, last_cpu_s = now_s, cpu_s
             for number, actor in enumerate(self.all()):
                 if len(actor.sessions) or number % IDLE_TICKS == turn % IDLE_TICKS:
                     actor.tick()
@@ -446,11 +458,16 @@ class Jobs:
             self.pace()
 
     def pace(self) -> None:
-        """Make heartbeats rarer in a larger fleet. Only some jobs at a time: all of their agents
-        answer."""
+        """Make heartbeats rarer in a larger fleet, and while we are congested. Only some jobs at a
+        time: all of their agents answer."""
         least_s = self._ports.timing.heartbeat_s
         agents = sum(len(actor.sessions) for actor in self._actors.values())
-        self._heartbeat_s = pace.heartbeat_s(agents, now_s=self._heartbeat_s, least_s=least_s)
+        self._fleet_s = pace.heartbeat_s(agents, now_s=self._fleet_s, least_s=least_s)
+        heartbeat_s = self._fleet_s * self._congestion.factor
+        if heartbeat_s != self._heartbeat_s:
+            self._heartbeat_s = heartbeat_s
+            extra = {"agents": agents, "seconds": heartbeat_s, "rarer": self._congestion.factor}
+            log.info("agents send heartbeats at another pace", extra=extra)
         left = pace.JOBS_AT_ONCE
         for actor in self.all():
             left -= actor.pace(self._heartbeat_s)

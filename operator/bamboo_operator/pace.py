@@ -4,6 +4,10 @@ A heartbeat takes about a fifth of a millisecond here, most of it in gRPC, and a
 shares the interpreter with all of them. Suspicions among agents and the ends of streams do not wait
 for a heartbeat, so only the loss of a whole machine or network is noticed later: by as much as the
 heartbeats are rarer.
+
+On a slow or crowded processor the fleet's size is not enough to go by. An operator that is busy with
+heartbeats answers no Hello in time: agents give up and call again, and it never gets ahead. So it
+also makes heartbeats rarer while its event loop is congested.
 """
 
 from __future__ import annotations
@@ -13,6 +17,20 @@ BEATS_PER_S = 2500.0
 JOBS_AT_ONCE = 25
 """Jobs whose agents are told a new pace in a quarter of a second."""
 _STEP = 2.0
+
+BUSY = 0.8
+"""Share of a window in which the event loop's thread runs, from which it is congested."""
+LATE = 0.4
+"""Or in which its ticks are late: it may want to run and get no processor."""
+CALM = 0.3
+"""Share of both below which twice as many heartbeats would do no harm."""
+WINDOW_S = 2.0
+CONGESTED_WINDOWS = 2
+"""In a row, before heartbeats get rarer: one large plan must not do it."""
+CALM_WINDOWS = 15
+"""In a row, before they get more frequent again."""
+MOST_FACTOR = 8.0
+"""By which congestion makes them rarer, at most."""
 
 
 def heartbeat_s(agents: int, *, now_s: float, least_s: float) -> float:
@@ -25,3 +43,36 @@ def heartbeat_s(agents: int, *, now_s: float, least_s: float) -> float:
         found *= _STEP
     is_spare = agents / now_s > BEATS_PER_S / (2 * _STEP)
     return now_s if found < now_s and is_spare else found
+
+
+class Congestion:
+    """By how much heartbeats have to be rarer because the event loop is congested."""
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self._wall_s = self._busy_s = self._late_s = 0.0  # of the window so far
+        self._congested = self._calm = 0  # windows in a row
+
+    def note(self, *, wall_s: float, busy_s: float, late_s: float) -> None:
+        """What has passed since the last call.
+
+        wall_s: seconds; busy_s: in which the event loop's thread ran; late_s: by which its timer
+        came too late.
+        """
+        self._wall_s += wall_s
+        self._busy_s += busy_s
+        self._late_s += late_s
+        if self._wall_s < WINDOW_S:
+            return
+        busy, late = self._busy_s / self._wall_s, self._late_s / self._wall_s
+        self._wall_s = self._busy_s = self._late_s = 0.0
+        self._congested = self._congested + 1 if busy >= BUSY or late >= LATE else 0
+        self._calm = self._calm + 1 if max(busy, late) < CALM else 0
+        if self._congested == CONGESTED_WINDOWS:
+            self._turn(min(MOST_FACTOR, self.factor * _STEP))
+        elif self._calm == CALM_WINDOWS:
+            self._turn(max(1.0, self.factor / _STEP))
+
+    def _turn(self, factor: float) -> None:
+        """What is counted next shows the effect."""
+        self.factor, self._congested, self._calm = factor, 0, 0

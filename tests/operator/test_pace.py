@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -28,6 +30,81 @@ def test_a_larger_fleet_sends_rarer_heartbeats(agents: int, expected_s: float) -
 @pytest.mark.parametrize(("agents", "expected_s"), [(510, 0.8), (490, 0.2), (1900, 0.8)])
 def test_the_pace_does_not_flutter(agents: int, expected_s: float) -> None:
     assert pace.heartbeat_s(agents, now_s=0.8, least_s=LEAST_S) == pytest.approx(expected_s)
+
+
+def windows(congestion: pace.Congestion, count: int, *, busy: float, late: float = 0.0) -> None:
+    for _ in range(count):
+        wall_s = pace.WINDOW_S
+        congestion.note(wall_s=wall_s, busy_s=busy * wall_s, late_s=late * wall_s)
+
+
+@pytest.mark.parametrize(("busy", "late"), [(0.9, 0.0), (0.1, 0.5)])
+def test_a_congested_loop_makes_heartbeats_rarer(busy: float, late: float) -> None:
+    congestion = pace.Congestion()
+    windows(congestion, pace.CONGESTED_WINDOWS - 1, busy=busy, late=late)
+    assert congestion.factor == 1
+    windows(congestion, 1, busy=busy, late=late)
+    assert congestion.factor == 2
+    windows(congestion, 100, busy=busy, late=late)
+    assert congestion.factor == pace.MOST_FACTOR
+
+
+def test_one_busy_window_does_not() -> None:
+    congestion = pace.Congestion()
+    for _ in range(10):
+        windows(congestion, pace.CONGESTED_WINDOWS - 1, busy=1.0)
+        windows(congestion, 1, busy=0.5)
+    assert congestion.factor == 1
+
+
+def test_heartbeats_come_back_once_it_is_calm_for_a_while() -> None:
+    congestion = pace.Congestion()
+    windows(congestion, 2 * pace.CONGESTED_WINDOWS, busy=1.0)
+    assert congestion.factor == 4
+    windows(congestion, pace.CALM_WINDOWS - 1, busy=0.1)
+    windows(congestion, 1, busy=0.5)
+    windows(congestion, pace.CALM_WINDOWS - 1, busy=0.1)
+    assert congestion.factor == 4
+    windows(congestion, 1, busy=0.1)
+    assert congestion.factor == 2
+    windows(congestion, 10 * pace.CALM_WINDOWS, busy=0.0)
+    assert congestion.factor == 1
+
+
+def test_short_ticks_add_up_to_a_window() -> None:
+    congestion = pace.Congestion()
+    ticks = int(pace.CONGESTED_WINDOWS * pace.WINDOW_S / 0.25)
+    for _ in range(ticks - 1):
+        congestion.note(wall_s=0.25, busy_s=0.25, late_s=0.0)
+    assert congestion.factor == 1
+    congestion.note(wall_s=0.25, busy_s=0.25, late_s=0.0)
+    assert congestion.factor == 2
+
+
+async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(harness: Harness) -> None:
+    actor = harness.lead()
+    session = actor.connect(hello(0))
+    session.outgoing.get_nowait()
+    windows(harness.jobs._congestion, pace.CONGESTED_WINDOWS, busy=1.0)
+    harness.jobs.pace()
+    assert session.outgoing.get_nowait().heartbeat_s == 2 * LEAST_S  # type: ignore[union-attr]
+    assert actor._leadership.arbiter.state.job.timing.heartbeat_s == 2 * LEAST_S
+    await harness.jobs.close()
+
+
+async def test_a_blocked_loop_is_noticed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ticks themselves measure it."""
+    monkeypatch.setattr(pace, "WINDOW_S", 0.01)
+    ticking = asyncio.create_task(harness.jobs.tick_for_ever(period_s=0.005))
+    async with asyncio.timeout(30):
+        while harness.jobs._congestion.factor == 1:
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until:
+                pass  # the loop's thread computes
+            await asyncio.sleep(0)
+    ticking.cancel()
+    await asyncio.gather(ticking, return_exceptions=True)
+    await harness.jobs.close()
 
 
 def hello(index: int) -> Hello:
