@@ -407,8 +407,7 @@ def figures(samples: dict[str, Any]) -> dict[str, Any]:
     """What is quoted."""
     found: dict[str, Any] = {}
     if "create" in samples:
-        create, steady, restart = samples["create"], samples["steady"], samples["restart"]
-        touched = restart["pods_changed"] + restart["pods_created"]
+        create, steady = samples["create"], samples["steady"]
         found |= {
             "create_jobs": create["jobs"],
             "create_pods": create["pods"],
@@ -422,6 +421,11 @@ def figures(samples: dict[str, Any]) -> dict[str, Any]:
             "steady_peak_rss_bytes": steady["peak_rss_bytes"],
             "steady_heartbeat_s": steady["heartbeat_s"],
             "steady_sessions_lost": steady["sessions_lost"],
+        }
+    if "restart" in samples:  # not with --profile
+        restart = samples["restart"]
+        touched = restart["pods_changed"] + restart["pods_created"]
+        found |= {
             "restart_pods": restart["pods_before"],
             "restart_ready_s": restart["ready_s"],
             "restart_first_session_s": restart["first_session_s"],

@@ -54,9 +54,9 @@ RETURN_S = 30.0
 address takes a while to reach the nodes."""
 
 RETURNS_PER_S = 20.0
-"""Agents that a new leader certainly admits in a second, while it also reads thousands of pods. In a
-large fleet members have as much longer than RETURN_S: those that we have not let in yet are not
-lost."""
+"""Agents that a new leader certainly admits in a second, while it also reads thousands of pods.
+In a large fleet members have as much longer than RETURN_S: those that we have not let in yet are
+not lost."""
 
 IDLE_TICKS = 4
 """Of so many ticks a job without connected agents gets one: a second is soon enough for it."""

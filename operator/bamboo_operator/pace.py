@@ -5,9 +5,9 @@ shares the interpreter with all of them. Suspicions among agents and the ends of
 for a heartbeat, so only the loss of a whole machine or network is noticed later: by as much as the
 heartbeats are rarer.
 
-On a slow or crowded processor the fleet's size is not enough to go by. An operator that is busy with
-heartbeats answers no Hello in time: agents give up and call again, and it never gets ahead. So it
-also makes heartbeats rarer while its event loop is congested.
+On a slow or crowded processor the fleet's size is not enough to go by. An operator that is busy
+with heartbeats answers no Hello in time: agents give up and call again, and it never gets ahead. So
+it also makes heartbeats rarer while its event loop is congested.
 """
 
 from __future__ import annotations
