@@ -124,6 +124,12 @@ def write(
     return path
 
 
+def read(name: str) -> dict[str, Any]:
+    """The contents of ``results/<name>.json``."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
 def load_progress(name: str, code: str) -> dict[str, Any] | None:
     """What an earlier run of the same code saved, or None. code: from :func:`fingerprint`."""
     path = PROGRESS / f"{name}-{code}.json"

@@ -12,6 +12,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from time import time
 
@@ -38,7 +39,8 @@ def main() -> int:
     tally, lines = explore(options.seconds, options.seed, only=options.only)
     print("\n".join(lines))
     _print(tally)
-    detections = _detect_all(options.fault_seconds, options.seed)
+    known = {} if options.write else results_file.read("explorer")["samples"]["found_with_seed"]
+    detections = _detect_all(options.fault_seconds, options.seed, known)
     if options.write:
         _write(tally, detections, _rate(min(20.0, options.seconds / 5)))
     return 1 if tally.violations or any(not d.text for d in detections) else 0
@@ -105,15 +107,18 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _detect_all(seconds: float, seed: int) -> list[Detection]:
-    """Faults that are found early leave their time to the others, which are then searched again."""
+def _detect_all(seconds: float, seed: int, known: Mapping[str, int]) -> list[Detection]:
+    """Faults that are found early leave their time to the others, which are then searched again.
+
+    known: for a fault's row, the seed with which the recorded run found it.
+    """
     end = time() + seconds
     if seconds <= 0:
         return []
     detections: dict[str, Detection] = {}
     for i, fault in enumerate(FAULTS):
         share = max(1.0, (end - time()) / (len(FAULTS) - i) * 2)
-        detections[fault.row] = detect(fault, share, seed)
+        detections[fault.row] = detect(fault, share, seed, known.get(fault.row))
         print(detections[fault.row], flush=True)
     left = [d for d in detections.values() if not d.text]
     for i, before in enumerate(left):
@@ -142,6 +147,7 @@ def _write(tally: Tally, detections: list[Detection], rate: float) -> None:
         samples={
             "outcomes": dict(tally.outcomes),
             "cases_until_found": {d.fault.row: d.cases if d.text else None for d in detections},
+            "found_with_seed": {d.fault.row: d.seed for d in detections if d.text},
             "found_as": {d.fault.row: d.text for d in detections},
         },
         figures={

@@ -41,6 +41,7 @@ from bamboo_sim.protocol.exploration.time_budget import (
     AHEAD_SMALL,
     AHEAD_TIGHT,
     AHEAD_TWICE,
+    BACK_AND_FORTH,
     LEARNING,
     MOVING,
     NEW_OWNERS,
@@ -83,6 +84,7 @@ SLICES = [
     ("new-owners", NEW_OWNERS),
     ("learners", LEARNING),
     ("regrids", TURNING),
+    ("returns", BACK_AND_FORTH),
     ("restores", SAVING),
     ("suspensions", SLEEPING),
     ("fuzz", SPARE),
@@ -140,6 +142,14 @@ def test_no_history_breaks_the_promise(family, job):
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.row in QUICK], ids=lambda f: f.row)
 def test_a_planted_fault_is_found(fault):
     assert detect(fault, 60.0, 3).text
+
+
+def test_a_known_seed_comes_first():
+    fault = next(f for f in FAULTS if f.row == "C2")
+    found = detect(fault, 60.0, 3)
+    again = detect(fault, 60.0, 10**6, known=found.seed)
+    assert found.text
+    assert (again.seed, again.history) == (found.seed, found.history)
 
 
 def test_a_history_replays_and_shrinks():

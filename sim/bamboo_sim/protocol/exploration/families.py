@@ -87,6 +87,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "handovers": fleets.handovers,
     "leavers": fleets.leavers,
     "regrids": fleets.regrids,
+    "returns": fleets.returns,
     "learners": fleets.learners,
     "forks": restores.forks,
     "suspensions": restores.suspensions,

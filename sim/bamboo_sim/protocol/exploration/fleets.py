@@ -147,10 +147,7 @@ def learners(base: History, part: Part = WHOLE) -> Histories:
 
 def regrids(base: History, part: Part = WHOLE) -> Histories:
     """Another number of stages, and so another cut, while agents live; then another fault."""
-    rng, job = random.Random(base.seed), base.job
-    agents = len(job.at_start)
-    grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2, 3) if d * p <= agents]
-    grids = [g for g in grids if g != (job.pipelines, job.stages)]
+    rng, job, grids = random.Random(base.seed), base.job, _other_grids(base.job)
     for n, at in enumerate(prefixes(base, part), part.turn):
         grid, names = grids[n % len(grids)], sorted(at[1].nodes)
         found = inject(at, 0, ("regrid", *grid))
@@ -163,3 +160,18 @@ def regrids(base: History, part: Part = WHOLE) -> Histories:
             yield inject(back, rng.randrange(90), ("restart operator", True))
         else:
             yield back
+
+
+def returns(base: History, part: Part = WHOLE) -> Histories:
+    """Another grid, and back to the first one while some agents still end the step before."""
+    rng, job, grids = random.Random(base.seed), base.job, _other_grids(base.job)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        found = inject(at, 0, ("regrid", *grids[n % len(grids)]))
+        yield inject(found, 80 + rng.randrange(50), ("regrid", job.pipelines, job.stages))
+
+
+def _other_grids(job: Job) -> list[tuple[int, int]]:
+    """(pipelines, stages) of every other grid for the agents of the start."""
+    agents = len(job.at_start)
+    grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2, 3) if d * p <= agents]
+    return [grid for grid in grids if grid != (job.pipelines, job.stages)]

@@ -22,6 +22,7 @@ LONG = Job(2, 2, 2, steps=5)
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
+BACK_AND_FORTH = Job(2, 2, 2, steps=6)
 SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learners=True)
@@ -156,7 +157,7 @@ def runs() -> list[tuple[str, Job, float]]:
     out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
     out += [("spreads", ALTERED_AHEAD, 0.5)]
     out += [("fuzz", CHECKED, 0.3)]
-    out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
+    out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0), ("returns", BACK_AND_FORTH, 0.5)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out

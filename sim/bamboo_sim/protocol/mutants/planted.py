@@ -52,7 +52,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(Symbolic, "_backward_weight", mutants.grow_prefix), (("singles", SMALL),)),
     Planted("gradients of an ended step are refused", "C2",
             patched(Executor, "_is_stale", mutants.refuse_old_gradients),
-            (("regrids", BACK_AND_FORTH),)),
+            (("returns", BACK_AND_FORTH),)),
     Planted("a copied version comes without its commit", "C3",
             patched(Executor, "_transmit", mutants.version_without_commit),
             (("new-owners", NEW_OWNER),)),
