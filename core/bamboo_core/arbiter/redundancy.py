@@ -67,8 +67,8 @@ def look(state: State) -> None:
 def spec_of_plan(state: State) -> JobSpec:
     """The spec with the network of the next plan. The user may change it while the job runs."""
     spec, desired = state.job.spec, state.desired
-    if desired is None or desired.bandwidth_gbps is None:
-        return spec
+    if desired is None or desired.bandwidth_gbps in (None, spec.transport.bandwidth_gbps):
+        return spec  # the same object, by which the explorer knows its plans
     return replace(spec, transport=replace(spec.transport, bandwidth_gbps=desired.bandwidth_gbps))
 
 

@@ -6,6 +6,7 @@ import sys
 import weakref
 from itertools import chain
 from time import time
+from unittest.mock import patch
 
 import pytest
 from tests.rotation import in_turn
@@ -13,6 +14,7 @@ from tests.rotation import in_turn
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op
+from bamboo_core.planning import planner
 from bamboo_sim import results_file
 from bamboo_sim.protocol.exploration import exhaustive_record
 from bamboo_sim.protocol.exploration.branching import POLICIES, Part, inject, parts, prefixes
@@ -126,6 +128,14 @@ def test_a_spec_lives_as_long_as_plans_are_known_by_its_number():
     del job
     gc.collect()
     assert spec() is not None
+
+
+def test_equal_facts_are_planned_once():
+    """Else most of an exploration's time goes to the planner."""
+    history = History(Job(2, 2, 2, steps=3), 1, "fifo", ((200, ("kill", "a01", 0)),))
+    replay(history)
+    with patch.object(planner, "run", side_effect=AssertionError("planned again")):
+        assert replay(history).outcome == "complete"
 
 
 @pytest.mark.rotating(3)

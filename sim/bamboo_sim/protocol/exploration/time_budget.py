@@ -75,7 +75,7 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("finishes", "stops", "shrinks"), CHECKED_TWICE),
     "learners": _AHEAD_LEARNING,
     "sources": _AHEAD_LEARNT,
-    "regrids": replace(AHEAD_TWICE, steps=4),
+    **dict.fromkeys(("regrids", "returns"), replace(AHEAD_TWICE, steps=4)),
 }
 """Jobs in mode Eager for the families that have none below."""
 
