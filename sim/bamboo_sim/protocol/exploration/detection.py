@@ -30,9 +30,7 @@ class Detection:
         return f"{self.fault.row:4} {self.fault.name}: {found}"
 
 
-def detect(
-    fault: Planted, seconds: float, seed: int = 0, known: int | None = None
-) -> Detection:
+def detect(fault: Planted, seconds: float, seed: int = 0, known: int | None = None) -> Detection:
     """Search for a history that fails with the fault and passes without it.
 
     known: the seed of an earlier detection. It comes first, so that a slow machine has enough time

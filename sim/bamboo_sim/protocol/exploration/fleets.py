@@ -14,6 +14,7 @@ from bamboo_sim.protocol.exploration.branching import (
     snapshot,
 )
 from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.protocol.world.job import Job
 
 
 def changes(base: History, part: Part = WHOLE) -> Histories:
