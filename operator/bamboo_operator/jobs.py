@@ -412,6 +412,7 @@ class Jobs:
                 job, spec, durable, term=self._term, ports=self._ports, reported=reported
             )
             self._actors[job.uid] = actor
+            actor.pace(self._heartbeat_s)
             log.info("leading a job", extra={"job": job.name, "uid": job.uid})
         return actor
 
@@ -463,7 +464,9 @@ class Jobs:
         least_s = self._ports.timing.heartbeat_s
         agents = sum(len(actor.sessions) for actor in self._actors.values())
         self._fleet_s = pace.heartbeat_s(agents, now_s=self._fleet_s, least_s=least_s)
-        heartbeat_s = self._fleet_s * self._congestion.factor
+        heartbeat_s = pace.congested_s(
+            agents, fleet_s=self._fleet_s, factor=self._congestion.factor
+        )
         if heartbeat_s != self._heartbeat_s:
             self._heartbeat_s = heartbeat_s
             extra = {"agents": agents, "seconds": heartbeat_s, "rarer": self._congestion.factor}

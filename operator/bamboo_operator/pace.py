@@ -31,6 +31,10 @@ CALM_WINDOWS = 15
 """In a row, before they get more frequent again."""
 MOST_FACTOR = 8.0
 """By which congestion makes them rarer, at most."""
+MOST_S = 12.8
+"""Between two heartbeats of an agent because of congestion."""
+LIGHT_PER_S = 100.0
+"""Of all agents together. So few are not what an operator is congested by."""
 
 
 def heartbeat_s(agents: int, *, now_s: float, least_s: float) -> float:
@@ -43,6 +47,18 @@ def heartbeat_s(agents: int, *, now_s: float, least_s: float) -> float:
         found *= _STEP
     is_spare = agents / now_s > BEATS_PER_S / (2 * _STEP)
     return now_s if found < now_s and is_spare else found
+
+
+def congested_s(agents: int, *, fleet_s: float, factor: float) -> float:
+    """Seconds between heartbeats while the event loop is congested: ``fleet_s``, doubled.
+
+    factor: of :class:`Congestion`. It counts only as far as it helps.
+    """
+    most_s = min(fleet_s * factor, MOST_S, agents / LIGHT_PER_S)
+    found = fleet_s
+    while found * _STEP <= most_s:
+        found *= _STEP
+    return found
 
 
 class Congestion:

@@ -32,6 +32,27 @@ def test_the_pace_does_not_flutter(agents: int, expected_s: float) -> None:
     assert pace.heartbeat_s(agents, now_s=0.8, least_s=LEAST_S) == pytest.approx(expected_s)
 
 
+@pytest.mark.parametrize(
+    ("agents", "expected_s"),
+    [(0, 0.2), (4, 0.2), (39, 0.2), (40, 0.4), (100, 0.8), (500, 1.6), (800, 3.2), (2000, 6.4),
+     (10_000, 12.8)],
+)  # fmt: skip
+def test_congestion_makes_heartbeats_rarer_as_far_as_it_helps(
+    agents: int, expected_s: float
+) -> None:
+    fleet_s = pace.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
+    found = pace.congested_s(agents, fleet_s=fleet_s, factor=pace.MOST_FACTOR)
+    assert found == pytest.approx(expected_s)
+    assert pace.congested_s(agents, fleet_s=fleet_s, factor=1.0) == fleet_s
+
+
+def test_silence_in_a_congested_fleet_of_the_largest_size_is_found_in_time() -> None:
+    """As docs/recovery.md says."""
+    patience = jobs.timing(10_000).at_pace(pace.MOST_S).patience
+    assert patience.silence_s == pytest.approx(13.6)
+    assert patience.unreachable_s == pytest.approx(28.2)
+
+
 def windows(congestion: pace.Congestion, count: int, *, busy: float, late: float = 0.0) -> None:
     for _ in range(count):
         wall_s = pace.WINDOW_S
@@ -81,7 +102,10 @@ def test_short_ticks_add_up_to_a_window() -> None:
     assert congestion.factor == 2
 
 
-async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(harness: Harness) -> None:
+async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "LIGHT_PER_S", 1.0)
     actor = harness.lead()
     session = actor.connect(hello(0))
     session.outgoing.get_nowait()
@@ -127,6 +151,13 @@ async def test_agents_are_told_the_pace_of_the_fleet(
         assert session.outgoing.get_nowait().heartbeat_s == 2 * LEAST_S  # type: ignore[union-attr]
     harness.jobs.pace()
     assert first.outgoing.empty()  # told once
+    await harness.jobs.close()
+
+
+async def test_a_new_job_begins_with_the_pace_of_the_others(harness: Harness) -> None:
+    harness.jobs._heartbeat_s = 4 * LEAST_S
+    session = harness.lead().connect(hello(0))
+    assert session.outgoing.get_nowait().heartbeat_s == 4 * LEAST_S  # type: ignore[union-attr]
     await harness.jobs.close()
 
 
