@@ -68,7 +68,7 @@ def started(
             f"no agent of the job has started; `bamboo explain {job}` says what it waits for."
         )
     listed = ", ".join(sorted(every)[:4]) + (", ..." if len(every) > 4 else "")
-    raise CommandError(f"--agent {agent}: no such agent has started; there are {listed}.")
+    raise CommandError(f'--agent "{agent}": no such agent has started; there are {listed}.')
 
 
 def _is_named(job: str, pod: str, agent: str | None) -> bool:

@@ -195,7 +195,7 @@ def report(
     from bamboo_cli.report_file import check_file, write_file
 
     read_prices(prices)
-    check_file("--html", html)
+    check_file("--html", html, "report.html")
     server = Prometheus(url) if url is not None else None
     console, place = terminal.console(), Place(**where)
     manifest = place.kube.job(place.namespace, job)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,11 @@ class Kube:
         path = str(kubeconfig) if kubeconfig else None
         name = path or config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
-            api = config.new_client_from_config(path, context=context)
-            _, active = config.list_kube_config_contexts(path)
-            self.namespace = str(active["context"].get("namespace") or "default")
+            contexts, active = config.list_kube_config_contexts(path)
+            known = {str(each["name"]): each["context"] for each in contexts}
+            chosen = str(active["name"]) if context is None else context
+            api = config.new_client_from_config(path, context=chosen) if chosen in known else None
+            self.namespace = str(known.get(chosen, {}).get("namespace") or "default")
         except config.ConfigException as error:
             text = str(error).rstrip(".").replace(". ", ": ")
             raise ClusterError(
@@ -57,13 +59,20 @@ class Kube:
                 f"{name} is not a usable kubeconfig ({text}); correct it, set KUBECONFIG to another"
                 " file, or give --kubeconfig."
             ) from error
+        if api is None:
+            raise ClusterError(
+                f'--context "{chosen}": {name} has no such context; it has {_listed(known)}. Give'
+                " one of them, or another file with --kubeconfig."
+            )
         self._core = client.CoreV1Api(api)
         self._custom = client.CustomObjectsApi(api)
 
     def job(self, namespace: str, name: str) -> Manifest:
         """The BambooJob. ClusterError if it does not exist."""
-        if not name or not namespace:  # the API server would return a list
-            raise ClusterError(f'"{namespace}/{name}" is not NAMESPACE/JOB; give both names.')
+        if not name:  # the API server would return a list
+            raise ClusterError("JOB is empty; give the name of a BambooJob, such as my-model.")
+        if not namespace:
+            raise ClusterError("-n is empty; give the name of a namespace, such as default.")
         try:
             found: Manifest = self._ask(
                 self._custom.get_namespaced_custom_object,
@@ -101,8 +110,7 @@ class Kube:
             return str(error)
         if not names:
             return "it has none that you can see; `kubectl get bamboojobs -A` lists all."
-        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
-        return f"it has {listed}; give one of them, or another namespace with -n."
+        return f"it has {_listed(names)}; give one of them, or another namespace with -n."
 
     def nodes(self) -> list[Manifest]:
         return list(self._ask(self._core.list_node)["items"])
@@ -207,6 +215,10 @@ def _deep_reading() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(list(names)[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
 
 
 def _refused(error: client.ApiException) -> ClusterError:

@@ -21,6 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bamboo_cli.counts import counted
 from bamboo_cli.errors import CommandError
 from bamboo_cli.programs import Programs
 from bamboo_cli.timeline import Timeline
@@ -158,8 +159,8 @@ def gpu_nodes(count: int, zones: int) -> list[NodeSpec]:
 
 def start_cluster(options: ClusterOptions, directory: Path, console: Console) -> Cluster:
     console.print(
-        f"starting a Kubernetes control plane: {options.nodes} GPU nodes in {options.zones} zones,"
-        " and a node for the operator"
+        f"starting a Kubernetes control plane: {counted(options.nodes, 'GPU node')} in"
+        f" {counted(options.zones, 'zone')}, and a node for the operator"
     )
     return Cluster.up(
         directory,

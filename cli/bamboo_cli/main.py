@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from bamboo_cli import job_commands, screen, terminal
+from bamboo_cli.counts import counted
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
@@ -230,8 +231,8 @@ def profile(file: Path, out: Path, timeout_s: float) -> None:
     found = measure(spec, out, timeout_s=timeout_s)
     forward_s = sum(x.forward_s for x in found.layers)
     click.echo(
-        f"{name}: {len(found.layers)} layers on {found.device}, {forward_s:.4g} s for the forward"
-        f" of a micro-batch -> {out}"
+        f"{name}: {counted(len(found.layers), 'layer')} on {found.device}, {forward_s:.4g} s for"
+        f" the forward of a micro-batch -> {out}"
     )
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.charts import PAUSED, Chart, charts, zone_colours
+from bamboo_cli.counts import counted
 from bamboo_cli.explain import duration
 from bamboo_cli.job import Job
 from bamboo_cli.money import costs, money_text
@@ -83,7 +84,8 @@ def _pauses(job: Job) -> str:
 
 
 def _restores(job: Job) -> str:
-    return f"{job.attempt}" + f", {job.repeated_steps} steps repeated" * bool(job.repeated_steps)
+    again = f", {counted(job.repeated_steps, 'step')} repeated" if job.repeated_steps else ""
+    return f"{job.attempt}{again}"
 
 
 def _usd(found: tuple[float, float] | None) -> str:

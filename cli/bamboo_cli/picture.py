@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bamboo_cli.counts import counted, grid_of
 from bamboo_cli.history import History, Loss
 from bamboo_cli.svg import (
     AGENT,
@@ -57,9 +58,9 @@ def picture(run: History, verdict: str = "") -> str:
 
 def _heading(run: History, verdict: str) -> Iterator[str]:
     job = run.job
-    grid = f"{job.pipelines} pipelines x {job.stages} stages"
-    lost = _count(len(run.losses), "agent")
-    yield text(20, 30, f"{job.name}: {grid}, {lost} lost in {job.steps} steps", size=17, weight=600)
+    lost = counted(len(run.losses), "agent") if run.losses else "no agents"
+    heading = f"{job.name}: {grid_of(job.pipelines, job.stages)}, {lost} lost in"
+    yield text(20, 30, f"{heading} {counted(job.steps, 'step')}", size=17, weight=600)
     yield text(20, 51, verdict, fill=MUTED, size=13)
     x = 20.0
     yield rect(x, 69, 16, 10, AGENT)
@@ -70,10 +71,6 @@ def _heading(run: History, verdict: str) -> Iterator[str]:
     yield text(x + 280, 78, "reclaimed with notice")
     yield rect(x + 426, 69, 10, 10, PAUSE, opacity=0.35)
     yield text(x + 442, 78, "training paused (seconds)")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def _pauses(run: History, time: Axis, bottom: float) -> Iterator[str]:

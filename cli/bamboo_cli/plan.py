@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from bamboo_cli.counts import counted
 from bamboo_cli.errors import CommandError
 from bamboo_cli.manifest import read_manifest
 from bamboo_cli.profile import check, read_profile
@@ -133,8 +134,8 @@ def measured(spec: JobSpec, path: Path) -> Costs:
     own = _own_shape(spec)
     if own is not None and own.layer_count != len(found.layers):
         raise CommandError(
-            f"{path} has {len(found.layers)} layers, and the model of spec.model.args has"
-            f" {own.layer_count}; run `bamboo profile` again."
+            f"{path} has {counted(len(found.layers), 'layer')}, and the model of spec.model.args"
+            f" has {own.layer_count}; run `bamboo profile` again."
         )
     return Costs(found.layers, f"measured on {found.device} ({path.name})", found.memory_bytes)
 

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.counts import counted, grid_of
 from bamboo_cli.plan import JobPlan
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.planning import preview
@@ -29,8 +30,9 @@ def plan_view(plan: JobPlan) -> RenderableType:
 def _grid(plan: JobPlan) -> Text:
     found = plan.verdict.facts
     return Text(
-        f"{plan.name}: {found.pipelines} pipelines x {found.stages} stages, {found.agents} agents,"
-        f" {found.microbatches} micro-batches in each pipeline\ncosts {plan.costs.source}"
+        f"{plan.name}: {grid_of(found.pipelines, found.stages)}, {counted(found.agents, 'agent')},"
+        f" {found.microbatches} micro-batch{'' if found.microbatches == 1 else 'es'} in each"
+        f" pipeline\ncosts {plan.costs.source}"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bamboo_cli.chaos import Fault, Hit
+from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Span, merged
 from bamboo_cli.job import Job, Manifest, Seat, read_job, seats
@@ -15,6 +16,7 @@ from bamboo_cli.report import pause_of, plan_text
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import Slot, pod_name
 
+_MOST_NAMES = 4
 _ABOUT_THE_LOSS = (
     EventReason.AGENT_LOST,
     EventReason.AGENT_LEAVING,
@@ -69,15 +71,16 @@ def victims(
     able = [agents[slot] for slot in sorted(agents)]
     if choice.zone is not None:
         known = sorted({seat.zone for seat in able if seat.zone})
-        able = [seat for seat in able if seat.zone == choice.zone]
+        able = [seat for seat in able if seat.zone and seat.zone == choice.zone]
         if not able:
             there = ", ".join(known) or "none is known"
             raise CommandError(
-                f"--zone {choice.zone}: no agent runs there; zones with agents: {there}."
+                f'--zone "{choice.zone}": no agent runs there; zones with agents: {there}.'
             )
     count = choice.count or (1 if choice.zone is None else len(able))
     if count > len(able):
-        raise CommandError(f"--count {count} is too many: {len(able)} agents run there.")
+        there = f"{counted(len(able), 'agent')} run{'s' if len(able) == 1 else ''} there"
+        raise CommandError(f"--count {count} is too many: {there}.")
     return sorted(dice.sample(able, count), key=lambda seat: seat.pod)
 
 
@@ -86,8 +89,9 @@ def _named(job: str, agents: Mapping[Slot, Seat], name: str) -> Seat:
         short = pod_name(job, slot, seat.incarnation).removeprefix(f"{job}-")
         if name in (seat.pod, short, short.rpartition("-")[0]):
             return seat
-    listed = ", ".join(sorted(seat.pod for seat in agents.values())[:4])
-    raise CommandError(f"--agent {name}: no such agent runs; running are {listed}, and so on.")
+    pods = sorted(seat.pod for seat in agents.values())
+    listed = ", ".join(pods[:_MOST_NAMES]) + (", ..." if len(pods) > _MOST_NAMES else "")
+    raise CommandError(f'--agent "{name}": no such agent runs; running are {listed}.')
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,8 @@ def consequences_text(found: Sequence[Consequence], before: Job, events: Sequenc
         text += f" and went on with {plan}." if plan else "."
     restores = [e for e in read_events(events) if _is_restore(e, before)]
     for event in restores:
-        step, repeated = event.number(EventFact.STEP), event.number(EventFact.REPEATED_STEPS)
-        text += f" It was restored from step {step}; {repeated} steps are repeated."
+        step, again = event.number(EventFact.STEP), event.number(EventFact.REPEATED_STEPS)
+        text += f" It was restored from step {step}; {repeated(again)}."
     return text
 
 

@@ -66,8 +66,8 @@ def run_quickstart(options: Options, console: Console) -> int:
     manifest = over_channel(read_manifest(options.file), options.channel)
     spec = read_spec(manifest, options.file)
     check_room(spec, options.cluster)
-    check_file("--picture", options.picture)
-    check_file("--report", options.report)
+    check_file("--picture", options.picture, "run.svg")
+    check_file("--report", options.report, "report.html")
     faults = faults_for(spec) if options.losses else ()
     frames: list[Frame] = []
     with provision(options.cluster, console, timeline) as local:

@@ -14,8 +14,9 @@ _NEW_JOB = "then create a new job, since a failed one stays failed"
 REMEDIES: Mapping[str, str] = {
     Reason.SPEC_INVALID: "change the fields that the message names, and apply the job again",
     Reason.SPEC_CHANGED: "change the arguments back, or create a new job",
-    Reason.POD_REJECTED: "change the quota, the policy or spec.worker as the message says; the"
-    " operator tries again every 10 s",
+    Reason.POD_REJECTED: "change the quota or the policy, create what is missing, or change"
+    " spec.worker while spec.suspend is true, as the message says; the operator tries again every"
+    " 10 s",
     Reason.OPERATOR_FULL: "wait until another job ends, ask the administrator to raise the chart's"
     " value `tasks`, or create a new job with fewer micro-batches or pipelines; the operator tries"
     " again every 10 s",

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.chaos import Fault, Hit, ScheduledFault
+from bamboo_cli.counts import counted
 from bamboo_cli.job import Job, Manifest
 from bamboo_cli.recoveries import PlanSummary, recovery
 from bamboo_cli.timeline import Timeline
@@ -128,8 +129,8 @@ def losses(job: Job) -> Text:
     """Number of agents lost, and of restores."""
     if not job.lost:
         return Text("no agent was lost")
-    restores = f"{job.attempt} restores" if job.attempt else "no restore from a checkpoint"
-    return Text(f"{job.lost} agents lost ({job.lost_noticed} with notice), {restores}")
+    restores = counted(job.attempt, "restore") if job.attempt else "no restore from a checkpoint"
+    return Text(f"{counted(job.lost, 'agent')} lost ({job.lost_noticed} with notice), {restores}")
 
 
 def redundancy(job: Job) -> Text:
@@ -194,15 +195,16 @@ def plan_text(plan: PlanSummary | None) -> str:
     if plan is None:
         return ""
     unusual = (
-        (plan.empty_seats, "seats empty"),
-        (plan.leaving, "leaving"),
-        (plan.learners, "catching up"),
-        (plan.copied_layers, "layers copied"),
-        (plan.loaded_layers, "layers loaded"),
-        (plan.repeated_steps, "steps repeated"),
+        (plan.empty_seats, f"{counted(plan.empty_seats, 'seat')} empty"),
+        (plan.leaving, f"{plan.leaving} leaving"),
+        (plan.learners, f"{plan.learners} catching up"),
+        (plan.copied_layers, f"{counted(plan.copied_layers, 'layer')} copied"),
+        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} loaded"),
+        (plan.repeated_steps, f"{counted(plan.repeated_steps, 'step')} repeated"),
     )
-    parts = [f"{plan.pipelines} x {plan.stages} from step {plan.step}", f"{plan.agents} agents"]
-    return ", ".join(parts + [f"{count} {what}" for count, what in unusual if count])
+    grid = f"{plan.pipelines} x {plan.stages} from step {plan.step}"
+    parts = [grid, counted(plan.agents, "agent")]
+    return ", ".join(parts + [text for count, text in unusual if count])
 
 
 def verdict(comparison: Comparison) -> Text:

@@ -7,9 +7,16 @@ from pathlib import Path
 from bamboo_cli.errors import CommandError
 
 
-def check_file(option: str, path: Path | None) -> None:
-    """CommandError if the file could not be written at the end, for want of its folder."""
-    if path is not None and not path.parent.is_dir():
+def check_file(option: str, path: Path | None, example: str) -> None:
+    """CommandError if the file could not be written at the end, since it is a folder, or for want
+    of its folder. example: a name that would do."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise CommandError(
+            f"{option} needs the name of a file, such as {example}; {path} is a folder."
+        )
+    if not path.parent.is_dir():
         raise CommandError(f"{option} {path}: the folder {path.parent} does not exist; create it.")
 
 
@@ -18,4 +25,7 @@ def write_file(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise CommandError(
+            f"{path} cannot be written ({error.strerror or error}); make room or mend that, or name"
+            " another file."
+        ) from error

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.counts import grid_of
 from bamboo_cli.job import Job, Seat
 from bamboo_core.controller.view import Slot
 
@@ -126,7 +127,7 @@ def _summary(snapshot: Snapshot) -> Text:
     parts = [f"{count} {phase}" for phase, count in sorted(counts.items())]
     missing = job.pipelines * job.stages - len(snapshot.seats)
     parts += [f"{missing} without a pod"] if missing > 0 else []
-    return Text(f"{job.pipelines} pipelines x {job.stages} stages: {', '.join(parts)}")
+    return Text(f"{grid_of(job.pipelines, job.stages)}: {', '.join(parts)}")
 
 
 def _cell(seat: Seat | None, styles: Mapping[str, str]) -> Text:

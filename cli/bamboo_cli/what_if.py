@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, from_manifest
@@ -107,12 +108,15 @@ def loss(training: Held, lost: Collection[str], zones: Mapping[str, str]) -> Out
     if not staying:
         return Outlook(gone, Fate.RESTORES, _restored(training, "no agent is left"))
     if not is_enough(staying, stages=grid.stages, least=grid.min):
-        text = (
-            f"{len(staying)} agents are too few to go on; they keep the state until there are"
-            f" {-(-grid.stages * grid.min // 2)}"
-        )
-        return Outlook(gone, Fate.WAITS, text)
+        least = -(-grid.stages * grid.min // 2)
+        return Outlook(gone, Fate.WAITS, _too_few(len(staying), least))
     return _outlook(training, gone, next(compute(_request(training, staying, zones))))
+
+
+def _too_few(staying: int, least: int) -> str:
+    are, they = ("is", "it keeps") if staying == 1 else ("are", "they keep")
+    few = f"{counted(staying, 'agent')} {are} too few to go on"
+    return f"{few}; {they} the state until there are {least}"
 
 
 def _outlook(training: Held, gone: tuple[AgentId, ...], found: PlanResult) -> Outlook:
@@ -120,34 +124,40 @@ def _outlook(training: Held, gone: tuple[AgentId, ...], found: PlanResult) -> Ou
         case Decision():
             return Outlook(gone, Fate.CONTINUES, _continued(training, found))
         case Fatal():
-            layers = ", ".join(
-                f"{lo}" if hi == lo + 1 else f"{lo}-{hi - 1}" for lo, hi in ranges_of(found.layers)
-            )
-            return Outlook(gone, Fate.RESTORES, _restored(training, f"no copy of layers {layers}"))
+            why = f"no copy of {_layers(found.layers)} is left"
+            return Outlook(gone, Fate.RESTORES, _restored(training, why))
         case Unplaceable():
             return Outlook(gone, Fate.WAITS, found.message)
         case _:
             return Outlook(gone, Fate.UNKNOWN, f"the planner has no answer ({found})")
 
 
+def _layers(lost: Collection[int]) -> str:
+    """Such as ``layer 3`` or ``layers 0-1, 4``."""
+    ranges = [f"{lo}" if hi == lo + 1 else f"{lo}-{hi - 1}" for lo, hi in ranges_of(lost)]
+    return f"layer{'' if len(lost) == 1 else 's'} {', '.join(ranges)}"
+
+
 def _continued(training: Held, found: Decision) -> str:
-    plan, repeated = found.plan, max(0, training.step - 1 - found.committed)
+    plan, again = found.plan, max(0, training.step - 1 - found.committed)
+    grid = f"{len(plan.pipelines)} x {training.spec.pipelines.stages}"
     parts = [
-        f"{len(plan.pipelines)} x {training.spec.pipelines.stages} with {len(plan.live)} agents",
-        f"{plan.holes} seats empty" if plan.holes else "",
-        f"{found.copies} layers copied between agents" if found.copies else "",
-        f"{found.loads} layers read from a checkpoint" if found.loads else "",
-        f"{repeated} steps repeated" if repeated else "no step repeated",
+        f"{grid} with {counted(len(plan.live), 'agent')}",
+        f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
+        f"{counted(found.copies, 'layer')} copied between agents" if found.copies else "",
+        f"{counted(found.loads, 'layer')} read from a checkpoint" if found.loads else "",
+        f"{counted(again, 'step')} repeated" if again else "no step repeated",
     ]
     return ", ".join(part for part in parts if part)
 
 
 def _restored(training: Held, why: str) -> str:
+    """why: what is left."""
     newest = next(reversed(eligible(training.durable)), None)
     if newest is None:
-        return f"{why} is left, and no checkpoint is complete: {training.step} steps are repeated"
-    repeated = max(0, training.step - newest.step)
-    return f"{why} is left: {repeated} steps are repeated from the checkpoint of step {newest.step}"
+        return f"{why}, and no checkpoint is complete: {repeated(training.step)}"
+    again = repeated(max(0, training.step - newest.step))
+    return f"{why}: {again} from the checkpoint of step {newest.step}"
 
 
 def _request(training: Held, staying: Sequence[AgentId], zones: Mapping[str, str]) -> PlanRequest:

@@ -58,6 +58,11 @@ class Entry:
     is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
     is_unheard: bool = False  # no scheduler says anything about its pods
 
+    @property
+    def has_minimum(self) -> bool:
+        """Its smallest grid has nodes."""
+        return self.is_whole or self.assured > 0
+
 
 class Line:
     """All jobs that want room. The operator's parts that it asks: API, nodes, usage."""
@@ -139,6 +144,8 @@ class Line:
             self._shape_keys[key] = _shape_key(entry.spec)
         self._entries[key] = entry
         self._version += 1
+        if known is not None and entry.has_minimum and not known.has_minimum:
+            self._wake_first()
         if entry.is_whole or (entry.is_training and not entry.is_hurt):
             self._waiting.discard(key)
         else:
@@ -167,8 +174,7 @@ class Line:
     def _wake_first(self) -> None:
         """Someone's reconcile has to make the next pass, which wakes the others."""
         for (namespace, name), entry in self._entries.items():
-            turn = self._decided.turns.get(entry.job.uid)
-            if turn is not None and turn.word is Word.ASKS:
+            if entry.job.uid in self._decided.askers:
                 self._wake(namespace, name)
 
     # ------------------------------------------------------------ whose turn it is

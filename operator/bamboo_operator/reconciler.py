@@ -54,6 +54,14 @@ WRITES_PER_S = 10.0
 """Such writes of all jobs together."""
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """Why a job gets no new pods. One that has had a plan is led on with the pods that it has."""
+
+    reason: Reason
+    problems: list[Problem]
+
+
 @dataclass
 class _Known:
     """What is remembered about a job between reconciles, beside its status."""
@@ -61,6 +69,8 @@ class _Known:
     memory: Memory
     shown: tuple[Condition, ...]  # the conditions as they were written
     rejected: str = ""  # why the API server takes no pods
+    refusal: _Refusal | None = None
+    spec: JobSpec | None = None  # the last one that was accepted
     fault: str = ""  # why the last reconcile ended early
     written_at: float = 0.0
 
@@ -113,13 +123,9 @@ class Reconciler:
             return None
         memory = statuses.read_memory(body)
         known = self._known.setdefault(job.uid, _Known(memory, memory.conditions))
-        spec = specs.from_manifest(body, rules=self._ports.pod_rules)
-        changes = [] if isinstance(spec, list) else _changes(spec, body)
-        problems = spec if isinstance(spec, list) else [*changes, *self._more(spec, body)]
-        if problems or isinstance(spec, list):
-            self._leave_line(namespace, name)
-            reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
-            await self._refuse(job, body, known, problems, reason)
+        spec = self._accept(body, known)
+        if spec is None:
+            await self._refuse(job, body, known)
             return None
         if pause_s := self._standstill_s(job):
             return pause_s
@@ -159,10 +165,12 @@ class Reconciler:
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
-        if full := self._full(job, spec, body, known.memory):
-            self._leave_line(job.namespace, job.name)
-            await self._refuse(job, body, known, full, Reason.OPERATOR_FULL)
-            return FULL_PAUSE_S
+        full = [] if known.refusal else self._full(job, spec, body, known.memory)
+        if full:
+            known.refusal = _Refusal(Reason.OPERATOR_FULL, full)
+            if not _has_plan(body, known.memory):
+                await self._refuse(job, body, known)
+                return FULL_PAUSE_S
         await self._ports.nodes.confirm(pods)
         nodes = await self._ports.nodes.views(spec, job.uid)
         view = ClusterView(nodes, observe.pod_views(pods, job)).located()
@@ -183,6 +191,7 @@ class Reconciler:
         self._ports.deleted_pods.counted(pods)
         rate = await self._rate(view, training)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
+        again_s += [FULL_PAUSE_S] if full else []
         status = replace(decided.status, conditions=known.shown)
         self._show(_figures(job, spec, status, kept, rate))
         await self._act(job, spec, known, decided.actions)
@@ -223,6 +232,28 @@ class Reconciler:
         why = self._ports.jobs.held.hold(job, tasks, is_started=is_started)
         return [Problem("plans", why)] if why else []
 
+    def _accept(self, body: Object, known: _Known) -> JobSpec | None:
+        """The spec by which to lead the job; None: it is not led.
+
+        A job that has had a plan is led although its spec is refused now: a rule of the chart may
+        have become stricter, or a label was set. If the spec cannot even be read, the last one that
+        was accepted counts; after a restart of the operator nobody knows it.
+        """
+        found = specs.from_manifest(body, rules=self._ports.pod_rules)
+        changes = [] if isinstance(found, list) else _changes(found, body)
+        problems = found if isinstance(found, list) else [*changes, *self._more(found, body)]
+        if not problems and not isinstance(found, list):
+            known.refusal, known.spec = None, found
+            return found
+        reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
+        known.refusal = _Refusal(reason, problems)
+        if not _has_plan(body, known.memory):
+            return None
+        read = specs.read(body)
+        if isinstance(read, list) or (changes and known.spec is not None):
+            return known.spec
+        return read
+
     def _more(self, spec: JobSpec, body: Object) -> list[Problem]:
         """What the spec alone does not show."""
         return [*limits.task_problems(spec, facts.chunks(body)), *self._queue(body)]
@@ -243,7 +274,7 @@ class Reconciler:
     async def _look(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> Look | None:
         """What Kueue says; None: the job names no queue. An ended job stays as it is."""
         queue = queue_of(body)
-        if self._ports.kueue is None or not queue:
+        if self._ports.kueue is None or not queue or misnamed(queue):
             return None
         look = await self._ports.kueue.look(job, spec, queue)
         return look if memory.terminal is None else replace(look, spec=spec, why="")
@@ -271,7 +302,7 @@ class Reconciler:
                 is_whole=held >= seats,
                 is_hurt=held < assured,
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
-                is_refused=bool(known.rejected),
+                is_refused=bool(known.rejected or known.refusal),
                 is_unheard=is_unheard(view, now),
             )
         )
@@ -354,12 +385,16 @@ class Reconciler:
         conditions = decided.status.conditions
         if known.rejected:
             conditions = lifecycle.rejected(conditions, known.rejected, now=now)
+        if (no := known.refusal) is not None:
+            conditions = lifecycle.refuse(no.problems, conditions, now=now, reason=no.reason)
         if known.fault:
             conditions = lifecycle.stalled(conditions, known.fault, now=now)
         known.shown = lifecycle.dated(conditions, known.shown, now)
         status = replace(decided.status, conditions=known.shown)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
+        if known.refusal is not None and "identity" in old:
+            new["identity"] = old["identity"]  # what was changed has not been accepted
         if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:
             new["cost"] = paid
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
@@ -372,12 +407,23 @@ class Reconciler:
         known.written_at = now
         return [], new
 
-    async def _refuse(
-        self, job: JobView, body: Object, known: _Known, problems: list[Problem], reason: Reason
-    ) -> None:
+    async def _refuse(self, job: JobView, body: Object, known: _Known) -> None:
+        """The job is not led. One that has had no plan gives its pods back if its spec is bad."""
+        assert known.refusal is not None
+        self._leave_line(job.namespace, job.name)
+        is_unled = _has_plan(body, known.memory)
+        may_wait = known.refusal.reason == Reason.OPERATOR_FULL  # until there is room
+        if not (is_unled or may_wait) and known.memory.incarnation >= 0:
+            await self._sweep(job.namespace, job.name)
         before, written = known.memory.conditions, body.get("status") or {}
-        refused = lifecycle.refuse(problems, before, now=self._ports.clock(), reason=reason)
-        if refused != before:
+        refused = lifecycle.refuse(
+            known.refusal.problems,
+            before,
+            now=self._ports.clock(),
+            reason=known.refusal.reason,
+            is_unled=is_unled,
+        )
+        if refused != before or written.get("observedGeneration") != job.generation:
             written = await self._write_conditions(job, body, refused)
             known.memory = statuses.read_memory(body | {"status": written})
             known.shown, known.fault = refused, ""
@@ -427,6 +473,8 @@ class Reconciler:
         await self._ports.trust.publish(job)
         for action in actions:
             match action:
+                case CreatePod() if known.refusal is not None:
+                    self._wait(known)
                 case CreatePod():
                     if not await self._create(job, spec, known, action):
                         self._ports.again(job, REFUSED_PAUSE_S)
@@ -459,11 +507,15 @@ class Reconciler:
             if not error.is_refusal:
                 raise
             known.rejected = error.message
-            now = self._ports.clock()
-            known.memory = replace(known.memory, not_before=now + REFUSED_PAUSE_S)
+            self._wait(known)
             log.warning("pods are rejected", extra={"job": job.name, "error": error.message})
             return False
         return True
+
+    def _wait(self, known: _Known) -> None:
+        """No pods for a while."""
+        until = self._ports.clock() + REFUSED_PAUSE_S
+        known.memory = replace(known.memory, refused_until=until)
 
     async def _delete(self, job: JobView, action: DeletePod) -> None:
         if action.force:
@@ -493,6 +545,11 @@ def _figures(
 
 def _checkpoint_at(status: Object) -> float | None:
     return observe.timestamp((status.get("lastCheckpoint") or {}).get("time"))
+
+
+def _has_plan(body: Object, memory: Memory) -> bool:
+    """Whether there is something to lead: work to keep, or an outcome to tell."""
+    return facts.chunks(body) is not None or memory.terminal is not None
 
 
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Fate, held, loss
 from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import RedundancySpec
 from bamboo_core.planning.requests import PlannerFault
 
 from .conftest import make_node, make_pod, zoned_pods
@@ -72,13 +74,24 @@ def test_a_loss_that_redundancy_does_not_cover_costs_a_restore(training: dict[st
 
 
 def test_without_a_checkpoint_everything_is_repeated(training: dict[str, Any]) -> None:
+    before = held(training)
+    assert before is not None
+    outlook = loss(before, before.durable.members, {})
+    assert outlook.text == (
+        "no agent is left: 10 steps are repeated from the checkpoint of step 10"
+    )
     training["status"]["arbiter"].pop("manifests")
     everything = held(training)
     assert everything is not None
     every = set(everything.durable.members)
     outlook = loss(everything, every, {})
     assert (outlook.fate, len(outlook.agents)) == (Fate.RESTORES, 8)
-    assert outlook.text.endswith("no checkpoint is complete: 20 steps are repeated")
+    assert outlook.text == (
+        "no agent is left, and no checkpoint is complete: 20 steps are repeated"
+    )
+    for step, words in ((1, "1 step is repeated"), (0, "no step is repeated")):
+        found = loss(replace(everything, step=step), every, {})
+        assert found.text.endswith(f"no checkpoint is complete: {words}")
 
 
 def test_too_few_agents_wait(training: dict[str, Any]) -> None:
@@ -87,6 +100,24 @@ def test_too_few_agents_wait(training: dict[str, Any]) -> None:
     found = explain(training, pods, [], NOW)
     assert found.outlooks["a"].fate is Fate.WAITS
     assert found.outlooks["a"].text.startswith("3 agents are too few to go on; they keep the state")
+    plan = held(training)
+    assert plan is not None
+    *most, _ = plan.durable.members
+    assert loss(plan, most, {}).text == (
+        "1 agent is too few to go on; it keeps the state until there are 4"
+    )
+
+
+def test_one_layer_and_one_seat_are_told_in_the_singular(training: dict[str, Any]) -> None:
+    plan = held(training)
+    assert plan is not None
+    zones = dict(zip(plan.durable.members, SPREAD, strict=True))
+    text = loss(plan, {plan.durable.members[0]}, zones).text
+    assert "1 seat empty" in text
+    alone = replace(plan, spec=replace(plan.spec, redundancy=RedundancySpec()))
+    alone = replace(alone, durable=replace(alone.durable, cut=((0, 1), (1, 4), (4, 6), (6, 8))))
+    lost = {pipeline[0] for pipeline in alone.durable.pipelines if pipeline[0] is not None}
+    assert loss(alone, lost, {}).text.startswith("no copy of layer 0 is left: ")
 
 
 def test_agents_outside_the_plan_cost_nothing(training: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from bamboo_cli.errors import ClusterError, CommandError
@@ -82,8 +83,12 @@ def test_no_text_of_the_cluster_tells_the_terminal_what_to_do(
 
 def test_an_empty_name_is_refused(kubeconfig: Path, server: Server) -> None:
     server.answers[f"{JOBS_PATH}/"] = (200, {"kind": "BambooJobList", "items": []})
-    with pytest.raises(ClusterError, match='"team/" is not NAMESPACE/JOB; give both names'):
+    with pytest.raises(ClusterError, match=r"^JOB is empty; .* BambooJob, such as my-model[.]$"):
         Kube(kubeconfig).job("team", "")
+    with pytest.raises(ClusterError, match=r"^-n is empty; .* namespace, such as default[.]$"):
+        Kube(kubeconfig).job("", "gpt")
+    told = CliRunner().invoke(cli, ["explain", "", "--kubeconfig", str(kubeconfig)])
+    assert "JOB is empty" in str(told.exception)
 
 
 def test_a_refusal_is_quoted(kubeconfig: Path, server: Server) -> None:
@@ -112,6 +117,29 @@ def test_no_kubeconfig(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(ClusterError, match=f"no cluster is configured in {missing} "):
         Kube(missing)
+
+
+@pytest.mark.parametrize("name", ["nope", ""])
+def test_a_context_that_does_not_exist(kubeconfig: Path, name: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        Kube(kubeconfig, name)
+    assert str(refused.value) == (
+        f'--context "{name}": {kubeconfig} has no such context; it has here. Give one of them, or'
+        " another file with --kubeconfig."
+    )
+
+
+def test_the_namespace_is_that_of_the_named_context(kubeconfig: Path) -> None:
+    body = yaml.safe_load(kubeconfig.read_text())
+    more = [("other", {"namespace": "theirs"}), ("bare", {})]
+    body["contexts"] += [
+        {"name": name, "context": {"cluster": "here", "user": "me", **words}}
+        for name, words in more
+    ]
+    kubeconfig.write_text(yaml.safe_dump(body))
+    assert Kube(kubeconfig).namespace == "team"
+    assert Kube(kubeconfig, "other").namespace == "theirs"
+    assert Kube(kubeconfig, "bare").namespace == "default"
 
 
 _CLUSTER = b"""

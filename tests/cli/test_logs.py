@@ -160,8 +160,12 @@ def test_agents_by_name() -> None:
     assert started("gpt", pods, None) == {"gpt-p0-s0-i0": "Running", "gpt-p0-s0-i4": "Succeeded"}
     assert list(started("gpt", pods, "p0-s0-i4")) == ["gpt-p0-s0-i4"]
     assert list(started("gpt", pods, "p0-s0")) == ["gpt-p0-s0-i0", "gpt-p0-s0-i4"]
-    with pytest.raises(CommandError, match="--agent x: no such agent has started; there are gpt-p"):
+    with pytest.raises(
+        CommandError, match='--agent "x": no such agent has started; there are gpt-'
+    ):
         started("gpt", pods, "x")
+    with pytest.raises(CommandError, match=r'--agent "": .* there are gpt-p0-s0-i0, gpt-p0-s0-i4'):
+        started("gpt", pods, "")
     with pytest.raises(CommandError, match="no agent of the job has started; `bamboo explain gpt`"):
         started("gpt", pods[2:], None)
     assert started("gpt", [], "x", is_needed=False) == {}

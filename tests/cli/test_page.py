@@ -95,6 +95,8 @@ def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> N
     known = dict(facts(replace(run, pauses=[], gone=[])))
     assert known["pauses since the start"] == "4, 4.2 s in all (3 Loss, 1 Notice)"
     assert known["restores"] == "0, 7 steps repeated"
+    once = replace(run, job=replace(run.job, repeated_steps=1))
+    assert dict(facts(once))["restores"] == "0, 1 step repeated"
     assert "USD per hour now" not in known
     assert dict(facts(replace(run, rate=(1.5, 4.0))))["USD per hour now"] == "1.50, on demand 4.00"
     spent = dict(facts(replace(run, spent=(12.345, 40.0))))["USD since the start"]
@@ -214,5 +216,13 @@ def test_the_command_refuses_bad_input(invoke: Callable[..., Any], tmp_path: Pat
     missing = invoke("--html", str(tmp_path / "no/run.html"))
     assert "--html" in str(missing.exception)
     assert "does not exist; create it" in str(missing.exception)
-    assert "cannot be written: Is a directory" in str(invoke("--html", str(tmp_path)).exception)
+    needs = "--html needs the name of a file, such as report.html;"
+    for name, said in ((str(tmp_path), str(tmp_path)), ("", ".")):
+        assert str(invoke("--html", name).exception) == f"{needs} {said} is a folder."
+    (tmp_path / "run.html").symlink_to("run.html")
+    looped = str(invoke("--html", str(tmp_path / "run.html")).exception)
+    assert looped.endswith(
+        "run.html cannot be written (Too many levels of symbolic links); make"
+        " room or mend that, or name another file."
+    )
     assert "'x' is not POOL=USD" in str(invoke("--price", "x").exception)

@@ -64,16 +64,28 @@ def test_a_number_of_agents(training: dict[str, Any], choice: Choice, count: int
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        (Choice(zone="x"), "--zone x: no agent runs there; zones with agents: a, b, c."),
-        (Choice(agent="p7-s7"), "--agent p7-s7: no such agent runs; running are gpt-p0-s0-i0,"),
+        (Choice(zone="x"), '--zone "x": no agent runs there; zones with agents: a, b, c.'),
+        (Choice(agent="p7-s7"), '--agent "p7-s7": no such agent runs; running are gpt-p0-s0-i0,'),
         (Choice(count=9), "--count 9 is too many: 8 agents run there."),
         (Choice(zone="c", count=3), "--count 3 is too many: 2 agents run there."),
+        (Choice(agent=""), '--agent "": no such agent runs; running are gpt-p0-s0-i0,'),
+        (Choice(zone=""), '--zone "": no agent runs there; zones with agents: a, b, c.'),
     ],
 )
 def test_a_choice_that_nobody_meets(training: dict[str, Any], choice: Choice, words: str) -> None:
     with pytest.raises(CommandError) as refused:
         chosen(training, choice)
     assert words in str(refused.value)
+
+
+def test_one_agent_is_told_in_the_singular(training: dict[str, Any]) -> None:
+    agents = running(training, zoned_pods("a"), {})
+    with pytest.raises(CommandError, match="--count 2 is too many: 1 agent runs there"):
+        victims("gpt", agents, Choice(count=2), random.Random(1))
+    with pytest.raises(CommandError, match=r"no such agent runs; running are gpt-p0-s0-i0[.]$"):
+        victims("gpt", agents, Choice(agent="x"), random.Random(1))
+    with pytest.raises(CommandError, match=r'--zone "": .*; zones with agents: none is known'):
+        victims("gpt", agents, Choice(zone=""), random.Random(1))
 
 
 @pytest.mark.parametrize("choice", [Choice(agent="a", zone="z"), Choice(agent="a", count=1)])
@@ -106,7 +118,7 @@ def test_the_pause_is_read_from_the_operators_events(training: dict[str, Any]) -
     found = consequence(AGENT, Fault.SILENT, events)
     assert (found.is_known, found.is_over) == (True, True)
     assert consequences_text([found], read_job(training), events) == (
-        "Training stood still for 0.50 s and went on with 2 x 4 from step 21, 2 agents, 1 seats"
+        "Training stood still for 0.50 s and went on with 2 x 4 from step 21, 2 agents, 1 seat"
         " empty."
     )
     noticed = consequence(AGENT, Fault.NOTICED, events)
@@ -151,6 +163,9 @@ def test_a_restore_is_named(training: dict[str, Any]) -> None:
     restoring = event(11.0, Reason.RESTORING, attempt=1, step=10, repeated_steps=11)
     text = consequences_text([], read_job(training), [restoring])
     assert text.endswith("It was restored from step 10; 11 steps are repeated.")
+    once = event(11.0, Reason.RESTORING, attempt=1, step=10, repeated_steps=1)
+    text = consequences_text([], read_job(training), [once])
+    assert text.endswith("from step 10; 1 step is repeated.")
     earlier = event(1.0, Reason.RESTORING, attempt=0, step=10, repeated_steps=11)
     assert "restored" not in consequences_text([], read_job(training), [earlier])
 

@@ -416,7 +416,7 @@ def test_a_picture_that_cannot_be_written(
     options = quickstart.Options(losses=False, picture=tmp_path / "missing/run.svg")
     with pytest.raises(CommandError, match="missing does not exist; create it"):
         quickstart.run_quickstart(options, console)
-    with pytest.raises(CommandError, match="cannot be written: Is a directory"):
+    with pytest.raises(CommandError, match="--picture needs the name of a file"):
         quickstart.run_quickstart(replace(options, picture=tmp_path), console)
 
 

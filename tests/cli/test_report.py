@@ -82,6 +82,8 @@ def test_losses(manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
     assert report.losses(job).plain == "2 agents lost (1 with notice), no restore from a checkpoint"
     assert "2 restores" in report.losses(replace(job, attempt=2)).plain
+    once = report.losses(replace(job, lost=1, attempt=1))
+    assert once.plain == "1 agent lost (1 with notice), 1 restore"
     assert report.losses(replace(job, lost=0)).plain == "no agent was lost"
 
 
@@ -168,12 +170,16 @@ def test_the_sentence_of_an_event_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("plan", "text"),
     [
-        (PLAN, "2 x 4 from step 33, 7 agents, 1 seats empty"),
+        (PLAN, "2 x 4 from step 33, 7 agents, 1 seat empty"),
         (PlanSummary(0, 2, 4, 8), "2 x 4 from step 0, 8 agents"),
         (
             PlanSummary(9, 2, 4, 6, 2, 1, 3, 4, 5, 6),
             "2 x 4 from step 9, 6 agents, 2 seats empty, 1 leaving, 3 catching up, 4 layers copied,"
             " 5 layers loaded, 6 steps repeated",
+        ),
+        (
+            PlanSummary(9, 1, 1, 1, 0, 0, 0, 1, 1, 1),
+            "1 x 1 from step 9, 1 agent, 1 layer copied, 1 layer loaded, 1 step repeated",
         ),
         (None, ""),
     ],

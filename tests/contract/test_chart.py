@@ -122,6 +122,34 @@ def test_equal_ports_are_refused(same: str) -> None:
     assert "must differ; choose another for one of them" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        (
+            "tasks.most=100",
+            "tasks.mostOfNamespace 393216 is above tasks.most 100, so it would bound nothing;"
+            " lower it, or raise tasks.most",
+        ),
+        (
+            "extraEnv[0].name=A,extraEnv[1].name=BAMBOO_WORKERS,extraEnv[1].value=5",
+            "extraEnv[1].name BAMBOO_WORKERS is set by the chart itself; remove it, and use the"
+            " chart's own value for it",
+        ),
+        ("extraEnv[0].name=POD_IP", "extraEnv[0].name POD_IP is set by the chart itself"),
+        ("prices[0].labels.a=b,prices[0].dollarsPerHour=1,extraEnv[0].name=BAMBOO_PRICES",
+         "extraEnv[0].name BAMBOO_PRICES is set by the chart itself"),
+    ],
+)  # fmt: skip
+def test_values_that_contradict_each_other_are_refused(setting: str, words: str) -> None:
+    done = helm("template", "bamboo", str(CHART), "--set", setting)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_a_namespace_may_have_all_tasks() -> None:
+    render("--set", "tasks.most=393216")
+
+
 def test_wrong_values_are_refused() -> None:
     """helm names all of them at once, each with its place."""
     done = helm("template", "bamboo", str(CHART), *(f"--set={setting}" for setting in WRONG))

@@ -100,13 +100,13 @@ async def test_a_grid_without_enough_nodes_is_reported(operator: Running) -> Non
     whole_node = {"resources": {"limits": {"nvidia.com/gpu": 4}}}
     await operator.apply(pipelines={"count": 4, "stages": 2}, worker=whole_node)
 
-    async def infeasible() -> bool:
+    async def short() -> bool:
         found = await operator.condition("ZoneSpreadSatisfied")
-        return len(await operator.pods()) == 8 and found.get("status") == "False"
+        return len(await operator.pods()) == 8 and found.get("status") == "Unknown"
 
-    await until(infeasible)
+    await until(short)
     found = await operator.condition("ZoneSpreadSatisfied")
-    assert found["reason"] == "PlacementInfeasible"
+    assert found["reason"] == "WaitingForNodes"
     assert "4 x 2 needs 8 agents; usable by zone: zone-a: 2, zone-b: 2" in found["message"]
     assert "the next node helps most in zone zone-" in found["message"]
     assert (await operator.job())["status"]["feasiblePipelines"] == 3

@@ -86,7 +86,16 @@ async def test_the_older_job_gets_the_room_and_the_other_one_no_pods(harness: Ha
     put(harness, "new", second=3)
     for name in ("old", "mid", "new"):
         await look(harness, name)
-    # Three GPUs: the first has room, the second asks an autoscaler, the third waits.
+    # Three GPUs: the first has room. Once it has started, the second one asks an autoscaler.
+    assert [len(pods(harness, name)) for name in ("old", "mid", "new")] == [2, 0, 0]
+    assert (await look(harness, "mid"))["message"].endswith("; job ns/old is first in line")
+    for pod in pods(harness, "old"):
+        zone = pod["spec"]["nodeSelector"]["topology.kubernetes.io/zone"]
+        bind(harness, pod, f"node-{zone}")
+    harness.line_woken.clear()
+    await look(harness, "old")
+    assert ("ns", "mid") in harness.line_woken
+    await look(harness, "mid")
     assert [len(pods(harness, name)) for name in ("old", "mid", "new")] == [2, 2, 0]
     found = await look(harness, "new")
     assert (found["status"], found["reason"]) == ("False", "WaitsInLine")
@@ -117,9 +126,9 @@ async def test_a_job_whose_pods_no_scheduler_looks_at_does_not_hold_up_the_other
     harness.now += 1
     await look(harness, "old")
     assert ("ns", "new") in harness.line_woken
-    # Now the second job has the room, and the third one is the first to ask for more.
+    # Now the second job has the room, and the third one will be the first to ask for more.
     assert (await look(harness, "mid"))["reason"] == "WaitingForNodes"
-    assert "this job is first in line" in (await look(harness, "new"))["message"]
+    assert "job ns/mid is first in line" in (await look(harness, "new"))["message"]
     assert (await look(harness, "old"))["reason"] == "WaitsInLine"
 
 

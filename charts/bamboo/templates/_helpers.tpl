@@ -41,6 +41,58 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{- /* Variables of the operator that the chart sets; extraEnv must not repeat them. */ -}}
+{{- define "bamboo.env" -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: POD_SERVICE_ACCOUNT
+  valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: BAMBOO_GRPC_PORT
+  value: {{ .Values.ports.agents | quote }}
+- name: BAMBOO_METRICS_PORT
+  value: {{ .Values.ports.metrics | quote }}
+- name: BAMBOO_HEALTH_PORT
+  value: {{ .Values.ports.health | quote }}
+{{- if eq .Values.advertise "service" }}
+- name: BAMBOO_ADVERTISE_ADDRESS
+  value: "{{ include "bamboo.name" . }}.{{ .Release.Namespace }}.svc:{{ .Values.ports.agents }}"
+{{- end }}
+- name: BAMBOO_NAMESPACES
+  value: {{ join "," .Values.namespaces | quote }}
+- name: BAMBOO_LOG_LEVEL
+  value: {{ .Values.logLevel }}
+- name: BAMBOO_WORKERS
+  value: {{ .Values.workers | quote }}
+- name: BAMBOO_DISRUPTION_BUDGETS
+  value: {{ .Values.disruptionBudgets | quote }}
+- name: BAMBOO_MOST_TASKS
+  value: {{ int .Values.tasks.most | quote }}
+- name: BAMBOO_MOST_TASKS_OF_NAMESPACE
+  value: {{ int .Values.tasks.mostOfNamespace | quote }}
+- name: BAMBOO_KUEUE
+  value: {{ .Values.kueue.enabled | quote }}
+- name: BAMBOO_TRUST_POD_TEMPLATES
+  value: {{ .Values.podTemplate.trusted | quote }}
+- name: BAMBOO_JOB_SECRETS
+  value: {{ join "," .Values.podTemplate.secrets | quote }}
+- name: BAMBOO_JOB_SERVICE_ACCOUNTS
+  value: {{ join "," .Values.podTemplate.serviceAccounts | quote }}
+- name: BAMBOO_JOB_CSI_DRIVERS
+  value: {{ join "," .Values.podTemplate.csiDrivers | quote }}
+{{- with .Values.prices }}
+- name: BAMBOO_PRICES
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- with .Values.agents.eventLogDirectory }}
+- name: BAMBOO_AGENT_EVENT_LOGS
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
 {{- /* What the operator may do in namespaces where jobs are. */ -}}
 {{- define "bamboo.jobRules" -}}
 - apiGroups: [bamboo.dev]

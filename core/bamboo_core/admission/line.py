@@ -38,6 +38,7 @@ class Decision:
 
     turns: Mapping[str, Turn]
     patience: Mapping[str, Patience] = field(default_factory=dict)  # for the next call
+    askers: frozenset[str] = frozenset()  # the first in line without room, some for a while KEEPS
 
 
 def competes(one: Claim, other: Claim) -> bool:
@@ -69,7 +70,9 @@ def decide(
     """Everybody's turn: by priority, then by age. room: by the node's name.
 
     Each job takes what it can use of the room that the jobs ahead of it leave. The first whose
-    minimum does not fit keeps what it could use, so that nobody behind it takes that.
+    minimum does not fit keeps what it could use, so that nobody behind it takes that. It asks for
+    nodes, unless a job ahead of it starts: a scheduler would give the new pods the room that is
+    kept for that job, whose own may be pinned to another zone at first.
 
     A started job gets back first what it has started with, and until then no other one grows. What
     its spec has asked for since then stands in the line.
@@ -83,8 +86,8 @@ def decide(
         if claim.is_training or claim.fits(ledger.held(claim))
     }
     hurt = [c for c in line if c.job.uid in started and _is_hurt(c, patience, now)]
-    turns = _Line(line, started, hurt, ledger).turns()
-    return _judged(line, turns, ledger, patience, now)
+    turns, askers = _Line(line, started, hurt, ledger).turns()
+    return _judged(line, turns, askers, ledger, patience, now)
 
 
 def _place(claim: Claim, patience: Mapping[str, Patience], now: float) -> tuple[object, ...]:
@@ -131,9 +134,10 @@ class _Line:
         self._hurt = {claim.job.uid: claim for claim in hurt}
         self._turns: dict[str, Turn] = {}
         self._askers: list[Claim] = []  # no two of them compete
+        self._starting: list[Claim] = []  # with room for its minimum, which has no nodes yet
 
-    def turns(self) -> dict[str, Turn]:
-        """By the job's UID."""
+    def turns(self) -> tuple[dict[str, Turn], frozenset[str]]:
+        """The turns by the job's UID, and the UIDs of those that ask for nodes, or will."""
         for index, claim in enumerate(self._line):
             if claim.job.uid in self._turns:
                 continue  # it gives its pods back to a job ahead of it
@@ -142,7 +146,7 @@ class _Line:
                 self._grow(claim, ahead)
             else:
                 self._start(claim, ahead, self._line[index + 1 :])
-        return self._turns
+        return self._turns, frozenset(claim.job.uid for claim in self._askers)
 
     def _grow(self, claim: Claim, ahead: Claim | None) -> None:
         """A minimum that was raised is waited for as that of a new job is."""
@@ -160,9 +164,13 @@ class _Line:
         if is_enough or claim.fits(there):
             self._say(Word.GROWS, claim, None)
         else:
-            self._say(Word.ASKS, claim, None, claim.seated(there))
-            self._askers.append(claim)
+            self._ask(claim, claim.seated(there))
         self._ledger.take(claim, claim.seats - claim.pods - sum(kept.values()))
+
+    def _ask(self, claim: Claim, agents: int) -> None:
+        starting = next((s for s in self._starting if competes(s, claim)), None)
+        self._say(Word.ASKS if starting is None else Word.KEEPS, claim, starting, agents)
+        self._askers.append(claim)
 
     def _start(self, claim: Claim, ahead: Claim | None, behind: Sequence[Claim]) -> None:
         there: Mapping[str, int] = self._ledger.there(claim)
@@ -171,9 +179,10 @@ class _Line:
         agents = claim.seated(there)
         if claim.fits(there):
             self._say(Word.STARTS, claim, None, agents)
+            if claim.pods < claim.minimum:
+                self._starting.append(claim)
         elif ahead is None:
-            self._say(Word.ASKS, claim, None, agents)
-            self._askers.append(claim)
+            self._ask(claim, agents)
         else:
             self._say(Word.WAITS, claim, ahead, agents)
             return
@@ -211,6 +220,7 @@ class _Line:
 def _judged(
     line: Sequence[Claim],
     turns: dict[str, Turn],
+    askers: frozenset[str],
     ledger: Ledger,
     patience: Mapping[str, Patience],
     now: float,
@@ -227,7 +237,7 @@ def _judged(
         if claim.is_unheard:  # it may lose its pods by that, so it has to be remembered
             kept[uid] = Patience(now, 0, now + ASIDE_S, is_unheard=True)
             continue
-        if turn.word is not Word.ASKS and not is_aside:
+        if uid not in askers and not is_aside:
             continue
         agents, is_enough = ledger.when_empty(claim)
         if is_enough:
@@ -239,4 +249,4 @@ def _judged(
             kept[uid] = replace(old, aside_until=now + ASIDE_S)
         else:
             kept[uid] = old
-    return Decision(turns, kept)
+    return Decision(turns, kept, askers)

@@ -64,6 +64,9 @@ _SOURCES = frozenset({"configMapKeyRef", "fieldRef", "resourceFieldRef", "secret
 _ENV_FROM = frozenset({"configMapRef", "prefix", "secretRef"})
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HOOKS = ("postStart", "preStop")
+_POD_AFFINITIES = ("podAffinity", "podAntiAffinity")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _ANNOTATIONS = {
     "iam.amazonaws.com/role": "gives the pod a role of the cloud (kube2iam, kiam)",
@@ -103,6 +106,7 @@ def problems(
         *_security(spec.get("securityContext"), _POD_SECURITY, f"{path}.spec.securityContext"),
         *_account(spec, f"{path}.spec", rules),
         *_scheduling(spec, f"{path}.spec"),
+        *_affinity(spec, f"{path}.spec"),
         *_volumes(spec, f"{path}.spec", rules),
         *_containers(spec, f"{path}.spec", rules),
     ]
@@ -183,6 +187,27 @@ def _scheduling(spec: dict[str, Any], path: str) -> Iterator[Problem]:
         yield Problem(f"{path}.priorityClassName", text)
 
 
+def _affinity(spec: dict[str, Any], path: str) -> Iterator[Problem]:
+    """The scheduler applies a rule against pods the other way round, too: to pods that come later.
+
+    An empty namespaceSelector stands for all namespaces.
+    """
+    for kind in _POD_AFFINITIES:
+        rules = _object(_object(spec.get("affinity")).get(kind))
+        where = f"{path}.affinity.{kind}"
+        for index, term in enumerate(_list(rules.get(_REQUIRED))):
+            yield from _namespaces(term, f"{where}.{_REQUIRED}[{index}]")
+        for index, weighted in enumerate(_list(rules.get(_PREFERRED))):
+            place = f"{where}.{_PREFERRED}[{index}].podAffinityTerm"
+            yield from _namespaces(_object(weighted).get("podAffinityTerm"), place)
+
+
+def _namespaces(term: Any, path: str) -> Iterator[Problem]:
+    for key in ("namespaceSelector", "namespaces"):
+        if _object(term).get(key) is not None:
+            yield _refused(f"{path}.{key}", "reaches pods of other namespaces")
+
+
 def _volumes(spec: dict[str, Any], path: str, rules: PodRules) -> Iterator[Problem]:
     account = _account_name(spec)
     for index, volume in enumerate(spec.get("volumes", [])):
@@ -193,7 +218,7 @@ def _volumes(spec: dict[str, Any], path: str, rules: PodRules) -> Iterator[Probl
             yield from _secret(name, f"{where}.secret.secretName", rules)
         yield from _csi(volume.get("csi"), f"{where}.csi", rules)
         sources = _object(volume.get("projected")).get("sources")
-        for number, source in enumerate(sources if isinstance(sources, list) else []):
+        for number, source in enumerate(_list(sources)):
             place = f"{where}.projected.sources[{number}]"
             yield from _projected(_object(source), account, place, rules)
 
@@ -306,3 +331,8 @@ def _is_among(name: Any, patterns: Iterable[str]) -> bool:
 def _object(value: Any) -> dict[str, Any]:
     """An empty one for a value of another type, which the API server refuses."""
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    """An empty one, likewise."""
+    return value if isinstance(value, list) else []

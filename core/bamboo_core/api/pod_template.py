@@ -3,12 +3,14 @@
 A user who may create BambooJobs but no pods must not get the node, another service account or a
 Secret through a BambooJob. So a template may hold what :mod:`bamboo_core.api.pod_rules` lists, and
 nothing else, unless the administrator trusts all users. Some fields belong to the operator. If the
-job prefers spot nodes, the template must not ask for them by itself.
+job prefers spot nodes, the template must not ask for them by itself. Labels, here and in
+``spec.placement``, must be such that the API server takes the pods that get them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from bamboo_core.api import pod_rules
@@ -24,6 +26,12 @@ _CONTAINER_LISTS = ("env", "envFrom", "ports", "volumeMounts")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _RULES = ("matchExpressions", "matchFields")
 _SHOWN = 80
+_LONGEST_WORD = 63
+_LONGEST_DOMAIN = 253
+_WORD = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_PART = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DOMAIN = re.compile(rf"{_PART}(\.{_PART})*")
+_LETTERS = "of A-Z, a-z, 0-9, '-', '_' and '.', and begins and ends with a letter or digit"
 _SELECTOR = "spec.placement.onDemand.nodeSelector"
 _TEMPLATE = "spec.worker.podTemplate.spec"
 
@@ -50,8 +58,10 @@ def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTE
     if found:
         return found
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
-    found = _no_strings(metadata, ("labels", "annotations"), f"{path}.metadata")
-    found += _spec_problems(spec, f"{path}.spec")
+    found = [
+        *_metadata_problems(metadata, f"{path}.metadata"),
+        *_spec_problems(spec, f"{path}.spec"),
+    ]
     if found or rules.trusted:
         return found
     return pod_rules.problems(metadata, spec, path=path, rules=rules)
@@ -67,11 +77,69 @@ def env_problems(
     return pod_rules.env_problems(env, path=path, rules=rules)
 
 
+def label_problems(labels: Mapping[str, Any], *, path: str) -> list[Problem]:
+    """Why the API server refuses these labels of a pod or a node; path: of all of them."""
+    found = _key_problems(labels, path)
+    for key, value in labels.items():
+        if not _is_key(key):
+            continue
+        if not isinstance(value, str):
+            found.append(Problem(f"{path}.{key}", f"is {_shown(value)}; it must be a string"))
+        else:
+            found += _value_problems(value, f"{path}.{key}")
+    return found
+
+
+def zone_problems(zones: Iterable[str], *, path: str) -> list[Problem]:
+    """Zones are values of a label of nodes, and not empty; path: of the list."""
+    found = list[Problem]()
+    for index, zone in enumerate(zones):
+        found += _value_problems(zone, f"{path}[{index}]")
+        if not zone:
+            found.append(Problem(f"{path}[{index}]", "is empty; name a zone, or remove it"))
+    return found
+
+
 def without_nulls(value: Any) -> Any:
     """A copy without the fields that are null."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _metadata_problems(metadata: dict[str, Any], path: str) -> list[Problem]:
+    if found := _no_strings(metadata, ("labels", "annotations"), path):
+        return found
+    found = label_problems(metadata.get("labels", {}), path=f"{path}.labels")
+    # The API server makes the keys of annotations lower-case before it looks at them.
+    wrong = [key for key in metadata.get("annotations", {}) if not _is_key(key.lower())]
+    return found + _key_problems(wrong, f"{path}.annotations")
+
+
+def _key_problems(keys: Iterable[str], path: str) -> list[Problem]:
+    text = f"a key has 1 to {_LONGEST_WORD} {_LETTERS}; before it may stand a DNS name of at most"
+    text += f" {_LONGEST_DOMAIN} characters and '/': correct it"
+    return [Problem(path, f"has the key {_shown(key)}; {text}") for key in keys if not _is_key(key)]
+
+
+def _is_key(text: str) -> bool:
+    domain, slash, word = text.rpartition("/")
+    is_domain = len(domain) <= _LONGEST_DOMAIN and _DOMAIN.fullmatch(domain)
+    return bool((is_domain or not slash) and _is_word(word))
+
+
+def _value_problems(value: str, path: str) -> list[Problem]:
+    if not value or _is_word(value):
+        return []
+    if (size := len(value)) > _LONGEST_WORD:
+        text = f"has {size} characters; at most {_LONGEST_WORD} are allowed: shorten it"
+        return [Problem(path, text)]
+    text = f"it has at most {_LONGEST_WORD} {_LETTERS}: correct it"
+    return [Problem(path, f"is {value!r}; {text}")]
+
+
+def _is_word(text: str) -> bool:
+    return len(text) <= _LONGEST_WORD and bool(_WORD.fullmatch(text))
 
 
 def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
@@ -80,12 +148,27 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
         for key in _OWNED
         if key in spec
     ]
-    found += _no_strings(spec, ("nodeSelector",), path)
+    found += _no_strings(spec, ("nodeSelector",), path) or label_problems(
+        spec.get("nodeSelector", {}), path=f"{path}.nodeSelector"
+    )
     found += _no_objects(spec, ("securityContext",), path)
     found += _affinity_problems(spec, path)
     for key in _LISTS:
         found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
-    return found
+    return found or [*_double_names(spec, path)]
+
+
+def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:
+    """Containers of all kinds must have different names. The agent's own is always there."""
+    owners = dict[str, str]()
+    for key in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(key, [])):
+            where, name = f"{path}.{key}[{index}]", container["name"]
+            if name in owners:
+                text = f"{_shown(name)} is the name of {owners[name]} too; choose another name"
+                yield Problem(f"{where}.name", text)
+            owners.setdefault(name, where)
+        owners.setdefault(AGENT_CONTAINER, "the agent's own container")
 
 
 def _affinity_problems(spec: dict[str, Any], path: str) -> list[Problem]:
@@ -180,10 +263,12 @@ def _no_lists(given: dict[str, Any], keys: Iterable[str], path: str) -> list[Pro
 
 
 def _wrong(path: str, value: Any, wanted: str) -> Problem:
-    shown = repr(value)
-    if len(shown) > _SHOWN:
-        shown = shown[:_SHOWN] + "..."
-    return Problem(path, f"is {shown}; it must be {wanted}, or be left out")
+    return Problem(path, f"is {_shown(value)}; it must be {wanted}, or be left out")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text[:_SHOWN] + "..." if len(text) > _SHOWN else text
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
@@ -198,11 +283,7 @@ def spot_problems(
 
     template: of the pods, as the user gives it; on_demand: labels that these nodes must have.
     """
-    found = [
-        Problem(f"{_SELECTOR}.{name}", f"is {value!r}; it must be a string")
-        for name, value in on_demand.items()
-        if not isinstance(value, str)
-    ]
+    found = label_problems(on_demand, path=_SELECTOR)
     if has_pool_labels and not on_demand:
         text = "is empty, but spec.placement.pools has labels: name those of on-demand nodes, which"
         found.append(Problem(_SELECTOR, f"{text} take the place of the pool's"))

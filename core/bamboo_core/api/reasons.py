@@ -89,7 +89,7 @@ class Reason(StrEnum):
     NOT_WANTED = "NotWanted"
     """The spec does not ask for separate zones."""
     PLACEMENT_INFEASIBLE = "PlacementInfeasible"
-    """The nodes that exist cannot satisfy the zone rule."""
+    """No number of nodes in the known zones could satisfy the zone rule."""
     # Running
     TRAINING_STEP = "TrainingStep"
     """A plan is in force."""

@@ -318,15 +318,20 @@ def from_manifest(
     Unknown fields are problems only if ``is_strict``; see :func:`records.decode`. rules: what pods
     may have.
     """
+    found = read(manifest, is_strict=is_strict)
+    if isinstance(found, list):
+        return found
+    return _problems(found, rules) or found
+
+
+def read(manifest: Json, *, is_strict: bool = False) -> JobSpec | list[Problem]:
+    """As :func:`from_manifest`, but what the spec asks for may be forbidden."""
     spec = manifest.get("spec")
     if spec is None:
         return [Problem("spec", "is required; set it")]
     if too_large := limits.text_problems(spec):
         return too_large
-    found = records.decode(JobSpec, spec, path="spec", limits=LIMITS, is_strict=is_strict)
-    if isinstance(found, list):
-        return found
-    return _problems(found, rules) or found
+    return records.decode(JobSpec, spec, path="spec", limits=LIMITS, is_strict=is_strict)
 
 
 def to_json(spec: JobSpec) -> str:
@@ -407,8 +412,8 @@ def _resource_problems(spec: JobSpec) -> list[Problem]:
 
 
 def _pool_problems(placement: PlacementSpec) -> list[Problem]:
-    path = "spec.placement.pools"
-    found, seen = list[Problem](), set[str]()
+    path, seen = "spec.placement.pools", set[str]()
+    found = podtemplate.zone_problems(placement.zones, path="spec.placement.zones")
     for index, pool in enumerate(placement.pools):
         if not pool.zones:
             found.append(Problem(f"{path}[{index}].zones", "is empty; name at least one zone"))
@@ -417,11 +422,9 @@ def _pool_problems(placement: PlacementSpec) -> list[Problem]:
                 text = f"names zone {zone!r} again; a zone may be in one pool only: remove it"
                 found.append(Problem(f"{path}[{index}].zones", text))
             seen.add(zone)
-        found += [
-            Problem(f"{path}[{index}].nodeSelector.{name}", f"is {value!r}; it must be a string")
-            for name, value in pool.node_selector.items()
-            if not isinstance(value, str)
-        ]
+        found += podtemplate.zone_problems(pool.zones, path=f"{path}[{index}].zones")
+        labels = pool.node_selector
+        found += podtemplate.label_problems(labels, path=f"{path}[{index}].nodeSelector")
     if placement.pools and (strange := [zone for zone in placement.zones if zone not in seen]):
         text = f"names {', '.join(strange)}, but no pool of {path} does: remove it, or add it there"
         found.append(Problem("spec.placement.zones", text))

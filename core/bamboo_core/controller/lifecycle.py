@@ -181,12 +181,24 @@ def describe(
 
 
 def refuse(
-    problems: Iterable[Problem], before: Iterable[Condition], *, now: float, reason: Reason
+    problems: Iterable[Problem],
+    before: Iterable[Condition],
+    *,
+    now: float,
+    reason: Reason,
+    is_unled: bool = False,
 ) -> tuple[Condition, ...]:
-    """Conditions of a job with an unusable spec. The other conditions stay as they were."""
+    """Conditions of a job with a refused spec. The other conditions stay as they were.
+
+    is_unled: agents may train, but without a leader, so how they are is not known.
+    """
     text = "; ".join(str(problem) for problem in problems)
     refused = Condition(Type.ACCEPTED, False, reason, text)
     kept = [c for c in before if c.type != Type.ACCEPTED and c.reason != Reason.RECONCILE_ERROR]
+    if is_unled:
+        unknown = (None, Reason.NOT_ACCEPTED, "the job is not led; see condition Accepted")
+        kept = [c for c in kept if c.type not in (Type.RUNNING, Type.DEGRADED)]
+        kept += [Condition(type_, *unknown) for type_ in (Type.RUNNING, Type.DEGRADED)]
     if not kept:
         kept = [Condition(Type.RUNNING, False, Reason.NOT_ACCEPTED, "see condition Accepted")]
     return dated([refused, *kept], before, now)
@@ -194,8 +206,8 @@ def refuse(
 
 def rejected(before: Iterable[Condition], message: str, *, now: float) -> tuple[Condition, ...]:
     """Conditions of a job whose pods the API server rejects, with its message."""
-    remedy = "create the job again with another spec.worker, or remove what forbids them"
-    problem = Problem("pods", f"the API server rejects them: {message}: {remedy}")
+    text = f"the API server rejects them: {message}: {shortage.admitting(message)}"
+    problem = Problem("pods", text)
     return refuse([problem], before, now=now, reason=Reason.POD_REJECTED)
 
 
@@ -302,9 +314,12 @@ def _capacity(seen: _Seen) -> Condition:
 def _why_unmade(seen: _Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
-    if seen.now < seen.memory.not_before:
-        until = shortage.instant(seen.memory.not_before)
-        return f" (none is made before {until}, since agents have failed)"
+    until = seen.memory.pauses_until
+    if seen.now < until:
+        why = ", since agents have failed"
+        if until == seen.memory.refused_until:
+            why = ": the last ones were refused; see condition Accepted"
+        return f" (none is made before {shortage.instant(until)}{why})"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
@@ -316,16 +331,25 @@ def _zone_spread(seen: _Seen) -> Condition:
         return Condition(kind, True, Reason.NOT_WANTED, "spec.placement.adjacency is Cluster")
     if spec.pipelines.stages == 1:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
-    is_whole = len(seen.alive) >= seen.wanted and not seen.unplaced
-    if not is_whole and (problem := pod_zones.problem(spec, seen.view.fleet)):
+    fleet, is_whole = seen.view.fleet, len(seen.alive) >= seen.wanted and not seen.unplaced
+    problem = "" if is_whole else pod_zones.problem(spec, fleet)
+    if problem and len(fleet) and not any(node.suits for node in fleet.alike):
+        text = "not known before a node can take an agent; see CapacityAvailable"
+        return Condition(kind, None, Reason.WAITING_FOR_NODES, text)
+    are_enough = pod_zones.are_enough(spec, pod_zones.room(spec, fleet))
+    if problem and not are_enough:
         text = shortage.with_suspend(problem)
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
     if pairs := pod_zones.shared_neighbours(seen.training.grid, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
         text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"
         return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
-    if seen.wanted and is_whole and (problem := pod_zones.unseatable(spec, seen.alive)):
-        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
+    if seen.wanted and is_whole and (crowd := pod_zones.unseatable(spec, seen.alive)):
+        reason = Reason.NEIGHBOURS_SHARE_ZONE if are_enough else Reason.PLACEMENT_INFEASIBLE
+        return Condition(kind, False, reason, crowd)
+    if problem and not seen.training.grid:
+        text = f"not known before there is room for every agent: {problem}"
+        return Condition(kind, None, Reason.WAITING_FOR_NODES, shortage.with_suspend(text))
     text = "ring neighbours lie in different zones"
     if not seen.training.grid:
         text = "the zones allow ring neighbours to be apart; no plan is in force"

@@ -266,7 +266,7 @@ def _fill(
     wanted = turn.assured if turn is not None and turn.word is Word.KEEPS else len(seats)
     count = max(0, min(most, wanted - len(staying)))
     holes = [slot for slot in seats if slot not in taken][:count]
-    if not holes or now < memory.not_before or job.deleting:
+    if not holes or now < memory.pauses_until or job.deleting:
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1
@@ -386,7 +386,7 @@ def _wake_times(
             times.append(memory.finished_at + spec.run_policy.ttl_s)
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
-    times += [memory.not_before, *(at for at in force_deletes if at is not None)]
+    times += [memory.pauses_until, *(at for at in force_deletes if at is not None)]
     times += memory.failures.avoided_until().values()
     waiting = [pod for pod in view.pods if not pod.node]
     times += [pod.created_at + s for pod in waiting for s in (MOVE_AFTER_S, ASK_ELSEWHERE_S)]

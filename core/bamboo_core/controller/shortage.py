@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,6 +18,7 @@ _OFFERS_NO = "offers no "
 _AT_PRESENT = "at present "
 _TAINT = "taint "
 _LABEL = "no label "
+_NO_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
 
 
 def insufficient(resource: str) -> str:
@@ -39,17 +41,18 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
     by_zone: dict[str, list[PodView]] = {}
     for pod in sorted(waiting, key=lambda pod: pod.name):
         by_zone.setdefault(pod.zone, []).append(pod)
-    parts, causes = [], Counter[str]()
+    parts, causes, is_new = [], Counter[str](), False
     for zone, pods in sorted(by_zone.items())[:_MAX_ZONES]:
         there = {x: n for x, n in nodes.alike.items() if x.zone == zone or not zone}
         is_spot_only = spec.placement.on_demand is not None and not pods[0].is_on_demand
         causes += (found := _causes(there, is_spot_only=is_spot_only))
+        is_new |= _offer_none(there)
         rest = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
         where = f"in zone {zone}" if zone else "in any zone"
         parts.append(f"{pods[0].name}{rest} {where}: {_listed(found, there, pods)}")
     if not parts:
         return ""
-    return f"{'; '.join(parts)}; {_remedies(spec, causes)}"
+    return f"{'; '.join(parts)}; {_remedies(spec, causes, is_new=is_new)}"
 
 
 def misfits(spec: JobSpec, nodes: NodeViews) -> str:
@@ -74,7 +77,7 @@ def too_small(spec: JobSpec, nodes: NodeViews) -> str:
     asked = ", ".join(f"{k} {v}" for k, v in sorted(spec.worker.asks.items()))
     text = f"no node is big enough for one agent: spec.worker.resources asks for {asked}"
     missing = sorted({x.lacks for x in nodes.alike if x.lacks.startswith(_OFFERS_NO)})
-    if len(missing) == 1 and all(node.lacks in missing for node in nodes.alike):
+    if len(missing) == 1 and _offer_none(nodes.alike):
         text += f"; every node {missing[0]}; a new node does so until its device plugin is ready"
     return text
 
@@ -138,12 +141,19 @@ def _counted(causes: Counter[str]) -> str:
     return ", ".join(listed) + (", ..." if len(causes) > _MAX_CAUSES else "")
 
 
-def _remedies(spec: JobSpec, causes: Counter[str]) -> str:
-    """What would help; adding nodes always does."""
+def _offer_none(nodes: Iterable[NodeView]) -> bool:
+    """Whether all of them lack a device, as new nodes do until their plugin is ready. If others
+    have it, it is more likely that the node is for other work."""
+    lacking = [node.lacks.startswith(_OFFERS_NO) for node in nodes]
+    return bool(lacking) and all(lacking)
+
+
+def _remedies(spec: JobSpec, causes: Counter[str], *, is_new: bool = False) -> str:
+    """What would help; adding nodes always does. is_new: the nodes may be too new."""
     found = ["add nodes to the pool"]
     if any(cause.startswith(_AT_PRESENT) for cause in causes):
         found.append("wait until the taint goes")
-    if any(cause.startswith(_OFFERS_NO) for cause in causes):
+    if is_new:
         found.append("wait for the device plugin of new nodes")
     if any(cause.startswith(_TAINT) for cause in causes):
         found.append("tolerate the taint in spec.worker.podTemplate")
@@ -154,6 +164,17 @@ def _remedies(spec: JobSpec, causes: Counter[str]) -> str:
     elif spec.placement.pools:
         found.append("add zones to spec.placement.pools")
     return f"{', '.join(found[:-1])} or {found[-1]}" if len(found) > 1 else found[0]
+
+
+def admitting(refusal: str) -> str:
+    """What helps if the API server refuses pods, by its message."""
+    absent = _NO_PRIORITY.search(refusal)
+    if absent is None:
+        way, change = "remove what forbids them", "change spec.worker or spec.placement"
+    else:
+        way = f"create the PriorityClass {absent[1]}"
+        change = "name another one in spec.worker.podTemplate"
+    return f"{way}; or set spec.suspend to true, {change}, and set it to false again"
 
 
 def with_suspend(text: str) -> str:

@@ -28,7 +28,9 @@ class Word(StrEnum):
     """What a job may do now."""
 
     GROWS = "Grows"  # it has started, and may have all its agents
-    KEEPS = "Keeps"  # it has started; a job ahead of it waits, so it may only have what is assured
+    # A job ahead of it waits, or is about to take its room: it may only have what is assured. One
+    # that has not started keeps its pods that have nodes.
+    KEEPS = "Keeps"
     STARTS = "Starts"  # there is room for its minimum
     ASKS = "Asks"  # there is no such room, but it is the first in line
     WAITS = "Waits"  # it may have no pods
@@ -55,7 +57,7 @@ class Turn:
 def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
     """For a job that waits, asks for nodes, or may not grow."""
     ahead = _ahead(turn, job)
-    if turn.word is Word.KEEPS:
+    if turn.word is Word.KEEPS and (turn.assured or not turn.minimum):
         grid = "the smallest grid"
         if turn.assured < turn.minimum:
             grid = f"the {turn.assured} that the job has started with"

@@ -337,8 +337,14 @@ class Memory:
     assured: int = 0  # agents that it gets back before other jobs; 0: it has not started
     assured_of: str = ""  # what they ask for: :func:`bamboo_core.controller.turn.wish`
     trained: bool = False  # a plan was in force since the job was started
-    not_before: float = 0.0  # no new pods before this instant
+    not_before: float = 0.0  # no new pods before this instant, since agents have failed
+    refused_until: float = 0.0  # nor before this one, since the last ones were refused
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
     short: tuple[Shortage, ...] = ()  # agents without a node, if spot nodes are preferred
     times: Times = Times()  # noqa: RUF009 - frozen
     conditions: tuple[Condition, ...] = field(default=())
+
+    @property
+    def pauses_until(self) -> float:
+        """No new pods before this instant."""
+        return max(self.not_before, self.refused_until)

@@ -147,6 +147,11 @@ _IN_AGENT: Path = (*_POD, "containers", 0)
 _BESIDE: Path = (*_POD, "containers", 1)
 _SECURITY: Path = ("securityContext",)
 _KEY: Object = {"secretKeyRef": {"name": "database", "key": "password"}}
+_AGAINST: Path = (
+    "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+)  # fmt: skip
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_FAR: Object = {"topologyKey": "a", "namespaceSelector": {"matchLabels": {"team": "b"}}}
 _TRAPS: tuple[tuple[Path, Any], ...] = (
     ((*_POD, "hostNetwork"), True),
     ((*_POD, "hostPID"), True),
@@ -162,6 +167,10 @@ _TRAPS: tuple[tuple[Path, Any], ...] = (
     ((*_POD, "priorityClassName"), "system-node-critical"),
     ((*_POD, "tolerations"), [{"operator": "Exists"}]),
     ((*_POD, "tolerations"), [{"key": "node-role.kubernetes.io/control-plane"}]),
+    ((*_POD, *_AGAINST), [{"topologyKey": "a", "namespaceSelector": {}}]),
+    ((*_POD, *_AGAINST), [{"topologyKey": "a", "namespaces": ["victim"]}]),
+    ((*_POD, "affinity", "podAffinity", _PREFERRED), [{"podAffinityTerm": _FAR}]),
+    ((*_POD, "nodeSelector", "a b"), "1"),
     ((*_POD, "volumes", 0, "hostPath"), {"path": "/"}),
     ((*_POD, "volumes", 0, "nfs"), {"server": "x", "path": "/"}),
     ((*_POD, "volumes", 0, "secret"), {"secretName": "database"}),
@@ -209,6 +218,9 @@ _TRAPS: tuple[tuple[Path, Any], ...] = (
     (("worker", "env"), [{"value": "nameless"}]),
     (("worker", "env"), [{"name": "BAMBOO_JOB", "value": "victim"}]),
     (("worker", "env"), [{"name": ["a"]}]),
+    (("placement", "zones"), ["a", "b", "zone c"]),
+    (("placement", "pools", 0, "zones"), ["a", "b", "c", "zone d"]),
+    (("placement", "onDemand", "nodeSelector"), {"pool": "b@d value!"}),
     (("placement", "pools", 0, "nodeSelector", "topology.kubernetes.io/zone"), "z"),
     (("pipelines",), {"count": 1024, "stages": 256}),
     (("pipelines",), {"count": 4, "stages": 256, "max": 1024}),

@@ -7,6 +7,7 @@ without the operator's own rules: they are what is attacked.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,8 @@ _VOLUMES = {
     "name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",
     "projected", "secret",
 }  # fmt: skip
+_WORD = re.compile("(?!.{64})[A-Za-z0-9](|[A-Za-z0-9._-]*[A-Za-z0-9])")
+_NAME = re.compile(f"((?![^/]{{254}})[a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?{_WORD.pattern}")
 _OFFERED = "bamboo-job-"
 _NO_VALUE: tuple[Any, ...] = (None, False, "", [], {})
 """Which Kubernetes takes as if the field were not there."""
@@ -40,6 +43,10 @@ def _identity(pod: Object, job: str, namespace: str) -> Iterator[str]:
     strings = [*meta["labels"].values(), *meta["annotations"].values()]
     if not all(isinstance(x, str) for x in strings):
         yield "a label or an annotation is no string"
+    elif not all(
+        _NAME.fullmatch(k) and _WORD.fullmatch(x or "a") for k, x in meta["labels"].items()
+    ):
+        yield f"labels {meta['labels']}"
     agents = [c for c in pod["spec"]["containers"] if c["name"] == "agent"]
     if len(agents) != 1:
         yield f"{len(agents)} agents"
@@ -71,6 +78,7 @@ def _pod(spec: Object) -> Iterator[str]:
         key = toleration.get("key")
         if not key or str(key).startswith("node-role.kubernetes.io/"):
             yield f"toleration {toleration}"
+    yield from _placed(spec)
     context = spec.get("securityContext") or {}
     if context.get("runAsNonRoot") is not True:
         yield "runAsNonRoot of the pod"
@@ -86,6 +94,27 @@ def _pod(spec: Object) -> Iterator[str]:
             yield f"volume {strange}"
     for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
         yield from _container(container)
+
+
+def _placed(spec: Object) -> Iterator[str]:
+    """Rules that touch pods of other namespaces, and labels of nodes that nobody can have."""
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind)
+        for terms in rules.values() if isinstance(rules, dict) else ():
+            yield from _far(terms)
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if not _NAME.fullmatch(key) or (value and not _WORD.fullmatch(value)):
+            yield f"nodeSelector {key!r}: {value!r}"
+
+
+def _far(terms: Any) -> Iterator[str]:
+    """Terms of a rule about pods. An empty selector of namespaces means all of them."""
+    given = [term for term in terms if isinstance(term, dict)] if isinstance(terms, list) else []
+    inner = [term.get("podAffinityTerm") for term in given]
+    for term in [*given, *(x for x in inner if isinstance(x, dict))]:
+        if term.get("namespaces") not in _NO_VALUE or term.get("namespaceSelector") is not None:
+            yield f"pods of other namespaces {term}"
 
 
 def _container(container: Object) -> Iterator[str]:

@@ -25,6 +25,7 @@ from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, runs
 from bamboo_sim.protocol.mutants.planted import FAULTS
 
+_FRESH = 5  # of so many faults, one is searched for as if it had never been found
 _OTHER_SEEDS = 1_000_003  # of the second search: its histories differ from those of the first
 
 
@@ -110,7 +111,8 @@ def _options() -> argparse.Namespace:
 def _detect_all(seconds: float, seed: int, known: Mapping[str, int]) -> list[Detection]:
     """Faults that are found early leave their time to the others, which are then searched again.
 
-    known: for a fault's row, the seed with which the recorded run found it.
+    known: for a fault's row, the seed with which the recorded run found it. A fifth of the faults,
+    others for each seed, is searched for without it at first.
     """
     end = time() + seconds
     if seconds <= 0:
@@ -118,12 +120,14 @@ def _detect_all(seconds: float, seed: int, known: Mapping[str, int]) -> list[Det
     detections: dict[str, Detection] = {}
     for i, fault in enumerate(FAULTS):
         share = max(1.0, (end - time()) / (len(FAULTS) - i) * 2)
-        detections[fault.row] = detect(fault, share, seed, known.get(fault.row))
+        first = None if (i + seed) % _FRESH == 0 else known.get(fault.row)
+        detections[fault.row] = detect(fault, share, seed, first)
         print(detections[fault.row], flush=True)
     left = [d for d in detections.values() if not d.text]
     for i, before in enumerate(left):
         if (rest := end - time()) > 0:
-            again = detect(before.fault, rest / (len(left) - i), seed + _OTHER_SEEDS)
+            row, share = before.fault.row, rest / (len(left) - i)
+            again = detect(before.fault, share, seed + _OTHER_SEEDS, known.get(row))
             detections[before.fault.row] = replace(again, cases=before.cases + again.cases)
             print(f"again: {detections[before.fault.row]}", flush=True)
     return list(detections.values())

@@ -70,18 +70,49 @@ def words(decision: Decision) -> dict[str, Word]:
     return {uid.removeprefix("uid-"): turn.word for uid, turn in decision.turns.items()}
 
 
-A = shape("n")
+A, AB = shape("n"), shape("a", "b", "c")
 
 
 def test_two_jobs_for_one_room_the_older_one_starts_and_the_other_has_no_pods() -> None:
     claims = [a_claim("young", A), a_claim("old", A, age=9)]
     found = decide(claims, {"n": node_room("a", 3)}, now=0)
-    assert words(found) == {"old": Word.STARTS, "young": Word.ASKS}
+    assert words(found) == {"old": Word.STARTS, "young": Word.KEEPS}
     claims.append(a_claim("third", A, age=5))
     found = decide(claims, {"n": node_room("a", 3)}, now=0)
-    assert words(found) == {"old": Word.STARTS, "third": Word.ASKS, "young": Word.WAITS}
+    assert words(found) == {"old": Word.STARTS, "third": Word.KEEPS, "young": Word.WAITS}
+    assert found.turns["uid-third"].first == claims[1].job
     turn = found.turns["uid-young"]
     assert (turn.room, turn.minimum, turn.first, turn.is_outranked) == (0, 2, claims[2].job, False)
+
+
+def test_nobody_asks_for_nodes_while_a_job_ahead_of_it_starts() -> None:
+    """Its pods would take the room that is kept for a pod of the other one, which was pinned to a
+    full zone while the room was not free yet."""
+    big = a_claim("big", AB, grid=(3, 4, 2), age=9)
+    small = a_claim("small", AB, priority=5, adjacency=Adjacency.ALTERNATE)
+    room = {"a": node_room("a", 0, 1), "b": node_room("b", 1), "c": node_room("c", 1)}
+    found = decide([big, small], room, now=0)
+    assert words(found) == {"small": Word.STARTS, "big": Word.KEEPS}
+    assert found.askers == {"uid-big"}
+    half = replace(small, held={"b": 1})
+    room["b"] = node_room("b", 0, 1)
+    found = decide([big, half], room, now=0)
+    assert words(found) == {"small": Word.STARTS, "big": Word.KEEPS}
+    assert found.turns["uid-big"].first == small.job
+    whole = replace(small, held={"b": 1, "c": 1}, assured=2)
+    room["c"] = node_room("c", 0, 1)
+    assert words(decide([big, whole], room, now=0)) == {"small": Word.GROWS, "big": Word.ASKS}
+
+
+def test_one_that_asks_keeps_its_pods_and_its_patience_while_another_one_starts() -> None:
+    big = a_claim("big", AB, grid=(1, 1, 9), held={"a": 1})
+    small, room = a_claim("small", AB, priority=5), {"a": node_room("a", 0, 1)}
+    before = decide([big], room, now=0)
+    assert words(before) == {"big": Word.ASKS}
+    room |= {"b": node_room("b", 2)}
+    found = decide([big, small], room, before.patience, now=PATIENCE_S / 2)
+    assert words(found) == {"small": Word.STARTS, "big": Word.KEEPS}
+    assert "uid-big" in found.patience
 
 
 def test_priority_goes_before_age() -> None:
@@ -200,7 +231,7 @@ def test_a_raised_minimum_stands_in_the_line() -> None:
     first = a_claim("first", A, grid=(1, 1, 8), priority=9, age=9)
     raised = a_claim("raised", A, grid=(8, 8, 1), held={"n": 1}, training=True, assured=1)
     room = {"n": node_room("a", 8, 9)}
-    assert words(decide([first, raised], room, now=0)) == {"first": "Starts", "raised": "Asks"}
+    assert words(decide([first, raised], room, now=0)) == {"first": "Starts", "raised": "Keeps"}
     room = {"n": node_room("a", 7, 9)}
     found = decide([first, raised], room, now=0)
     assert words(found) == {"first": "Asks", "raised": "Keeps"}
@@ -268,7 +299,7 @@ def test_a_zone_where_the_scheduler_refuses_pods_has_no_room() -> None:
 def test_a_job_whose_pods_are_refused_goes_last() -> None:
     claims = [a_claim("refused", A, age=9, refused=True), a_claim("other", A)]
     found = words(decide(claims, {"n": node_room("a", 2)}, now=0))
-    assert found == {"other": Word.STARTS, "refused": Word.ASKS}
+    assert found == {"other": Word.STARTS, "refused": Word.KEEPS}
 
 
 def test_a_job_whose_pods_no_scheduler_looks_at_goes_last_for_a_while() -> None:
@@ -276,13 +307,13 @@ def test_a_job_whose_pods_no_scheduler_looks_at_goes_last_for_a_while() -> None:
     new, room = a_claim("new", A), {"n": node_room("a", 2)}
     old = a_claim("old", A, age=9)
     found = decide([replace(old, is_unheard=True), new], room, now=100)
-    last = {"new": Word.STARTS, "old": Word.ASKS}
+    last = {"new": Word.STARTS, "old": Word.KEEPS}
     assert words(found) == last
     for now in (101, 100 + ASIDE_S - 1):
         found = decide([old, new], room, found.patience, now=now)
         assert words(found) == last
     found = decide([old, new], room, found.patience, now=100 + ASIDE_S)
-    assert words(found) == {"old": Word.STARTS, "new": Word.ASKS}
+    assert words(found) == {"old": Word.STARTS, "new": Word.KEEPS}
     assert found.patience == {}
 
 
@@ -311,7 +342,7 @@ def test_a_job_too_big_for_all_nodes_stands_aside_after_a_while_and_comes_back()
     assert found.turns["uid-big"].is_too_big
     found = decide([big, small], room, found.patience, now=PATIENCE_S)
     found = decide([big, small], room, found.patience, now=PATIENCE_S)
-    assert words(found) == {"big": Word.ASKS, "small": Word.STARTS}
+    assert words(found) == {"big": Word.KEEPS, "small": Word.STARTS}
     more = {"n": node_room("a", 3)}  # one node has come: it asks again
     grown = decide([big, small], more, found.patience, now=PATIENCE_S + 1)
     grown = decide([big, small], more, grown.patience, now=PATIENCE_S + 1)
@@ -346,7 +377,7 @@ def test_nodes_that_cannot_be_used_let_nobody_wait_for_ever(
     assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
     for _ in range(2):
         found = decide([big, small], room, found.patience, now=PATIENCE_S)
-    assert words(found) == {"big": Word.ASKS, "small": Word.STARTS}
+    assert words(found) == {"big": Word.KEEPS, "small": Word.STARTS}
 
 
 def test_room_that_other_jobs_leave_is_waited_for() -> None:

@@ -8,13 +8,14 @@ import pytest
 from tests.core.controller.builders import JOB, manifest, spec
 
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
-from bamboo_core.api.pod_template import _LISTS, problems
+from bamboo_core.api.pod_template import _LISTS, label_problems, problems
 from bamboo_core.api.spec import WorkerSpec, from_manifest
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_operator import manifests
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,11 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
             {"spec": {"initContainers": [{"name": "x", "env": [{"name": "BAMBOO_JOB"}]}]}},
             "t.spec.initContainers[0].env[0].name",
         ),
+        ({"metadata": {"labels": {"a b": "1"}}}, "t.metadata.labels"),
+        ({"metadata": {"labels": {"a": "b c"}}}, "t.metadata.labels.a"),
+        ({"metadata": {"annotations": {"a b": "any text!"}}}, "t.metadata.annotations"),
+        ({"spec": {"nodeSelector": {"x y": "1"}}}, "t.spec.nodeSelector"),
+        ({"spec": {"nodeSelector": {"x": "b@d value!"}}}, "t.spec.nodeSelector.x"),
     ],
 )
 def test_refused(template: dict[str, Any], field: str) -> None:
@@ -218,6 +224,39 @@ def test_what_gives_the_node_or_a_secret_away_is_refused(
     assert problems(template, path="t", rules=PodRules(trusted=True)) == []
 
 
+@pytest.mark.parametrize("names", [{"namespaceSelector": {}}, {"namespaces": ["victim"]}])
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize("way", [REQUIRED, PREFERRED])
+def test_no_rule_reaches_pods_of_other_namespaces(
+    names: dict[str, Any], kind: str, way: str
+) -> None:
+    """The scheduler keeps their pods away from the job's, as it does the other way round."""
+    plain: dict[str, Any] = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+
+    def template(more: dict[str, Any]) -> dict[str, Any]:
+        terms = [plain, plain | more]
+        weighted = [{"weight": 1, "podAffinityTerm": term} for term in terms]
+        return on_spec(affinity={kind: {way: terms if way == REQUIRED else weighted}})
+
+    (key,) = names
+    (problem,) = problems(template(names), path="t")
+    term = "" if way == REQUIRED else ".podAffinityTerm"
+    assert problem.field == f"t.spec.affinity.{kind}.{way}[1]{term}.{key}"
+    assert "reaches pods of other namespaces; remove it" in problem.message
+    assert problems(template(names), path="t", rules=PodRules(trusted=True)) == []
+    assert problems(template({}), path="t") == []
+
+
+JUNK_TERMS: tuple[Any, ...] = ("x", 5, {"a": 1}, [None], ["x"], [{"podAffinityTerm": "x"}])
+
+
+@pytest.mark.parametrize("value", JUNK_TERMS)
+def test_rules_of_a_wrong_type_are_left_to_the_api_server(value: Any) -> None:
+    assert problems(on_spec(affinity={"podAffinity": value}), path="t") == []
+    for way in (REQUIRED, PREFERRED):
+        assert problems(on_spec(affinity={"podAffinity": {way: value}}), path="t") == []
+
+
 def test_a_secret_in_the_environment_of_the_worker_is_refused() -> None:
     def found(name: str, rules: PodRules = RESTRICTED) -> Any:
         source = {"secretKeyRef": {"name": name, "key": "k"}}
@@ -324,6 +363,85 @@ def test_a_wrong_type_is_reported_with_value_and_remedy() -> None:
     (problem,) = problems({"metadata": {"labels": "x" * 5000}}, path="t")
     assert problem.message.endswith("...; it must be an object, or be left out")
     assert len(problem.message) < 150
+
+
+_LONG = "a" * 63
+_DNS = ".".join(["a" * 62] * 4) + "aa"
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "A9", "a-b_c.d", _LONG, f"{_DNS}/{_LONG}", "b.dev/a", "1.2-3.x/0"]
+)
+def test_keys_of_labels(key: str) -> None:
+    assert label_problems({key: ""}, path="t") == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "a b", "-a", "a.", "é", "a\n", _LONG + "a", "/a", "b/", "b/c/d", "B.dev/a", "b..c/a",
+     "-b/a", "b_c/a", f"{_DNS}a/a"],
+)  # fmt: skip
+def test_what_is_no_key_of_a_label(key: str) -> None:
+    (problem,) = label_problems({"good": "1", key: "1"}, path="t")
+    assert problem == (
+        "t",
+        f"has the key {(repr(key) if len(key) < 79 else repr(key)[:80] + '...')}; a key has 1 to 63"
+        " of A-Z, a-z, 0-9, '-', '_' and '.', and begins and ends with a letter or digit; before it"
+        " may stand a DNS name of at most 253 characters and '/': correct it",
+    )
+
+
+@pytest.mark.parametrize("value", ["", "a", "A9", "a-b_c.d", "0", _LONG])
+def test_values_of_labels(value: str) -> None:
+    assert label_problems({"x": value}, path="t") == []
+
+
+@pytest.mark.parametrize("value", ["b@d value!", "-a", "a_", ".", "é", "a\n", "a/b"])
+def test_what_is_no_value_of_a_label(value: str) -> None:
+    (problem,) = label_problems({"x": value}, path="t")
+    assert problem == (
+        "t.x",
+        f"is {value!r}; it has at most 63 of A-Z, a-z, 0-9, '-', '_' and '.', and begins and ends"
+        " with a letter or digit: correct it",
+    )
+
+
+def test_a_value_of_a_label_may_be_too_long() -> None:
+    (problem,) = label_problems({"x": _LONG + "a"}, path="t")
+    assert str(problem) == "t.x: has 64 characters; at most 63 are allowed: shorten it"
+
+
+def test_keys_of_annotations_may_have_capital_letters_in_the_domain() -> None:
+    template = {"metadata": {"annotations": {"Example.COM/Note": "any text!"}}}
+    assert problems(template, path="t") == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "other"),
+    [
+        ({"containers": [{"name": "agent"}, {"name": "agent"}]}, "containers[1]", "containers[0]"),
+        ({"containers": [{"name": "b"}], "initContainers": [{"name": "a"}, {"name": "b"}]},
+         "initContainers[1]", "containers[0]"),
+        ({"initContainers": [{"name": "a"}, {"name": "a"}]},
+         "initContainers[1]", "initContainers[0]"),
+    ],
+)  # fmt: skip
+def test_two_containers_of_one_name_are_refused(
+    spec: dict[str, Any], field: str, other: str
+) -> None:
+    """Of two agents the second was left out without a word."""
+    for rules in (RESTRICTED, PodRules(trusted=True)):
+        (problem,) = problems({"spec": spec}, path="t", rules=rules)
+        assert problem.field == f"t.spec.{field}.name"
+        assert problem.message.endswith(f"is the name of t.spec.{other} too; choose another name")
+
+
+def test_the_name_of_the_agent_is_taken_without_its_container() -> None:
+    (problem,) = problems(on_spec(initContainers=[{"name": "agent"}]), path="t")
+    assert str(problem) == (
+        "t.spec.initContainers[0].name: 'agent' is the name of the agent's own container too;"
+        " choose another name"
+    )
 
 
 JUNK: tuple[Any, ...] = (None, 5, "x", [], {}, [5], [{}], {"name": None}, [{"name": []}], True)

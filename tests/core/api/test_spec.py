@@ -289,9 +289,22 @@ def test_identity_covers_what_decides_the_bits_and_nothing_else() -> None:
         ({"pools": [{"zones": ["a"]}], "zones": ["a", "b"]},
          "spec.placement.zones: names b, but no pool of spec.placement.pools does"),
         ({"pools": [{}]}, "spec.placement.pools[0].zones: is required; set it"),
+        ({"pools": [{"zones": ["a"]}, {"zones": ["b", "zone c"]}]},
+         "spec.placement.pools[1].zones[1]: is 'zone c'; it has at most 63 of A-Z"),
+        ({"pools": [{"zones": [""]}]}, "spec.placement.pools[0].zones[0]: is empty; name a zone"),
+        ({"pools": [{"zones": ["a"], "nodeSelector": {"x y": "1"}}]},
+         "spec.placement.pools[0].nodeSelector: has the key 'x y'; a key has 1 to 63"),
+        ({"pools": [{"zones": ["a"], "nodeSelector": {"x": "b@d value!"}}]},
+         "spec.placement.pools[0].nodeSelector.x: is 'b@d value!'; it has at most 63"),
+        ({"zones": ["a", "b", "-c"]}, "spec.placement.zones[2]: is '-c'; it has at most 63"),
+        ({"zones": [""]}, "spec.placement.zones[0]: is empty; name a zone"),
+        ({"onDemand": {"nodeSelector": {"x y": "1"}}},
+         "spec.placement.onDemand.nodeSelector: has the key 'x y'"),
+        ({"onDemand": {"nodeSelector": {"x": "b@d value!"}}},
+         "spec.placement.onDemand.nodeSelector.x: is 'b@d value!'; it has at most 63"),
     ],
 )  # fmt: skip
-def test_bad_pools(placement: dict[str, Any], words: str) -> None:
+def test_bad_placement(placement: dict[str, Any], words: str) -> None:
     found = from_manifest(manifest(placement=placement))
     assert isinstance(found, list)
     assert words in "; ".join(map(str, found))

@@ -163,7 +163,8 @@ def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
     waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
     found = status(pod(0, 0), waiting, room={"a": 4, "b": 0})
     spread = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
-    assert (spread.status, spread.reason) == (False, Reason.PLACEMENT_INFEASIBLE)
+    assert (spread.status, spread.reason) == (None, Reason.WAITING_FOR_NODES)
+    assert spread.message.startswith("not known before there is room for every agent: 1 x 2 needs")
     assert "; the next node helps most in zone b; spec.worker and" in spread.message
     assert condition(found, ConditionType.CAPACITY_AVAILABLE).reason == Reason.WAITING_FOR_NODES
     fits = status(pod(0, 0), waiting)
@@ -221,6 +222,21 @@ def test_what_is_missing_where_and_what_helps() -> None:
     assert "job-p0-s0-i0 in zone a: no nodes there; add nodes" in empty.message
 
 
+def test_a_device_plugin_is_awaited_only_where_no_node_offers_the_device() -> None:
+    waiting = [pod(0, s, zone=z, node="", phase=PodPhase.PENDING) for s, z in enumerate("ab")]
+    full = tuple(replace(n, lacks=insufficient("nvidia.com/gpu")) for n in nodes(a=0, b=0))
+    plain = replace(full[0], name="system", suits=False, lacks=offers_no("nvidia.com/gpu"))
+    text = capacity(*waiting, nodes_=(*full, plain)).message
+    assert "insufficient nvidia.com/gpu (1 node), offers no nvidia.com/gpu (1 node)" in text
+    assert "device plugin" not in text, "a node for the operator gets none"
+    tainted = replace(full[0], suits=False, lacks="taint team=x:NoSchedule")
+    assert "device plugin" not in capacity(*waiting, nodes_=(plain, tainted)).message
+    text = capacity(*waiting, nodes_=(full[1], plain)).message
+    assert "; add nodes to the pool or wait for the device plugin of new nodes;" in text
+    unready = replace(plain, name="new", ready=False)
+    assert "wait for the device" in capacity(*waiting, nodes_=(full[1], plain, unready)).message
+
+
 def test_the_schedulers_words_count_where_nodes_look_free() -> None:
     words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
     refused = pod(
@@ -241,6 +257,10 @@ def test_the_condition_says_why_a_pod_is_not_made() -> None:
     later = status(pod(0, 0), memory=Memory(not_before=1000.0))
     text = condition(later, ConditionType.CAPACITY_AVAILABLE).message
     assert "1 have no pod yet (none is made before 1970-01-01T00:16:40Z, since agents" in text
+    refused = status(pod(0, 0), memory=Memory(not_before=60.0, refused_until=1000.0))
+    text = condition(refused, ConditionType.CAPACITY_AVAILABLE).message
+    assert "(none is made before 1970-01-01T00:16:40Z: the last ones were refused; see cond" in text
+    assert "agents have failed" not in text
     assert "1 have no pod yet" in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
     assert "(none" not in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
 
@@ -270,17 +290,57 @@ def test_zone_spread() -> None:
     )
     assert shared.reason == Reason.NEIGHBOURS_SHARE_ZONE
     assert "job-p0-s0-i0 and job-p0-s1-i0" in shared.message
-    crowd = condition(status(pod(0, 0), pod(0, 1)), kind)
-    assert (crowd.reason, "one zone fills at most 1 seats" in crowd.message) == (
-        Reason.PLACEMENT_INFEASIBLE,
-        True,
-    )
-    assert condition(status(room={"a": 9}), kind).reason == Reason.PLACEMENT_INFEASIBLE
     cluster = condition(status(room={"a": 9}, adjacency=Adjacency.CLUSTER), kind)
     assert (cluster.status, cluster.reason) == (True, Reason.NOT_WANTED)
     assert condition(status(stages=1), kind).status
     leaving = status(pod(0, 0), memory=Memory(terminal=Outcome.COMPLETE))
     assert condition(leaving, kind).status, "an agent that is still there wants no neighbour"
+
+
+@pytest.mark.parametrize(
+    ("room", "reason"),
+    [({"a": 9}, Reason.PLACEMENT_INFEASIBLE), ({"a": 9, "b": 0}, Reason.NEIGHBOURS_SHARE_ZONE)],
+)
+def test_agents_that_are_all_in_one_zone(room: dict[str, int], reason: Reason) -> None:
+    found = status(pod(0, 0), pod(0, 1), room=room)
+    crowd = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
+    assert (crowd.status, crowd.reason) == (False, reason)
+    assert "one zone fills at most 1 seats" in crowd.message
+
+
+@pytest.mark.parametrize(
+    ("room", "stages", "verdict", "reason"),
+    [
+        ({"a": 9}, 2, False, Reason.PLACEMENT_INFEASIBLE),
+        ({"a": 9, "b": 9}, 3, False, Reason.PLACEMENT_INFEASIBLE),
+        ({}, 2, False, Reason.PLACEMENT_INFEASIBLE),
+        ({"a": 0, "b": 0, "c": 0}, 2, None, Reason.WAITING_FOR_NODES),
+        ({"a": 9, "b": 0}, 2, None, Reason.WAITING_FOR_NODES),
+        ({"a": 1, "b": 1}, 2, True, Reason.NEIGHBOURS_SEPARATED),
+    ],
+)
+def test_a_spread_is_infeasible_only_if_further_nodes_would_not_help(
+    room: dict[str, int], stages: int, verdict: bool | None, reason: Reason
+) -> None:
+    line = condition(status(room=room, stages=stages), ConditionType.ZONE_SPREAD_SATISFIED)
+    assert (line.status, line.reason) == (verdict, reason)
+    is_advised = "known zones" in line.message or "Cluster" in line.message
+    assert is_advised is (verdict is False or room == {"a": 9, "b": 0})
+
+
+def test_a_spread_is_not_known_while_no_node_suits() -> None:
+    small = tuple(replace(n, suits=False, lacks=insufficient("cpu")) for n in nodes(a=0, b=0))
+    found = describe(spec(), ClusterView(small, ()), TrainingView(), Memory(), job=JOB, now=50.0)
+    line = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
+    assert (line.status, line.reason) == (None, Reason.WAITING_FOR_NODES)
+    assert line.message == "not known before a node can take an agent; see CapacityAvailable"
+
+
+def test_a_shortage_does_not_hide_that_the_plan_keeps_neighbours_apart() -> None:
+    training = replace(TRAINING, grid=(tuple(p.agent for p in PODS),))
+    found = status(*PODS, training=training, count=2, room={"a": 1, "b": 1})
+    line = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
+    assert (line.status, line.message) == (True, "ring neighbours lie in different zones")
 
 
 def test_degraded() -> None:
@@ -457,6 +517,27 @@ def test_a_refused_spec_keeps_the_other_conditions() -> None:
     )
     assert {c.type for c in changed} == set(ConditionType)
     assert next(c for c in changed if c.type == "Running").since == 0.0
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        (
+            "exceeded quota",
+            "remove what forbids them; or set spec.suspend to true, change spec.worker or"
+            " spec.placement, and set it to false again",
+        ),
+        (
+            'pods "x" is forbidden: no PriorityClass with name high was found',
+            "create the PriorityClass high; or set spec.suspend to true, name another one in"
+            " spec.worker.podTemplate, and set it to false again",
+        ),
+    ],
+)
+def test_pods_that_the_api_server_rejects(message: str, remedy: str) -> None:
+    line = lifecycle.rejected(status().conditions, message, now=60.0)[0]
+    assert (line.type, line.status, line.reason) == ("Accepted", False, Reason.POD_REJECTED)
+    assert line.message == f"pods: the API server rejects them: {message}: {remedy}"
 
 
 def test_an_error_of_the_operator_is_reported() -> None:

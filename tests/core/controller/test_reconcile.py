@@ -310,6 +310,13 @@ def test_failures_delay_the_next_pods() -> None:
     assert [p.incarnation for p in created(later)] == [1]
 
 
+def test_a_refusal_delays_the_next_pods() -> None:
+    refused = Memory(not_before=1001.0, refused_until=1010.0)
+    first = run(pod(0, 1, zone="b"), memory=refused)
+    assert (created(first), first.wake_at) == ([], 1010.0)
+    assert len(created(run(pod(0, 1, zone="b"), memory=first.memory, now=1010.0))) == 1
+
+
 def test_new_pods_avoid_a_node_that_fails_twice_until_it_comes_back() -> None:
     failed = [pod(0, 0, n, phase=PodPhase.FAILED, exit_code=1) for n in range(2)]
     neighbour = pod(0, 1, zone="b")

@@ -15,6 +15,7 @@ from tests.rotation import in_turn
 from bamboo_sim.attack import health_ports, inputs, liveness_port, made_manifests, manifests
 from bamboo_sim.attack.pod_checks import faults
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SEEDS = in_turn(16, range(16))
 
 
@@ -85,6 +86,14 @@ def pod(**spec: Any) -> dict[str, Any]:
         ({"initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "db"}}]}]}, "'db'"),
         ({"tolerations": [{"operator": "Exists"}]}, "toleration"),
         ({"containers": [{"name": "agent", "env": []}]}, "capabilities"),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"namespaceSelector": {}}]}}}, "namespaces"),
+        ({"affinity": {"podAffinity": {REQUIRED: [{"namespaces": ["b"]}]}}}, "namespaces"),
+        (
+            {"affinity": {"podAffinity": {"x": [{"podAffinityTerm": {"namespaceSelector": {}}}]}}},
+            "namespaces",
+        ),
+        ({"nodeSelector": {"x y": "1"}}, "nodeSelector"),
+        ({"nodeSelector": {"x": "zone a"}}, "nodeSelector"),
     ],
 )
 def test_a_pod_with_too_much_is_noticed(spec: dict[str, Any], word: str) -> None:

@@ -1,0 +1,29 @@
+"""Numbers of things in sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_cli.counts import counted, grid_of, repeated
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 agents"), (1, "1 agent"), (2, "2 agents")])
+def test_a_noun_has_the_number_of_its_count(number: int, text: str) -> None:
+    assert counted(number, "agent") == text
+
+
+def test_a_grid() -> None:
+    assert grid_of(1, 4) == "1 pipeline x 4 stages"
+    assert grid_of(2, 1) == "2 pipelines x 1 stage"
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        (0, "no step is repeated"),
+        (1, "1 step is repeated"),
+        (2, "2 steps are repeated"),
+    ],
+)
+def test_repeated_steps(steps: int, text: str) -> None:
+    assert repeated(steps) == text
