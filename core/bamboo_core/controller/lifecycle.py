@@ -333,10 +333,11 @@ def _zone_spread(seen: _Seen) -> Condition:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
     fleet, is_whole = seen.view.fleet, len(seen.alive) >= seen.wanted and not seen.unplaced
     problem = "" if is_whole else pod_zones.problem(spec, fleet)
-    if problem and len(fleet) and not any(node.suits for node in fleet.alike):
+    room = pod_zones.room(spec, fleet)
+    if problem and (len(fleet) or not room) and not any(node.suits for node in fleet.alike):
         text = "not known before a node can take an agent; see CapacityAvailable"
         return Condition(kind, None, Reason.WAITING_FOR_NODES, text)
-    are_enough = pod_zones.are_enough(spec, pod_zones.room(spec, fleet))
+    are_enough = pod_zones.are_enough(spec, room)
     if problem and not are_enough:
         text = shortage.with_suspend(problem)
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
@@ -461,7 +462,8 @@ def _stalled(seen: _Seen) -> Condition:
     stuck = [pod for pod in seen.alive if pod.waiting in _CANNOT_START]
     if stuck and seen.memory.terminal is None:
         pod = min(stuck, key=lambda pod: pod.name)
-        text = f"{len(stuck)} agents cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
+        agents = "agent" if len(stuck) == 1 else "agents"
+        text = f"{len(stuck)} {agents} cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
         reason = Reason.CONTAINER_CANNOT_START
         if pod.waiting in _NO_IMAGE:
             reason = Reason.IMAGE_PULL_FAILED

@@ -313,7 +313,7 @@ def test_agents_that_are_all_in_one_zone(room: dict[str, int], reason: Reason) -
     [
         ({"a": 9}, 2, False, Reason.PLACEMENT_INFEASIBLE),
         ({"a": 9, "b": 9}, 3, False, Reason.PLACEMENT_INFEASIBLE),
-        ({}, 2, False, Reason.PLACEMENT_INFEASIBLE),
+        ({}, 2, None, Reason.WAITING_FOR_NODES),
         ({"a": 0, "b": 0, "c": 0}, 2, None, Reason.WAITING_FOR_NODES),
         ({"a": 9, "b": 0}, 2, None, Reason.WAITING_FOR_NODES),
         ({"a": 1, "b": 1}, 2, True, Reason.NEIGHBOURS_SEPARATED),
@@ -458,7 +458,7 @@ def test_a_container_that_cannot_start(waiting: str, reason: Reason) -> None:
     stuck = pod(phase=PodPhase.PENDING, waiting=waiting, trouble="there is none")
     found = condition(status(stuck), ConditionType.STALLED)
     assert (found.status, found.reason) == (True, reason)
-    assert found.message == f"1 agents cannot start; job-p0-s0-i0: {waiting}: there is none"
+    assert found.message == f"1 agent cannot start; job-p0-s0-i0: {waiting}: there is none"
 
 
 def test_agents_that_wait_in_vain() -> None:

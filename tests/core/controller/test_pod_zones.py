@@ -207,7 +207,7 @@ def test_more_agents_in_a_zone_than_seats_apart_are_reported() -> None:
     pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
     assert pod_zones.unseatable(spec(stages=4), pods) == ""
     more = [*pods[:3], pod(0, 3, zone="a")]
-    assert "1 seats stay empty" in pod_zones.unseatable(spec(stages=4), more)
+    assert "1 of 4 seats stay empty" in pod_zones.unseatable(spec(stages=4), more)
 
 
 BAD = {"machine-a": 50.0}

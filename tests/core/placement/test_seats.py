@@ -184,7 +184,7 @@ def test_infeasible_reports_numbers_and_remedy():
     )
     lone = explain({"a": 9}, stages=4, pipelines=2)
     assert lone is not None
-    assert "one zone fills at most 4 seats: 4 seats stay empty" in lone.reason
+    assert "one zone fills at most 4 seats: 4 of 8 seats stay empty" in lone.reason
     assert "placement.adjacency" in lone.reason
     assert "usable by zone: none" in explain({}, stages=1, pipelines=1).reason
 
