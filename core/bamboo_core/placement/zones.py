@@ -84,8 +84,8 @@ def explain(
     able = capacity(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
     return Infeasible(
         f"{grid}; ring neighbours must not share a zone, so one zone fills at most {limit} seats:"
-        f" {seats - able} of {seats} seats stay empty; add agents in other zones, ask for fewer pipelines"
-        " or set placement.adjacency to Cluster"
+        f" {seats - able} of {seats} seats stay empty; add agents in other zones, ask for fewer"
+        " pipelines or set placement.adjacency to Cluster"
     )
 
 
