@@ -142,7 +142,7 @@ class Kueue:
         return AGAIN_S
 
     async def _create(self, job: JobView, look: Look) -> None:
-        await self._priorities.refresh(look.asked)
+        await self._priorities.refresh([look.asked])
         value = self._priorities.of(look.asked)
         body = workload(job, look.asked, look.queue, priority=value, version=look.version)
         try:

@@ -245,8 +245,8 @@ class Line:
                 self._wake(namespace, name)
 
     async def _claims(self) -> list[Claim]:
-        await self._priorities.refresh()
         wanting = {key: entry for key, entry in self._entries.items() if not entry.is_whole}
+        await self._priorities.refresh(entry.spec for entry in wanting.values())
         shapes = await self._shapes_of(wanting)
         return [
             claiming.claim(

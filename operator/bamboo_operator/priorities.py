@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_operator import api
@@ -22,16 +22,20 @@ class Priorities:
         self._kube, self._clock = kube, clock
         self._values: dict[str, int] = {}
         self._default = 0
+        self._missing = set[str]()  # classes that there were not
         self._listed_at: float | None = None
 
-    async def refresh(self, job: JobSpec | None = None) -> None:
+    async def refresh(self, jobs: Iterable[JobSpec] = ()) -> None:
         """If they cannot be listed, the last ones hold; at first, all jobs have priority 0.
 
-        job: whose class is to be known, even if it is new.
+        jobs: whose classes are to be known, even if they are new. One that there is not is looked
+        for once.
         """
         now = self._clock()
-        is_new = job is not None and _class_of(job) not in {"", *self._values}
-        if self._listed_at is not None and now - self._listed_at <= MAX_AGE_S and not is_new:
+        wanted = {_class_of(job) for job in jobs} - {""}
+        is_new = not wanted <= self._values.keys() | self._missing
+        is_old = self._listed_at is None or now - self._listed_at > MAX_AGE_S
+        if not is_old and not is_new:
             return
         self._listed_at = now
         try:
@@ -40,6 +44,7 @@ class Priorities:
             log.warning("the priority classes are not known", extra={"error": str(error)})
             return
         self._values = {x["metadata"]["name"]: int(x.get("value", 0)) for x in classes}
+        self._missing = (wanted | (set() if is_old else self._missing)) - self._values.keys()
         defaults = [int(x.get("value", 0)) for x in classes if x.get("globalDefault")]
         self._default = min(defaults, default=0)  # of several, Kubernetes takes the lowest
 

@@ -17,7 +17,7 @@ from bamboo_core.controller import dry_zones, reconcile
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.spec import NodeSpec
-from bamboo_operator.observe import ON_DEMAND_ANNOTATION
+from bamboo_operator.observe import JOB_LABEL, ON_DEMAND_ANNOTATION
 
 from .operators import Running, until
 
@@ -159,3 +159,42 @@ async def test_agents_use_on_demand_nodes_of_another_pool_when_spot_is_dry(
         return (await operator.condition("CapacityAvailable")).get("status") == "True"
 
     await until(is_enough)
+
+
+@pytest.mark.rotating(2)
+async def test_a_job_that_gives_its_pods_back_leaves_the_room_to_the_one_that_needs_it(
+    operator: Running, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler would give the room to whoever makes pods first, again and again."""
+    monkeypatch.undo()
+    await machines.add("b")
+    await machines.add("b")
+    await machines.add("c")
+    where = {"placement": {"zones": [machines.zone(zone) for zone in "abc"]}}
+    worker = agent(nodeSelector=machines.pool())
+    await operator.apply(pipelines={"count": 4, "stages": 2, "min": 3}, worker=worker, **where)
+    await until_placed(operator, *machines.names)
+    urgent = f"urgent-{machines.name}"
+    await operator.admin.create(
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"metadata": {"name": urgent}, "value": 1000, "preemptionPolicy": "Never"},
+    )
+    worker = agent(nodeSelector=machines.pool(), priorityClassName=urgent)
+    pipelines = {"count": 1, "stages": 2}
+    await operator.apply(name="small", pipelines=pipelines, worker=worker, **where)
+
+    async def owners() -> list[str]:
+        found = (await placed(operator)).values()
+        return sorted(pod["metadata"]["labels"][JOB_LABEL] for pod in found)
+
+    async def has_started() -> bool:
+        return (await owners()).count("small") == 2
+
+    await until(has_started, timeout_s=60.0)
+
+    async def asks_again() -> bool:
+        return await owners() == ["job", "small", "small"]
+
+    await until(asks_again, timeout_s=60.0)
+    numbers = [int(pod["metadata"]["name"].rpartition("i")[2]) for pod in await operator.pods()]
+    assert max(numbers) < 8  # pods are moved, but not made and deleted over and over

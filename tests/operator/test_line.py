@@ -440,14 +440,37 @@ async def test_priorities_are_those_of_the_classes(harness: Harness) -> None:
     add_class(harness, "usual", 7, globalDefault=True)
     await known.refresh()
     assert known.of(urgent) == 0
-    await known.refresh(plain)
+    await known.refresh([plain])
     assert known.of(urgent) == 0
-    await known.refresh(urgent)
+    await known.refresh([urgent])
     assert known.of(urgent) == 1000
     add_class(harness, "usual", 8, globalDefault=True)
-    await known.refresh(urgent)
+    await known.refresh([urgent])
     assert known.of(plain) == 7
     add_class(harness, "usual", 7, globalDefault=True)
     now = MAX_AGE_S + 1
     await known.refresh()
     assert (known.of(plain), known.of(urgent)) == (7, 1000)
+
+
+async def test_a_class_that_does_not_exist_is_looked_for_once(harness: Harness) -> None:
+    now = 0.0
+    known = Priorities(harness.kube, clock=lambda: now)
+    none = spec(worker=WorkerSpec("i", pod_template={"spec": {"priorityClassName": "none"}}))
+    for _ in range(3):
+        await known.refresh([none, spec()])
+    assert harness.kube.requests == [("list", api.priority_classes())]
+    now = MAX_AGE_S + 1
+    for _ in range(3):
+        await known.refresh([none])
+    assert len(harness.kube.requests) == 2
+
+
+async def test_a_job_of_a_new_class_is_put_in_its_place_at_once(harness: Harness) -> None:
+    put(harness, "old", second=1, pipelines=FOUR)
+    await look(harness, "old")
+    add_class(harness, "urgent", 1000)
+    put(harness, "new", second=2, worker=of_class("urgent"))
+    await look(harness, "new")
+    assert len(pods(harness, "new")) == 2
+    assert "job ns/new of higher priority" in (await look(harness, "old"))["message"]
