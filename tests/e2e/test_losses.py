@@ -202,6 +202,41 @@ def test_faults_of_every_kind_change_no_bit(
     check_record(user.record(hit), killed=killed)
 
 
+@pytest.mark.rotating(2)
+def test_a_job_whose_spec_is_refused_meanwhile_is_led_on(
+    user: User,
+    local: LocalCluster,
+    operator: Operator,
+    spec: dict[str, Any],
+    gate: Gate,
+    calm: Job,
+) -> None:
+    """Somebody names a queue, although nobody asks Kueue, and the operator is killed."""
+    user.apply(tiny_job("named", **gate.slowed(spec)))
+    checks = LossChecks(user, operator, "named")
+    checks.await_first_step()
+    user.kubectl("label", "bamboojob", "named", "kueue.x-k8s.io/queue-name=team")
+    user.until("named", lambda job: not job.has("Accepted"))
+    operator.kill()
+    killed = checks.seat(1, 0).pod
+    local.cluster.kill_pod(user.namespace, killed)
+    checks.check(killed, "AgentLost", noticed=False)
+    before = user.job("named")
+    assert before.ended is None, "the job ended before it was looked at"
+    user.until("named", lambda job: job.step > before.step)
+
+    def replacements() -> list[str]:
+        names = [pod["metadata"]["name"] for pod in user.pods("named")]
+        return [name for name in names if not name.endswith("-i0")]
+
+    assert not replacements()
+    user.kubectl("label", "bamboojob", "named", "kueue.x-k8s.io/queue-name-")
+    user.until("named", lambda job: job.has("Accepted"))
+    eventually(lambda: bool(replacements()), timeout_s=30)
+    gate.open()
+    check_equal(user.until_ended("named"), calm)
+
+
 def test_nodes_are_emptied_without_a_rollback(
     user: User, operator: Operator, emptied: list[str], spec: dict[str, Any], gate: Gate, calm: Job
 ) -> None:
