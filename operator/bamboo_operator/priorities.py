@@ -22,14 +22,14 @@ class Priorities:
         self._kube, self._clock = kube, clock
         self._values: dict[str, int] = {}
         self._default = 0
-        self._missing = set[str]()  # classes that there were not
+        self._missing = set[str]()  # classes that did not exist at the last list
         self._listed_at: float | None = None
 
     async def refresh(self, jobs: Iterable[JobSpec] = ()) -> None:
         """If they cannot be listed, the last ones hold; at first, all jobs have priority 0.
 
-        jobs: whose classes are to be known, even if they are new. One that there is not is looked
-        for once.
+        jobs: whose classes are to be known, even if they are new. A class that does not exist is
+        looked for once.
         """
         now = self._clock()
         wanted = {_class_of(job) for job in jobs} - {""}

@@ -385,8 +385,9 @@ class Reconciler:
         conditions = decided.status.conditions
         if known.rejected:
             conditions = lifecycle.rejected(conditions, known.rejected, now=now)
-        if (no := known.refusal) is not None:
-            conditions = lifecycle.refuse(no.problems, conditions, now=now, reason=no.reason)
+        if known.refusal is not None:
+            problems, reason = known.refusal.problems, known.refusal.reason
+            conditions = lifecycle.refuse(problems, conditions, now=now, reason=reason)
         if known.fault:
             conditions = lifecycle.stalled(conditions, known.fault, now=now)
         known.shown = lifecycle.dated(conditions, known.shown, now)
@@ -408,7 +409,7 @@ class Reconciler:
         return [], new
 
     async def _refuse(self, job: JobView, body: Object, known: _Known) -> None:
-        """The job is not led. One that has had no plan gives its pods back if its spec is bad."""
+        """Do not lead the job. If its spec is bad and it has had no plan, delete its pods."""
         assert known.refusal is not None
         self._leave_line(job.namespace, job.name)
         is_unled = _has_plan(body, known.memory)

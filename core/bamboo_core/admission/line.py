@@ -38,7 +38,7 @@ class Decision:
 
     turns: Mapping[str, Turn]
     patience: Mapping[str, Patience] = field(default_factory=dict)  # for the next call
-    askers: frozenset[str] = frozenset()  # the first in line without room, some for a while KEEPS
+    askers: frozenset[str] = frozenset()  # UIDs of those that ask for nodes, or will
 
 
 def competes(one: Claim, other: Claim) -> bool:

@@ -37,10 +37,10 @@ def main() -> int:
     print(f"seed {options.seed}")
     if options.exhaustive:
         return _explore_exhaustively(options)
+    known = {} if options.write else results_file.read("explorer")["samples"]["found_with_seed"]
     tally, lines = explore(options.seconds, options.seed, only=options.only)
     print("\n".join(lines))
     _print(tally)
-    known = {} if options.write else results_file.read("explorer")["samples"]["found_with_seed"]
     detections = _detect_all(options.fault_seconds, options.seed, known)
     if options.write:
         _write(tally, detections, _rate(min(20.0, options.seconds / 5)))
