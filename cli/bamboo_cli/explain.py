@@ -43,8 +43,9 @@ class Explanation:
 
     job: Job
     findings: Sequence[Finding]  # the gravest first; empty: nothing is wrong
-    training: Held | None  # None: no plan is in force
+    training: Held | None  # None: no plan is in force, or it cannot be read
     outlooks: Mapping[str, Outlook]  # zone -> what its loss would do; empty: no plan is in force
+    is_unreadable: bool = False  # nobody knows whether a plan is in force
 
 
 def explain(
@@ -57,16 +58,18 @@ def explain(
         found += [*_unplaced(pods, now), *_not_started(pods)]
     zones = agent_zones(pods, nodes)
     training: Held | None = None
+    is_unreadable = False
     outlooks: dict[str, Outlook] = {}
     try:
         training = held(manifest) if job.ended is None else None
     except CommandError as error:
+        is_unreadable = True
         found.append(Finding(str(error)))
     if training is not None:
         for zone in sorted({zones[a] for a in training.durable.members if a in zones}):
             there = {agent for agent, where in zones.items() if where == zone}
             outlooks[zone] = loss(training, there, zones)
-    return Explanation(job, found, training, outlooks)
+    return Explanation(job, found, training, outlooks, is_unreadable)
 
 
 def agent_zones(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> dict[str, str]:

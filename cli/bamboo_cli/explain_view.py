@@ -43,6 +43,9 @@ def _state(job: Job) -> Text:
 def _zones(found: Explanation) -> Iterator[RenderableType]:
     if found.job.ended is not None:
         return
+    if found.is_unreadable:
+        yield Text("What a loss would do is not known.", style="dim")
+        return
     if found.training is None:
         yield Text("No plan is in force, so a loss costs no training.", style="dim")
         return

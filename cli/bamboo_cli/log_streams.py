@@ -53,7 +53,8 @@ class Streams:
         default_factory=lambda: queue.Queue(_MOST_WAITING)
     )
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
-    _last: dict[str, str] = field(default_factory=dict)  # pod -> time of its newest line
+    # Pod -> the time of its newest line, and the number of lines of that time.
+    _seen: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[Line]:
         """Until the job has ended and every log has been read. CommandError for too many logs."""
@@ -105,12 +106,8 @@ class Streams:
     def _read(self, pod: str) -> None:
         """In the pod's thread. The queue is bounded, so a fast log waits for the terminal."""
         try:
-            pieces = self.kube.log(self.namespace, pod, tail=self.tail, is_followed=True)
-            for text in split_lines(pieces):
-                line = read_line(pod, text)
-                if not line.time or line.time > self._last.get(pod, ""):
-                    self._last[pod] = line.time or self._last.get(pod, "")
-                    self._lines.put(line)
+            for line in self._new_lines(pod):
+                self._lines.put(line)
         except NotReadyError:
             return  # the next look tries again
         except ClusterError as error:
@@ -118,3 +115,21 @@ class Streams:
         except Exception as error:  # no thread may end unseen
             text = f"the log of {pod} cannot be read ({type(error).__name__}: {error})"
             self._lines.put(ClusterError(f"{text}; report this as a defect."))
+
+    def _new_lines(self, pod: str) -> Iterator[Line]:
+        """Of the pod's log, without what was read before it was opened again."""
+        last, again = self._seen.get(pod, ("", 0))
+        pieces = self.kube.log(self.namespace, pod, tail=self.tail, is_followed=True)
+        for text in split_lines(pieces):
+            line = read_line(pod, text)
+            if line.time and line.time < last:
+                continue
+            if line.time and line.time == last and again:
+                again -= 1
+                continue
+            if line.time > last:
+                last = ""  # what follows is new, whatever its time is
+            newest, count = self._seen.get(pod, ("", 0))
+            if line.time >= newest:
+                self._seen[pod] = (line.time, count + 1 if line.time == newest else 1)
+            yield line

@@ -13,7 +13,7 @@ from enum import StrEnum
 from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
-from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, from_manifest
+from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, read
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.capacity import is_enough
@@ -71,10 +71,12 @@ class Held:
 
 
 def held(manifest: Manifest) -> Held | None:
-    """The plan in force; None if there is none. CommandError if the status cannot be read."""
+    """The plan in force; None if there is none. CommandError if spec or status cannot be read."""
     status = manifest.get("status") or {}
-    spec = from_manifest(manifest)
-    if isinstance(spec, list) or spec.suspend:
+    # What the spec asks for may be forbidden: only the operator knows the rules of its chart, and
+    # it leads a job that trains even against them.
+    spec = read(manifest)
+    if not isinstance(spec, list) and spec.suspend:
         return None
     try:
         durable = from_json(status.get("arbiter") or {})
@@ -86,6 +88,11 @@ def held(manifest: Manifest) -> Held | None:
     has_plan = bool(durable.pipelines and durable.voters)
     if not has_plan or durable.outcome is not None or durable.plan.attempt != durable.attempt:
         return None
+    if isinstance(spec, list):
+        raise CommandError(
+            f"the spec of the job cannot be read ({'; '.join(map(str, spec))}); correct it, or use"
+            " the `bamboo` of the operator's version."
+        )
     mode = spec.redundancy.mode
     if mode is RedundancyMode.AUTO:
         mode = durable.mode or RedundancyMode.NONE

@@ -18,7 +18,7 @@ from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Fate, held, loss
 from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import RedundancySpec
+from bamboo_core.api.spec import RedundancySpec, from_manifest
 from bamboo_core.planning.requests import PlannerFault
 
 from .conftest import make_node, make_pod, zoned_pods
@@ -126,14 +126,12 @@ def test_agents_outside_the_plan_cost_nothing(training: dict[str, Any]) -> None:
     assert loss(plan, {"gpt-p7-s7-i7"}, {}).fate is Fate.NOTHING
 
 
-@pytest.mark.parametrize("missing", ["arbiter", "spec", "suspend"])
+@pytest.mark.parametrize("missing", ["arbiter", "suspend"])
 def test_without_a_plan_in_force_there_are_no_outlooks(
     training: dict[str, Any], missing: str
 ) -> None:
     if missing == "suspend":
         training["spec"]["suspend"] = True
-    elif missing == "spec":
-        training["spec"]["training"]["globalBatchSize"] = 7
     else:
         del training["status"]["arbiter"]
     found = explain(training, zoned_pods(*SPREAD), [], NOW)
@@ -147,6 +145,35 @@ def test_a_status_of_another_version_names_the_remedy(training: dict[str, Any]) 
         held(training)
     found = explain(training, zoned_pods(*SPREAD), [], NOW)
     assert "use the `bamboo` of the operator's version" in found.findings[0].text
+    assert "No plan is in force" not in shown(found)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"containers": [{"name": "agent", "envFrom": [{"secretRef": {"name": "team-key"}}]}]},
+        {"volumes": [{"name": "data", "nfs": {"server": "s", "path": "/"}}]},
+    ],
+)
+def test_a_job_that_trains_with_what_only_some_charts_allow(
+    training: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    usual = explain(training, zoned_pods(*SPREAD), [], NOW).outlooks
+    training["spec"]["worker"]["podTemplate"] = {"spec": extra}
+    assert isinstance(from_manifest(training), list)
+    assert explain(training, zoned_pods(*SPREAD), [], NOW).outlooks == usual
+
+
+def test_a_spec_that_cannot_be_read_does_not_hide_that_the_job_trains(
+    training: dict[str, Any],
+) -> None:
+    training["spec"]["model"]["args"] = "none"
+    found = explain(training, zoned_pods(*SPREAD), [], NOW)
+    assert "the spec of the job cannot be read (spec.model.args" in found.findings[0].text
+    assert "No plan is in force" not in shown(found)
+    assert "What a loss would do is not known." in shown(found)
+    del training["status"]["arbiter"]
+    assert "No plan is in force" in shown(explain(training, zoned_pods(*SPREAD), [], NOW))
 
 
 def test_a_planner_without_an_answer_does_not_hide_the_rest(

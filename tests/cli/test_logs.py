@@ -131,6 +131,22 @@ def test_followed_logs_are_opened_again_without_repeated_lines() -> None:
     ]  # fmt: skip
 
 
+def test_followed_lines_of_one_time_are_all_shown_once() -> None:
+    first = sent(1, "Traceback:") + sent(1, "  line 1") + sent(1, "ValueError: x")
+    again = first + sent(1, "late") + sent(2, "next") + sent(2, "next")
+    kube = FakeLogs(a=[text.encode() for text in (first, first, again, again)])
+    looks = [*[(["a"], False)] * 4, (["a"], True)]
+    found = [json.loads(line.text)["message"] for line in following(kube, looks).lines()]
+    assert found == ["Traceback:", "  line 1", "ValueError: x", "late", "next", "next"]
+
+
+def test_followed_lines_that_come_late_or_without_a_time_are_shown() -> None:
+    first = sent(2, "two") + sent(1, "one") + "no time\n"
+    kube = FakeLogs(a=[first.encode(), (first + sent(4, "four") + sent(3, "three")).encode()])
+    found = list(following(kube, [(["a"], False), (["a"], False), (["a"], True)]).lines())
+    assert sorted(line.time[17:19] for line in found) == ["", "", "01", "02", "03", "04"]
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

@@ -280,6 +280,20 @@ async def test_a_changed_job_that_waits_is_queued_again(queued: Harness) -> None
     assert agents["count"] == 4
 
 
+async def test_a_minimum_above_the_quota_stops_no_job(queued: Harness) -> None:
+    await admitted(queued, count=4)
+    before = queued.pods()
+    apply(queued, pipelines={"count": 3, "stages": 2, "min": 3})
+    for _ in range(3):
+        await queued.reconcile()
+    assert len(before) == 4
+    assert queued.pods() == before
+    assert queued.condition("Suspended")["status"] == "False"
+    made = workload(queued)
+    assert made is not None
+    assert made["spec"]["podSets"][0]["minCount"] == 2
+
+
 async def test_a_workload_of_another_job_does_not_count(queued: Harness) -> None:
     await queued.reconcile()
     body = workload(queued)

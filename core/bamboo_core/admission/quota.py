@@ -62,16 +62,19 @@ def seats(spec: JobSpec) -> tuple[int, int]:
 def order(spec: JobSpec, grant: Grant | None) -> tuple[JobSpec, str]:
     """The spec that holds now, and why it is suspended though the user's is not; empty: it is not.
 
-    Admitted with fewer agents than wanted, the job has fewer pipelines.
+    Admitted with fewer agents than wanted, the job has fewer pipelines, and needs no more of them.
     """
     if spec.suspend:
         return spec, ""
     if why := _obstacle(spec, grant):
         return replace(spec, suspend=True), why
     assert grant is not None
-    count = min(spec.pipelines.count, grant.agents // spec.pipelines.stages)
+    grid = spec.pipelines
+    count = min(grid.count, grant.agents // grid.stages)
+    # A minimum that is raised while the job has quota must not stop it: the quota would lie idle.
+    grid = replace(grid, count=count, min=min(grid.min, count))
     worker = replace(spec.worker, pod_template=_on_flavor(spec.worker.pod_template, grant))
-    return replace(spec, pipelines=replace(spec.pipelines, count=count), worker=worker), ""
+    return replace(spec, pipelines=grid, worker=worker), ""
 
 
 def _obstacle(spec: JobSpec, grant: Grant | None) -> str:
@@ -87,10 +90,16 @@ def _obstacle(spec: JobSpec, grant: Grant | None) -> str:
     if not grant.is_admitted:
         text = f"it waits in queue {grant.queue} until Kueue admits it{said}"
         return text if grant.has_queue else f"{text}; {_OTHER_QUEUE}"
-    _, least = seats(spec)
-    if grant.agents < least:
-        return f"Kueue has admitted it with {grant.agents} agents, and {least} are the fewest"
+    if grant.agents < (fewest := _fewest(spec, grant)):
+        few = f"Kueue has admitted it with {grant.agents} agents, and {fewest} are the fewest"
+        return f"{few}; set spec.suspend to true, and then to false, to queue it again"
     return ""
+
+
+def _fewest(spec: JobSpec, grant: Grant) -> int:
+    """Agents that an admitted job cannot do without: a pipeline, and what its Workload asks for."""
+    _, least = seats(spec)
+    return max(spec.pipelines.stages, min(least, grant.least))
 
 
 def _on_flavor(template: dict[str, Any], grant: Grant) -> dict[str, Any]:
@@ -130,4 +139,6 @@ def deed(
     if grant.is_evicted or not grant.is_active:
         return Deed.RELEASE if grant.has_quota else Deed.NONE
     is_old = (grant.queue, grant.most, grant.least) != (queue, *seats(spec))
-    return Deed.DELETE if is_old and not grant.has_quota else Deed.NONE
+    # With more stages than before, the quota may be too small for the job: then nothing uses it.
+    is_useless = grant.is_admitted and grant.agents < _fewest(spec, grant)
+    return Deed.DELETE if is_old and (is_useless or not grant.has_quota) else Deed.NONE

@@ -29,8 +29,10 @@ def settle(
 ) -> tuple[DryZone, ...]:
     """Forget zones that take pods again or have got new nodes; add those that refuse pods.
 
-    room: zone -> agents that seem to fit.
+    room: usable zone -> agents that seem to fit. If no node has a zone, all are in one without a
+    name. Else a pod without a zone may run in any, and its refusal is about none of them.
     """
+    are_nameless = room.keys() == {""}
     alive = [pod for pod in pods if pod.is_alive]
     found = {
         dry.zone: dry
@@ -41,7 +43,7 @@ def settle(
     }
     for pod in alive:
         at = refused_until(pod)
-        if not pod.zone or at is None or now < at:
+        if not (pod.zone or are_nameless) or at is None or now < at:
             continue
         old = found.get(pod.zone)
         if old is None or now >= old.until:

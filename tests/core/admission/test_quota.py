@@ -45,7 +45,8 @@ EVICTED = replace(ADMITTED, is_admitted=False, agents=0, is_evicted=True, messag
         ),
         (
             replace(ADMITTED, agents=1),
-            "Kueue has admitted it with 1 agents, and 2 are the fewest",
+            "Kueue has admitted it with 1 agents, and 2 are the fewest; set spec.suspend to true,"
+            " and then to false, to queue it again",
         ),
     ],
 )
@@ -60,6 +61,14 @@ def test_it_has_no_more_pipelines_than_it_has_quota_for(agents: int, count: int)
     held, why = quota.order(SPEC, replace(ADMITTED, agents=agents))
     assert (held.pipelines.count, held.suspend, why) == (count, False, "")
     assert held == replace(SPEC, pipelines=replace(SPEC.pipelines, count=count))
+
+
+@pytest.mark.parametrize(("raised", "least"), [(1, 1), (2, 2), (3, 2)])
+def test_a_minimum_that_is_raised_later_does_not_stop_it(raised: int, least: int) -> None:
+    grant, grid = replace(ADMITTED, agents=4), replace(SPEC.pipelines, min=raised)
+    held, why = quota.order(replace(SPEC, pipelines=grid), grant)
+    assert (held.suspend, why) == (False, "")
+    assert (held.pipelines.count, held.pipelines.min) == (2, least)
 
 
 def test_the_users_suspension_needs_no_explanation() -> None:
@@ -83,6 +92,8 @@ def test_pods_go_where_the_quota_is() -> None:
 
 
 ASLEEP = replace(SPEC, suspend=True)
+LONGER = replace(SPEC, pipelines=PipelinesSpec(count=3, stages=8, min=1))
+HIGHER = replace(SPEC, pipelines=PipelinesSpec(count=3, stages=2, min=3))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +118,13 @@ ASLEEP = replace(SPEC, suspend=True)
         (SPEC, replace(WAITS, most=8), False, False, Deed.DELETE),
         (SPEC, replace(WAITS, least=4), False, False, Deed.DELETE),
         (SPEC, replace(ADMITTED, most=8), False, False, Deed.NONE),
+        (HIGHER, replace(ADMITTED, agents=4), False, False, Deed.NONE),
+        # Quota for less than one pipeline is of no use.
+        (LONGER, ADMITTED, True, False, Deed.NONE),
+        (LONGER, ADMITTED, False, False, Deed.DELETE),
+        (LONGER, replace(ADMITTED, is_admitted=False, agents=0), False, False, Deed.NONE),
+        # The Workload would be the same again.
+        (SPEC, replace(ADMITTED, agents=1), False, False, Deed.NONE),
         (SPEC, ADMITTED, True, True, Deed.NONE),
         (SPEC, ADMITTED, False, True, Deed.FINISH),
         (SPEC, replace(ADMITTED, is_finished=True), False, True, Deed.NONE),

@@ -63,6 +63,28 @@ def test_a_dry_zone_is_forgotten_when_it_gives_nodes() -> None:
     assert dry_zones.settle(dry, [], {"a": 1}, now=900.0 + LONGEST_S) == ()
 
 
+def test_nodes_without_zones_are_one_zone_unless_others_have_some() -> None:
+    """A pod without a zone may run anywhere; so if there are zones, its refusal is about none."""
+    waiting = [refused(0.0, zone="")]
+    for room in ({}, {"a": 1}, {"": 1, "a": 1}):
+        assert dry_zones.settle((), waiting, room, now=REFUSED_S) == ()
+    (dry,) = known = dry_zones.settle((), waiting, {"": 1}, now=REFUSED_S)
+    assert dry == DryZone("", 1, REFUSED_S, REFUSED_S + FIRST_S, 1)
+    placed = replace(pod(0, 0, zone="", node="n"), created_at=REFUSED_S + 1)
+    assert dry_zones.settle(known, [placed], {"": 1}, now=REFUSED_S + 2) == ()
+
+
+def test_pods_are_made_and_stay_on_nodes_without_zones_that_refuse_them() -> None:
+    """There is no other zone to go to."""
+    view = ClusterView((NodeView("n", "m", "", agents=9),), (refused(1.0, zone=""),))
+    wanted = spec(count=1, stages=2, adjacency=Adjacency.CLUSTER)
+    done = step(wanted, view, TrainingView(), Memory(), job=JOB, now=1.0 + ASK_ELSEWHERE_S)
+    assert [dry.zone for dry in done.memory.dry] == [""]
+    again = step(wanted, view, TrainingView(), done.memory, job=JOB, now=2.0 + ASK_ELSEWHERE_S)
+    for found in (done, again):
+        assert [type(action) for action in found.actions] == [CreatePod]
+
+
 def test_only_the_newest_dry_zones_are_remembered() -> None:
     many = [refused(0.0, f"zone-{n:02}") for n in range(MOST + 3)]
     assert len(dry_zones.settle((), many, {}, now=100.0)) == MOST
