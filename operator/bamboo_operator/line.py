@@ -120,7 +120,7 @@ class Line:
             log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
 
     def _enter(self, body: Object, held: HeldTasks | None) -> None:
-        job, spec = observe.job_view(body), specs.from_manifest(body, rules=self._rules)
+        job, spec = observe.job_view(body), specs.read(body)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return
         memory = statuses.read_memory(body)
@@ -128,7 +128,8 @@ class Line:
             return
         if held is not None and memory.trained:
             held.hold(job, limits.tasks(spec, chunks=facts.chunks(body)), is_started=True)
-        if queue_of(body):
+        is_refused = isinstance(specs.from_manifest(body, rules=self._rules), list)
+        if is_refused or queue_of(body):
             return  # whether Kueue admits it, its reconcile finds out
         agents, assured = self._usage.owned(job.uid).total(), turns.limited(memory, spec)
         is_training = memory.trained and agents > 0
@@ -144,12 +145,12 @@ class Line:
             self._shape_keys[key] = _shape_key(entry.spec)
         self._entries[key] = entry
         self._version += 1
-        if known is not None and entry.has_minimum and not known.has_minimum:
-            self._wake_first()
         if entry.is_whole or (entry.is_training and not entry.is_hurt):
             self._waiting.discard(key)
         else:
             self._waiting.add(key)
+        if known is not None and entry.has_minimum and not known.has_minimum:
+            self._wake_first()
 
     def refuse(self, namespace: str, name: str) -> None:
         """The job cannot use its turn until it is noted again; others need not wait for it."""
@@ -172,10 +173,23 @@ class Line:
         return list(self._entries)
 
     def _wake_first(self) -> None:
-        """Someone's reconcile has to make the next pass, which wakes the others."""
-        for (namespace, name), entry in self._entries.items():
-            if entry.job.uid in self._decided.askers:
-                self._wake(namespace, name)
+        """Someone's reconcile has to make the next pass, which wakes the others. That of a job with
+        all its agents makes none."""
+        askers, entries = self._decided.askers, self._entries.items()
+        first = [key for key, x in entries if x.job.uid in askers and not x.is_whole]
+        for key in first or self._next():
+            self._wake(*key)
+
+    def _next(self) -> list[JobKey]:
+        """If nobody asks for nodes: the first that waits, and can be reconciled. If nobody waits,
+        no pass is made any more: all that were held back."""
+        if self._waiting:
+            waiting = [key for key in self._entries if key in self._waiting]
+            return [min(waiting, key=lambda key: self._entries[key].is_refused)]
+        lacking = ((key, x.job.uid) for key, x in self._entries.items() if not x.is_whole)
+        last = [(key, self._decided.turns.get(uid)) for key, uid in lacking]
+        held = (Word.KEEPS, Word.WAITS)
+        return [key for key, turn in last if turn is not None and turn.word in held]
 
     # ------------------------------------------------------------ whose turn it is
 
@@ -213,7 +227,16 @@ class Line:
         """Wake the job when the next pass may be made; it will wake the others."""
         loop = asyncio.get_running_loop()
         if self._later is None or self._later.when() <= loop.time():
-            self._later = loop.call_at(self._not_before, self._wake, job.namespace, job.name)
+            key = (job.namespace, job.name)
+            self._later = loop.call_at(self._not_before, self._wake_or_first, key)
+
+    def _wake_or_first(self, key: JobKey) -> None:
+        """The job may have left meanwhile, or have got all its agents."""
+        entry = self._entries.get(key)
+        if entry is not None and not entry.is_whole:
+            self._wake(*key)
+        else:
+            self._wake_first()
 
     def _is_free(self, job: JobView) -> bool:
         """Whether it has all its agents, or nobody waits to start."""
@@ -245,8 +268,11 @@ class Line:
                 self._wake(namespace, name)
 
     async def _claims(self) -> list[Claim]:
-        wanting = {key: entry for key, entry in self._entries.items() if not entry.is_whole}
-        await self._priorities.refresh(entry.spec for entry in wanting.values())
+        known = [key for key, entry in self._entries.items() if not entry.is_whole]
+        await self._priorities.refresh(self._entries[key].spec for key in known)
+        # Jobs may have left meanwhile. The classes of new ones are not known yet.
+        there = {key: self._entries[key] for key in known if key in self._entries}
+        wanting = {key: entry for key, entry in there.items() if not entry.is_whole}
         shapes = await self._shapes_of(wanting)
         return [
             claiming.claim(

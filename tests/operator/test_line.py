@@ -12,6 +12,8 @@ from tests.core.controller.builders import manifest, spec
 from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api.spec import JobSpec, WorkerSpec
 from bamboo_core.controller import turn as turns
+from bamboo_core.controller.dry_zones import REFUSED_S
+from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
 from bamboo_core.controller.turn import PATIENCE_S
 from bamboo_operator import api, manifests
@@ -385,6 +387,53 @@ async def test_a_known_job_does_not_wait_until_new_ones_have_their_pass(harness:
     waits.cancel()
     assert harness.line._later is not None
     harness.line._later.cancel()
+
+
+async def test_a_job_may_leave_while_a_pass_lists_the_priority_classes(harness: Harness) -> None:
+    """The pass belongs to another job's reconcile, which must not fail."""
+    put(harness, "old", second=1, pipelines=FOUR)
+    put(harness, "new", second=2)
+    await look(harness, "old")
+    add_class(harness, "urgent", 1000)
+    harness.kube.objects[api.job("ns", "new")]["spec"]["worker"] = of_class("urgent")
+    listed, left = harness.kube.list, []
+
+    async def slow(path: str, **more: Any) -> list[Object]:
+        found = await listed(path, **more)
+        if path == api.priority_classes():
+            harness.line.leave("ns", "old")
+            left.append(path)
+        return found
+
+    harness.kube.list = slow  # type: ignore[method-assign]
+    await look(harness, "new")
+    assert left
+    assert len(pods(harness, "new")) == 2
+
+
+async def test_without_zone_labels_a_job_that_the_scheduler_refuses_holds_no_room(
+    harness: Harness,
+) -> None:
+    """The nodes seem to have room for it, and only the scheduler knows why they have not."""
+    for zone in "abc":
+        del harness.kube.objects[f"{api.nodes()}/node-{zone}"]["metadata"]["labels"][ZONE_LABEL]
+    harness.nodes.changed()
+    anywhere = {"adjacency": "Cluster"}
+    put(harness, "old", second=1, placement=anywhere)
+    put(harness, "new", second=2, placement=anywhere)
+    for name in ("old", "new"):
+        await look(harness, name)
+    assert [len(pods(harness, name)) for name in ("old", "new")] == [2, 0]
+    since = manifests.instant(harness.now)
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    for pod in pods(harness, "old"):
+        pod["metadata"]["creationTimestamp"] = since
+        pod["status"] = {"phase": "Pending", "conditions": [why | {"lastTransitionTime": since}]}
+    harness.now += REFUSED_S
+    for _ in range(2):
+        await look(harness, "old")
+    await look(harness, "new")
+    assert len(pods(harness, "new")) == 2
 
 
 async def test_a_pass_makes_the_key_of_a_shape_only_of_a_spec_that_has_changed(
