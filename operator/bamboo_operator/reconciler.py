@@ -165,8 +165,8 @@ class Reconciler:
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
-        full = [] if known.refusal else self._full(job, spec, body, known.memory)
-        if full:
+        full = self._full(job, spec, body, known.memory)  # a refused job keeps its share, too
+        if full and known.refusal is None:
             known.refusal = _Refusal(Reason.OPERATOR_FULL, full)
             if not _has_plan(body, known.memory):
                 await self._refuse(job, body, known)
@@ -236,12 +236,14 @@ class Reconciler:
         """The spec by which to lead the job; None: it is not led.
 
         A job that has had a plan is led although its spec is refused now: a rule of the chart may
-        have become stricter, or a label was set. If the spec cannot even be read, the last one that
-        was accepted counts; after a restart of the operator nobody knows it.
+        have become stricter, or a label was set. If the spec cannot be read, or has other args, the
+        last one that was accepted counts, but may be suspended; after a restart of the operator
+        nobody knows it. Agents that are set up with other args differ in their fingerprint.
         """
-        found = specs.from_manifest(body, rules=self._ports.pod_rules)
-        changes = [] if isinstance(found, list) else _changes(found, body)
-        problems = found if isinstance(found, list) else [*changes, *self._more(found, body)]
+        found, read = specs.from_manifest(body, rules=self._ports.pod_rules), specs.read(body)
+        changes = [] if isinstance(read, list) else _changes(read, body)
+        more = found if isinstance(found, list) else self._more(found, body)
+        problems = [*changes, *more]
         if not problems and not isinstance(found, list):
             known.refusal, known.spec = None, found
             return found
@@ -249,9 +251,9 @@ class Reconciler:
         known.refusal = _Refusal(reason, problems)
         if not _has_plan(body, known.memory):
             return None
-        read = specs.read(body)
         if isinstance(read, list) or (changes and known.spec is not None):
-            return known.spec
+            accepted, is_suspended = known.spec, _wants_suspension(body)
+            return None if accepted is None else replace(accepted, suspend=is_suspended)
         return read
 
     def _more(self, spec: JobSpec, body: Object) -> list[Problem]:
@@ -551,6 +553,12 @@ def _checkpoint_at(status: Object) -> float | None:
 def _has_plan(body: Object, memory: Memory) -> bool:
     """Whether there is something to lead: work to keep, or an outcome to tell."""
     return facts.chunks(body) is not None or memory.terminal is not None
+
+
+def _wants_suspension(body: Object) -> bool:
+    """What a spec says that may be unreadable otherwise."""
+    spec = body.get("spec")
+    return isinstance(spec, dict) and spec.get("suspend") is True
 
 
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:

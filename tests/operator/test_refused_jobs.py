@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -127,6 +128,71 @@ async def test_a_spec_that_cannot_be_read(harness: Harness) -> None:
     for kind in ("Running", "Degraded"):
         found = harness.condition(kind)
         assert (found["status"], found["reason"]) == ("Unknown", "NotAccepted")
+
+
+@pytest.mark.parametrize("args", [{"layers": 5}, {"a b": 1}, "none"])
+async def test_a_job_whose_args_have_changed_can_be_suspended(harness: Harness, args: Any) -> None:
+    body = await trained(harness)
+    body["spec"]["model"]["args"] = args
+    await harness.reconcile()
+    assert harness.condition("Accepted")["status"] == "False"
+    assert len(harness.pods()) == 2
+    harness.kube.objects[PATH]["spec"]["suspend"] = True
+    await harness.reconcile()
+    assert harness.pods() == []
+
+
+async def test_no_agent_gets_changed_args_beside_another_fault(harness: Harness) -> None:
+    body = await trained(harness)
+    body["spec"]["training"]["optimizer"]["args"] = {"lr": 99.0, "weight-decay": 0.1}
+    for _ in range(2):
+        await harness.reconcile()
+    assert harness.condition("Accepted")["reason"] == "SpecChanged"
+    actor = harness.jobs.find(UID)
+    assert actor is not None
+    spec = json.loads(actor._leadership.arbiter.state.job.spec_json)
+    assert spec["training"]["optimizer"]["args"] == {"lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"containers": {"name": "agent"}}},
+        {"spec": {"containers": ["agent"]}},
+        {"spec": "x"},
+        {"spec": {"nodeSelector": ["a"], "tolerations": "x"}},
+        {"metadata": "x"},
+    ],
+)
+async def test_a_pod_template_of_wrong_types_is_named(harness: Harness, template: Any) -> None:
+    """Such a template may be set while the job's agents still save."""
+    body = await trained(harness)
+    body["spec"]["suspend"] = True
+    body["spec"]["worker"] = {"image": "agent:1", "podTemplate": template}
+    await harness.reconcile()
+    accepted = harness.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert "spec.worker.podTemplate" in accepted["message"]
+    assert harness.pods() == []
+
+
+async def test_it_keeps_its_tasks_when_another_operator_leads(harness: Harness) -> None:
+    body = await labelled(harness)
+    await harness.reconcile()
+    own = harness.jobs.held.of(UID)
+    assert own > 0
+    await harness.jobs.close()
+    assert harness.jobs.held.of(UID) == 0
+    line = harness.make_line()
+    harness.reconciler = Reconciler(replace(harness.reconciler._ports, line=line))
+    body = harness.kube.objects[PATH]
+    body["status"]["phase"] = "Running"
+    await line.load(("ns",), harness.jobs.held)
+    assert harness.jobs.held.of(UID) == own
+    await harness.jobs.end(UID)
+    harness.jobs.held.release(UID)
+    await harness.reconcile()
+    assert harness.jobs.held.of(UID) == own
 
 
 async def test_a_job_without_a_plan_gives_its_pods_back(harness: Harness) -> None:

@@ -16,8 +16,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from bamboo_core.api import spec as specs
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter import changes, endings, losses, redundancy, rounds, training
 from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import (
@@ -266,6 +268,10 @@ class Arbiter:
             start_s=job.spec.run_policy.start_deadline_s,
             instruction_floor_s=timing.instruction_floor_s,
         )
+
+    def take_args(self, spec: JobSpec) -> None:
+        """Welcome agents with the args of this spec, which is the same otherwise."""
+        self.state.job = replace(self.state.job, spec=spec, spec_json=specs.to_json(spec))
 
     def _pace(self, timing: Timing, now: float) -> None:
         """Agents take the pace from a new Welcome; they answer it as at the start of a session.

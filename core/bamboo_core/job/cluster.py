@@ -63,3 +63,11 @@ def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
         return replace(spec, suspend=False, run_policy=policy, pipelines=grid, transport=network)
 
     return core(one) == core(other)
+
+
+def same_but_for_args(one: JobSpec, other: JobSpec) -> bool:
+    """Whether no more than the args of model, data and optimizer differ."""
+    training = replace(one.training, optimizer=other.training.optimizer)
+    return same_for_arbiter(
+        replace(one, model=other.model, data=other.data, training=training), other
+    )

@@ -203,7 +203,11 @@ class Leadership:
     # ------------------------------------------------------------ events
 
     def _observe(self, seen: Observed, now: float, *, is_leading: bool) -> None:
-        """Only a suspended job may change its spec; then its arbiter begins again."""
+        """Only a suspended job may change its spec; then its arbiter begins again.
+
+        An operator that began after a user changed the args, which is refused, takes those that the
+        user puts back: agents are set up with them.
+        """
         self._tally.observe(seen.cluster)
         self._zones = {pod.agent: pod.zone for pod in seen.cluster.pods}
         self._counting.growth.place(self._zones)
@@ -211,6 +215,9 @@ class Leadership:
         if not is_same and not seen.has_sessions:
             self._spec = seen.spec
             self._restart("the spec has changed")
+        elif not is_same and cluster.same_but_for_args(seen.spec, self._spec):
+            self._spec = seen.spec
+            self.arbiter.take_args(seen.spec)
         for agent, why in cluster.certain_losses(seen.cluster):
             if agent not in self._reported_lost:
                 self._reported_lost.add(agent)

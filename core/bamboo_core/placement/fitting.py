@@ -57,9 +57,10 @@ class Place:
 
 def needs(worker: WorkerSpec, placement: PlacementSpec) -> Needs:
     """Those of one agent."""
-    body = worker.pod_template.get("spec") or {}
-    containers = [c for c in body.get("containers") or [] if c.get("name") != AGENT_CONTAINER]
-    own: dict[str, Any] = next((c for c in body.get("containers") or [] if c not in containers), {})
+    body = _object(worker.pod_template.get("spec"))
+    every = _objects(body.get("containers"))
+    containers = [c for c in every if c.get("name") != AGENT_CONTAINER]
+    own: dict[str, Any] = next((c for c in every if c not in containers), {})
     if worker.resources:
         own = own | {"resources": worker.resources}
     affinity = _object(_object(body.get("affinity")).get("nodeAffinity")).get(_REQUIRED)

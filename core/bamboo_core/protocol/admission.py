@@ -78,16 +78,24 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
     return None
 
 
+_SAME = "all agents of a job need the same image, data and kind of device"
+_REMEDY = {
+    "spec": "args of model, data or optimizer have changed while the job runs; change them back, or"
+    " create a new BambooJob"
+}
+
+
 def compare(
     agent: AgentId, found: Fingerprint, other: AgentId, wanted: Fingerprint
 ) -> Refusal | None:
-    """Two agents of one job must run the same code on the same data, torch and device kind."""
+    """Two agents of one job must run the same code with the same args on the same data, torch and
+    device kind."""
     for field in fields(Fingerprint):
         mine, theirs = getattr(found, field.name), getattr(wanted, field.name)
         if mine != theirs:
+            remedy = _REMEDY.get(field.name, _SAME)
             text = (
-                f"{field.name} of agent {agent} is {mine!r}, of agent {other} {theirs!r}: all"
-                " agents of a job need the same image, data and kind of device"
+                f"{field.name} of agent {agent} is {mine!r}, of agent {other} {theirs!r}: {remedy}"
             )
             return Refusal(Reason.FINGERPRINT_MISMATCH, text)
     return None

@@ -29,6 +29,7 @@ class Fingerprint:
     torch: str = ""  # version
     device: str = ""  # kind, as "cpu:AVX2"
     threads: int = 1
+    spec: str = ""  # hash of the part of the spec that decides the result
 
 
 @dataclass(frozen=True)

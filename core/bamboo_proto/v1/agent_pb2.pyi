@@ -18,18 +18,20 @@ class Fence(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., term: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Fingerprint(_message.Message):
-    __slots__ = ("code", "data", "torch", "device", "threads")
+    __slots__ = ("code", "data", "torch", "device", "threads", "spec")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     TORCH_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
     code: str
     data: str
     torch: str
     device: str
     threads: int
-    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ...) -> None: ...
+    spec: str
+    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state")

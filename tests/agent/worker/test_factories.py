@@ -311,6 +311,7 @@ def test_fingerprints_tell_code_and_data_apart():
     assert plain == of(tiny_gpt())
     assert plain.data != other.data
     assert plain.code == other.code
+    assert plain.spec != other.spec
     assert plain.device.startswith("cpu:")
     assert plain.threads == 1
     assert code_hash("users_code:fine", "bamboo_agent.models.gpt:build") != plain.code

@@ -6,6 +6,7 @@ and a healthy job goes on in its attempt.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import inf
 from unittest.mock import patch
@@ -25,6 +26,7 @@ from bamboo_core.arbiter.events import (
     Persist,
     Persisted,
     Record,
+    Send,
     Tick,
 )
 from bamboo_core.controller.view import LastWords, Losses, PodPhase
@@ -414,6 +416,19 @@ def test_the_spec_stays_as_long_as_an_agent_is_connected() -> None:
     led.connect(FIRST)
     led.observe(spec(stages=3))
     assert not led.found(Restarted)
+
+
+def test_args_that_are_put_back_reach_new_agents() -> None:
+    """An operator that began while they were changed knows no others."""
+    changed = spec()
+    led = Led(job_spec=replace(changed, model=replace(changed.model, args={"layers": 9})))
+    led.connect(FIRST)
+    led.observe(spec())
+    led.connect(SECOND)
+    assert not led.found(Restarted)
+    welcomes = [x.message for x in led.found(Send) if isinstance(x.message, Welcome)]
+    told = [json.loads(x.spec_json)["model"].get("args", {}) for x in welcomes]
+    assert told == [{"layers": 9}, changed.model.args]
 
 
 def test_losses_and_failures_are_told_apart() -> None:

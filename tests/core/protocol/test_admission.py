@@ -62,3 +62,6 @@ def test_agents_that_differ_are_told_in_what() -> None:
     assert refusal is not None
     assert refusal.reason is Reason.FINGERPRINT_MISMATCH
     assert "torch of agent a is '2.1', of agent b '2.2'" in refusal.message
+    refusal = admission.compare(a, mine, b, replace(mine, spec="1"))
+    assert refusal is not None
+    assert "args of model, data or optimizer have changed" in refusal.message
