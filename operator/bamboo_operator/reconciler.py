@@ -564,7 +564,7 @@ def _wants_suspension(body: Object) -> bool:
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:
     """Changes of args, which the API server does not check."""
     known = (body.get("status") or {}).get("identity")
-    if not known or known == statuses.identity(spec):
+    if not known or known == specs.identity_hash(spec):
         return []
     text = (
         "args of model, data or optimizer have changed; they decide the result: change them back,"

@@ -6,7 +6,6 @@ There are two writers, each with its own fields: the reconciler (everything here
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from bamboo_core.api import spec as specs
@@ -38,11 +37,6 @@ _MAX_ZONES = 8
 _MAX_MESSAGE = 1024
 _MAX_SETTLED = 96
 _LARGE = 1e9
-
-
-def identity(spec: JobSpec) -> str:
-    """Hash of the part of the spec that may never change."""
-    return hashlib.sha256(specs.identity(spec).encode()).hexdigest()[:32]
 
 
 def read_memory(body: Object) -> Memory:
@@ -193,7 +187,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "checkpointError": _clipped(status.checkpoint_error) or None,
         "protection": _protection(status),
         "transport": _transport(status),
-        "identity": identity(spec),
+        "identity": specs.identity_hash(spec),
         "withoutNode": [_without_node(short) for short in memory.short] or None,
         "dryZones": _dry_zones(memory) or None,
         "pods": _pods(job, memory),

@@ -9,7 +9,6 @@ exits, it sends the supervisor the reason. Exit codes: bamboo_core.protocol.exit
 from __future__ import annotations
 
 import argparse
-import hashlib
 import logging
 import os
 import selectors
@@ -44,7 +43,7 @@ from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.lazy_dynamo import defer_import
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
-from bamboo_core.api.spec import JobSpec, from_json, identity
+from bamboo_core.api.spec import JobSpec, from_json, identity_hash
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.channels import Route, choose, torch_text
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -193,7 +192,7 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
         torch=torch_text(torch.__version__, nccl),
         device=device_kind(setup.device),
         threads=torch.get_num_threads(),
-        spec=hashlib.sha256(identity(spec).encode()).hexdigest(),
+        spec=identity_hash(spec),
     )
 
 

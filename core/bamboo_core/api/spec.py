@@ -7,6 +7,7 @@ Both use the field names of the custom resource.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -362,6 +363,11 @@ def identity(spec: JobSpec) -> str:
         sort_keys=True,
         separators=(",", ":"),
     )
+
+
+def identity_hash(spec: JobSpec) -> str:
+    """Hash of :func:`identity`."""
+    return hashlib.sha256(identity(spec).encode()).hexdigest()[:32]
 
 
 def batch_shape(spec: JobSpec) -> canonical.BatchShape:
