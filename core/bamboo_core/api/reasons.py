@@ -161,8 +161,8 @@ class Reason(StrEnum):
     USER_CODE_FAILED = "UserCodeFailed"
     """The model, data or optimizer code raised an error."""
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
-    """The code, data or library versions of an agent differ from those of the others, so it was
-    refused. This counts as a failure of the agent and does not end the job by itself."""
+    """The code, args, data or library versions of an agent differ from those of the others, so it
+    was refused. This counts as a failure of the agent and does not end the job by itself."""
     DATA_TOO_SMALL = "DataTooSmall"
     """The data set has too few samples for the batch."""
     DATA_TOO_LARGE = "DataTooLarge"
@@ -213,7 +213,7 @@ class FailureCause(StrEnum):
     CHECKPOINT_FAILED = "CheckpointFailed"
     """A checkpoint that the agent needs cannot be written or read."""
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
-    """The agent's code, data or library versions differ from those of the others."""
+    """The agent's code, args, data or library versions differ from those of the others."""
     IMPOSSIBLE_REPORT = "ImpossibleReport"
     """The agent reported something that no agent of the job can hold, such as a layer that the
     model does not have. No agent of Bamboo sends that."""
