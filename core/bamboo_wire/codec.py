@@ -14,12 +14,22 @@ counts something is not negative, a text parses. What the values mean is the rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
@@ -113,25 +123,36 @@ def record(kind: type) -> Codec:
             raise WireError("last", f"{value.last} is below {value.target}")
         return value
 
-    return Codec(kept(encode) if kind is Peer else encode, decode)
+    return Codec(Kept(encode) if kind is Peer else encode, decode)
 
 
-def kept(encode: Callable[[Any], T], most: int = _MOST_SHARED) -> Callable[[Any], T]:
+class Kept(Generic[T]):
     """Encodes an object once. Its id finds it: its hash would take as long as its encoding.
 
     most: objects that are kept at a time.
     """
-    known: dict[int, tuple[Any, T]] = {}  # with the object, so that no other gets its id
 
-    def find(value: Any) -> T:
-        found = known.get(id(value))
-        if found is None:
-            if len(known) >= most:
-                known.clear()
-            found = known[id(value)] = value, encode(value)
-        return found[1]
+    def __init__(self, encode: Callable[[Any], T], most: int = _MOST_SHARED) -> None:
+        self._encode, self._most = encode, most
+        self._encoded: dict[int, T] = {}
+        self._objects: dict[int, Any] = {}  # the same, so that no other gets its id
 
-    return find
+    def __call__(self, value: Any) -> T:
+        key = id(value)
+        if key not in self._encoded:
+            if len(self._encoded) >= self._most:
+                self._encoded.clear()
+                self._objects.clear()
+            self._encoded[key] = self._encode(value)
+            self._objects[key] = value
+        return self._encoded[key]
+
+    def each(self, values: Sequence[Any]) -> list[T]:
+        """Hundreds of objects, most of which are kept already."""
+        try:
+            return list(map(self._encoded.__getitem__, map(id, values)))
+        except KeyError:
+            return [self(value) for value in values]
 
 
 def _fields(kind: type, proto: dict[str, FieldDescriptor]) -> tuple[_Field, ...]:

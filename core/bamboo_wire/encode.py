@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from bamboo_core.protocol import messages as m
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_wire.codec import Codec, bodies, kept, record
+from bamboo_wire.codec import Codec, Kept, bodies, record
 from bamboo_wire.errors import WireError
 
 _AGENT = bodies(m.AgentMessage, pb.AgentMessage)
@@ -34,20 +33,22 @@ def operator_bytes(message: m.OperatorMessage) -> bytes:
         return operator_message(message).SerializeToString()
     own = operator_message(replace(message, voters=(), peers=())).directive.SerializeToString()
     try:
-        parts = [own, _voters(message.voters), *map(_peer, message.peers)]
+        parts = [own, _voters(message.voters), *_peers.each(message.peers)]
     except (ValueError, TypeError) as error:
         raise WireError("Directive", str(error)) from error
     return b"".join([_DIRECTIVE, _varint(sum(map(len, parts))), *parts])
 
 
-@partial(kept, most=16)  # plans: each has one tuple, with the names of all its agents
-def _voters(names: tuple[str, ...]) -> bytes:
+def _of_voters(names: tuple[str, ...]) -> bytes:
     return pb.Directive(voters=names).SerializeToString()
 
 
-@kept
-def _peer(peer: m.Peer) -> bytes:
+def _of_peer(peer: m.Peer) -> bytes:
     return pb.Directive(peers=[record(m.Peer).encode(peer)]).SerializeToString()
+
+
+_voters = Kept(_of_voters, most=16)  # plans: each has one tuple, with the names of all its agents
+_peers = Kept(_of_peer)
 
 
 def _varint(number: int) -> bytes:

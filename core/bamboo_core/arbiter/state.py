@@ -181,6 +181,7 @@ class InForce:
     catch_up_by: float = inf  # learners get no more time than this
     continuations_by: float = inf  # then the planner has taken too long for its second part
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)
+    told: tuple[frozenset[Part], frozenset[Part]] | None = None  # as in Continuations
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # with which it was made
     begun_at: float = 0.0
     redone: frozenset[Part] = frozenset()  # of the target step, that plans for it have counted
@@ -188,11 +189,20 @@ class InForce:
     continued_at: dict[AgentId, float] = field(default_factory=dict)  # the same of the rest
     caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
 
-    def programs(self, step: int) -> dict[AgentId, Program]:
+    def told_in(self, step: int) -> frozenset[Part]:
         """What agents were told to compute in a step."""
-        if step == self.plan.target:
-            return {agent: told.resume for agent, told in self.directives.items()}
-        return {agent: told.steady for agent, told in self.continuations.items()}
+        if self.told is None:
+            programs = {agent: self.program(agent, step) for agent in self.directives}
+            return redone.told_by(programs)
+        return self.told[step != self.plan.target]
+
+    def program(self, agent: AgentId, step: int) -> Program:
+        """What an agent was told to do in a step."""
+        if step != self.plan.target:
+            told = self.continuations.get(agent)
+            return told.steady if told is not None else ()
+        first = self.directives.get(agent)
+        return first.resume if first is not None else ()
 
 
 @dataclass
@@ -338,9 +348,9 @@ class State:
             step=plan.target,
             batch=plan.batch,
             cut=plan.step_cut,
-            programs=before.programs(plan.target) if before is not None else {},
+            told=before.told_in(plan.target) if before is not None else frozenset(),
+            lost=[before.program(agent, plan.target) for agent in lost] if before else [],
             held=[report.items for report in reports.values()],
-            lost=lost,
             counted=counted,
         )
         return redone.find(interrupted, {a: d.resume for a, d in decision.directives.items()})

@@ -37,7 +37,7 @@ from bamboo_core.arbiter.state import (
 )
 from bamboo_core.model.claims import can_decide, has_unknown_input, odd_copies, odd_ones
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.program import Op
+from bamboo_core.model.program import Op, single
 from bamboo_core.model.sampling import newest_compared
 from bamboo_core.protocol.messages import (
     BadCheckpoint,
@@ -157,7 +157,7 @@ def _loads_from(in_force: InForce, attempt: int, step: int) -> bool:
     return any(
         d.manifest is not None
         and (d.manifest.attempt, d.manifest.step) == (attempt, step)
-        and any(x.op is Op.LOAD for x in d.resume)
+        and any(x.op is Op.LOAD for x in single(d.resume))
         for d in in_force.directives.values()
     )
 
@@ -166,7 +166,7 @@ def _writes_again(in_force: InForce, step: int) -> bool:
     """Whether the plan in force writes every layer of this step's checkpoint again."""
     if in_force.plan.target != step:
         return False
-    saves = [i for d in in_force.directives.values() for i in d.resume if i.op is Op.SAVE]
+    saves = [i for d in in_force.directives.values() for i in single(d.resume) if i.op is Op.SAVE]
     layers = {x for i in saves for x in range(i.lo, i.hi)}
     return layers == set(range(in_force.plan.layers))
 

@@ -17,6 +17,7 @@ from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.graph.periodic import Periodic as Periodic
 from bamboo_core.graph.periodic import PeriodicTasks
 from bamboo_core.graph.tasks import Dependency
+from bamboo_core.graph.tasks import Gather as Gather
 from bamboo_core.graph.tasks import Holdings as Holdings
 from bamboo_core.graph.tasks import LayersLost as LayersLost
 from bamboo_core.graph.tasks import TaskGraph as TaskGraph
@@ -45,6 +46,7 @@ class Goals:
     last: int  # index of the epilogue
     short_notice: Set[AgentId] = frozenset()  # members that only send what they hold
     split: bool = False  # separate I and W
+    gathers: bool = False  # slices of gradients are gathered, rather than a transfer for each pair
     periodic: Periodic = field(default_factory=Periodic)
     # Learners receive and update copies. They have no vote, and no agent waits for them.
     learners: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
@@ -135,7 +137,11 @@ class _Closure:
             final=goals.target == goals.last,
         )
         self._gradients = Gradients(
-            self._builder, self._versions, goals.assignment, split=goals.split
+            self._builder,
+            self._versions,
+            goals.assignment,
+            split=goals.split,
+            gathers=goals.gathers,
         )
         self._votes: dict[AgentId, TaskId] = {}
         self._commit: TaskId | None = None

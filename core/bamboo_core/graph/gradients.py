@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bamboo_core.graph.builder import GraphBuilder
-from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
+from bamboo_core.graph.tasks import Dependency, Gather, TaskId, Transfer
 from bamboo_core.graph.versions import Versions
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
@@ -19,7 +19,11 @@ _new = tuple.__new__  # of a large grid most transfers are of slices: this spare
 
 
 class Gradients:
-    """Tasks up to REDUCE. ``split``: I and W instead of B, except on stage 0, which has no I."""
+    """Tasks up to REDUCE. ``split``: I and W instead of B, except on stage 0, which has no I.
+
+    gathers: whether a stage's slices are gathered where none exists yet. A grid of D pipelines has
+    D * D transfers for each stage otherwise.
+    """
 
     def __init__(
         self,
@@ -28,13 +32,10 @@ class Gradients:
         assignment: Mapping[tuple[int, int], AgentId],
         *,
         split: bool,
+        gathers: bool = False,
     ) -> None:
-        self._builder, self._versions, self._assignment, self._split = (
-            builder,
-            versions,
-            assignment,
-            split,
-        )
+        self._builder, self._versions, self._assignment = builder, versions, assignment
+        self._split, self._gathers = split, gathers
         self._batch, self._cut = builder.batch, builder.cut
         shape = len(builder.cut), builder.batch.microbatches
         self._w, self._i, self._f = (_flags(*shape) for _ in range(3))
@@ -47,6 +48,8 @@ class Gradients:
         self._owners: dict[tuple[int, int], AgentId] = {}
         self._by_stage: dict[int, list[AgentId]] = {}
         self._red: dict[tuple[AgentId, int], list[Dependency]] = {}
+        self._sums: dict[int, tuple[TaskId, ...] | None] = {}
+        self._gathered: dict[int, Gather | None] = {}
 
     def build(self) -> None:
         """Add every task whose result is missing."""
@@ -83,6 +86,8 @@ class Gradients:
         """Dependencies of an agent that needs the stage's whole reduced gradient."""
         key = (agent, stage)
         if key not in self._red:
+            if (gather := self._gather(stage)) is not None:
+                return [gather]
             waits: list[Dependency | None] = []
             for item, task in self._slices(stage):
                 if task is None:
@@ -93,6 +98,18 @@ class Gradients:
                     waits.append(_new(Transfer, (item, task[0], agent, task)))
             self._red[key] = [w for w in waits if w is not None]
         return self._red[key]
+
+    def _gather(self, stage: int) -> Gather | None:
+        """All slices of the stage's reduced gradient, the same for all agents."""
+        if not self._gathers:
+            return None
+        if stage not in self._gathered:
+            found = self._slices(stage)
+            makers = tuple(task for _, task in found if task is not None)
+            is_whole = len(makers) == len(found)
+            items = tuple(item for item, _ in found)
+            self._gathered[stage] = Gather(items, makers) if is_whole else None
+        return self._gathered[stage]
 
     def _slices(self, stage: int) -> list[tuple[Item, TaskId | None]]:
         """The slices of the stage's reduced gradient, each with the task that makes it, if any."""
@@ -264,6 +281,10 @@ class Gradients:
         owners = self._stage_owners(stage)
         owner = owners[z % len(owners)]
         waits: list[Dependency | None] = []
+        reduce = Instruction(Op.REDUCE, 0, lo, hi, z)
+        if (makers := self._made_sums(stage)) is not None:
+            items = tuple([Item.chunk(0, cut, c, z) for c in range(self._batch.chunks)])
+            return self._builder.add(owner, reduce, (Gather(items, makers),))
         for c in range(self._batch.chunks):
             item, maker = Item.chunk(0, cut, c, z), self._folded.get((stage, c))
             if maker is None or self._builder.index.has_slices:
@@ -272,7 +293,17 @@ class Gradients:
                 waits.append(maker)
             else:
                 waits.append(_new(Transfer, (item, maker[0], owner, maker)))
-        return self._builder.add(owner, Instruction(Op.REDUCE, 0, lo, hi, z), waits)
+        return self._builder.add(owner, reduce, waits)
+
+    def _made_sums(self, stage: int) -> tuple[TaskId, ...] | None:
+        """The tasks that make the stage's chunks, if they are gathered: not if any exists."""
+        if not self._gathers or self._builder.index.has_slices:
+            return None
+        if stage not in self._sums:
+            made = [self._folded.get((stage, c)) for c in range(self._batch.chunks)]
+            found = tuple(task for task in made if task is not None)
+            self._sums[stage] = found if len(found) == len(made) else None
+        return self._sums[stage]
 
     def _stage_owners(self, stage: int) -> list[AgentId]:
         """Everyone who computes leaves of the stage, in the order of their first leaf."""

@@ -31,14 +31,26 @@ class Transfer(NamedTuple):
     producer: TaskId | None  # the task on the source that makes it; None: the source holds it
 
 
-Dependency = TaskId | Transfer
+@dataclass(frozen=True, eq=False, slots=True)
+class Gather:
+    """Items of many agents that a task needs: in place of a transfer of each.
+
+    An item that the task's own agent makes is not sent. ``makers``: the task that makes each item;
+    one object for all gathers of these tasks' results, by which they are known. None has ``every``.
+    """
+
+    items: tuple[Item, ...]
+    makers: tuple[TaskId, ...]
+
+
+Dependency = TaskId | Transfer | Gather
 
 
 @dataclass
 class TaskGraph:
-    """Task -> its dependencies: other tasks of the same agent, and transfers to the agent.
+    """Task -> its dependencies: other tasks of the same agent, and what is sent to the agent.
 
-    Acyclic. If several tasks of one agent need a transfer, all name it; it is sent once.
+    Acyclic. If several tasks of one agent need a transfer or gather, all name it; it is sent once.
     """
 
     agents: tuple[AgentId, ...]

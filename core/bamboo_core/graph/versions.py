@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bamboo_core.graph.builder import GraphBuilder
-from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
+from bamboo_core.graph.tasks import Dependency, Gather, TaskId, Transfer
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
@@ -47,7 +47,7 @@ class Versions:
             return self._make(agent, layer)
         source = self._builder.nearest(self._index.sources[layer], agent)
         made = self.dependency(source, layer)
-        assert not isinstance(made, Transfer)
+        assert not isinstance(made, Transfer | Gather)
         return Transfer(Item.ver(0, layer), source, agent, made)
 
     def _version(self, agent: AgentId, layer: int, step: int) -> TaskId | None:

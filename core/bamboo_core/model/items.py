@@ -129,6 +129,8 @@ class Item(NamedTuple):
         kind, step, lo, hi, index, part, agent = self
         if index and part and hi and not (step or agent):  # slices of sums: the most by far
             return f"{_NAMES[kind]}[{lo}:{hi}] m{index} #{part}"
+        if part and hi and not (index or step or agent):
+            return f"{_NAMES[kind]}[{lo}:{hi}] #{part}"
         text = _NAMES[kind]
         if hi:
             text += f"[{lo}:{hi}]"

@@ -1,16 +1,16 @@
 """Instructions and programs: what an agent does in one step, in order, as data with a text form.
 
 Steps are relative to the step for which the program runs (0: that step, -1: the previous one), so
-one program serves every step. A program is a tuple of instructions. Its text form has one
-instruction per line, round-trips, and is what the wire carries.
+one program serves every step. A program is a sequence of instructions: a tuple, or :class:`Packed`.
+Its text form has one instruction per line, round-trips, and is what the wire carries.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, parse_item
@@ -81,7 +81,125 @@ class Instruction(NamedTuple):
         return f"{text} /{every}" if every else text
 
 
-Program = tuple[Instruction, ...]
+Program = Sequence[Instruction]
+"""A tuple, or Packed. The same instructions make equal programs."""
+
+_new = tuple.__new__  # five times faster
+
+
+class Messages:
+    """SENDs, or RECVs, that follow each other: one for each item, to or from the peer beside it.
+
+    The items are of one kind, and there is at least one. None is skipped: their ``every`` is 0.
+    """
+
+    __slots__ = ("_lines", "_whole", "items", "op", "peers")
+
+    def __init__(self, op: Op, items: tuple[Item, ...], peers: tuple[AgentId, ...]) -> None:
+        self.op, self.items, self.peers = op, items, peers
+        self._lines: list[str] | None = None
+        self._whole: tuple[Messages, list[int]] | None = None  # of which these are some
+
+    def only(self, places: list[int]) -> Messages:
+        """Those at these places."""
+        items, peers = self.items, self.peers
+        found = Messages(
+            self.op, tuple([items[at] for at in places]), tuple([peers[at] for at in places])
+        )
+        found._whole = self, places
+        return found
+
+    def instructions(self) -> list[Instruction]:
+        """One by one."""
+        op = self.op
+        return [
+            _new(Instruction, (op, 0, 0, 0, 0, item, peer, (), (), 0))
+            for item, peer in zip(self.items, self.peers, strict=True)
+        ]
+
+    def lines(self) -> list[str]:
+        """Their text. That of RECVs is kept, since agents that gather the same items share it."""
+        if self._lines is not None:
+            return self._lines
+        if self._whole is not None:
+            whole, places = self._whole
+            lines = whole.lines()
+            return [lines[at] for at in places]
+        found = self._written()
+        if self.op is _RECV:
+            self._lines = found
+        return found
+
+    def _written(self) -> list[str]:
+        items, peers = self.items, self.peers
+        first = items[0]
+        begin, middle = f"{_WORDS[self.op]} (", ") >" if self.op is _SEND else ") <"
+        if all(item is first for item in items):
+            start = f"{begin}{first.__str__()}{middle}"
+            return [start + peer for peer in peers]
+        name = first.kind.name.lower()
+        return [  # slices of sums are written here: there are thousands
+            f"{begin}{name}[{lo}:{hi}] m{index} #{part}{middle}{peer}"
+            if index and part and hi and not (step or agent)
+            else f"{begin}{item.__str__()}{middle}{peer}"
+            for item, peer in zip(items, peers, strict=True)
+            for _, step, lo, hi, index, part, agent in (item,)
+        ]
+
+
+class Packed(Sequence[Instruction]):
+    """A program of a large grid, nine of ten of whose instructions are messages.
+
+    It is equal to the tuple of its instructions. ``parts``: where messages follow each other, they
+    are one part; every other instruction is a part of its own.
+    """
+
+    __slots__ = ("_hash", "_length", "parts")
+
+    def __init__(self, parts: Sequence[Instruction | Messages]) -> None:
+        self.parts = tuple(parts)
+        self._length = sum(len(x.items) if isinstance(x, Messages) else 1 for x in self.parts)
+        self._hash: int | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Instruction]:
+        for x in self.parts:
+            if isinstance(x, Messages):
+                yield from x.instructions()
+            else:
+                yield x
+
+    @overload
+    def __getitem__(self, at: int) -> Instruction: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Instruction, ...]: ...
+    def __getitem__(self, at: int | slice) -> Instruction | tuple[Instruction, ...]:
+        return tuple(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple | Packed) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Packed({tuple(self)!r})"
+
+
+def parts_of(program: Program) -> Sequence[Instruction | Messages]:
+    """What the program is made of: for those who need not look at each message."""
+    return program.parts if isinstance(program, Packed) else program
+
+
+def single(program: Program) -> Sequence[Instruction]:
+    """The instructions that are not among :class:`Messages`."""
+    if not isinstance(program, Packed):
+        return program
+    return [x for x in program.parts if not isinstance(x, Messages)]
 
 
 def layers_done(forward: Instruction) -> int:
@@ -132,7 +250,7 @@ def _with_word(instruction: Instruction, word: re.Match[str]) -> Instruction:
     return instruction._replace(every=int(word["every"]))
 
 
-def to_text(program: Iterable[Instruction]) -> str:
+def to_text(program: Program) -> str:
     """One instruction per line.
 
     Nine of ten instructions of a large grid are messages, and those with one item often follow each
@@ -141,7 +259,10 @@ def to_text(program: Iterable[Instruction]) -> str:
     lines: list[str] = []
     named: Item | None = None
     name = ""
-    for x in program:
+    for x in parts_of(program):
+        if isinstance(x, Messages):
+            lines += x.lines()
+            continue
         op, step, _, hi, _, item, peer, ranges, agents, every = x
         is_message = op is _SEND or op is _RECV
         if not is_message or not item or hi or step or every or ranges or agents or not peer:

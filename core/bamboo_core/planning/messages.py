@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.program import Program
+from bamboo_core.model.program import Messages, Program, parts_of, single
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Participant
 from bamboo_core.protocol.messages import Continuation, Directive, Manifest, Peer, Question
@@ -106,10 +106,15 @@ def _peers(
     known = {a: _peer(a, participants[a]) for a in members}
     out: dict[AgentId, tuple[Peer, ...]] = {}
     for i, agent in enumerate(members):
-        found = {peer for programs in parts for peer in set(map(_PEER, programs.get(agent, ())))}
+        found = set[AgentId]().union(*(_named(programs.get(agent, ())) for programs in parts))
         found |= {members[(i + j) % len(members)] for j in range(-_WATCHED, _WATCHED + 1)}
         out[agent] = tuple(known[a] for a in sorted(found - {agent, AgentId("")}))
     return out
+
+
+def _named(program: Program) -> set[AgentId]:
+    many = (x.peers for x in parts_of(program) if isinstance(x, Messages))
+    return set(map(_PEER, single(program))).union(*many)
 
 
 def _peer(agent: AgentId, found: Participant) -> Peer:

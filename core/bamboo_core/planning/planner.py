@@ -19,12 +19,12 @@ from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, Tas
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import COMPUTE, Op
+from bamboo_core.model.program import COMPUTE, Op, single
 from bamboo_core.placement import partition
 from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
-from bamboo_core.planning import hosting, messages
+from bamboo_core.planning import hosting, messages, redone
 from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
@@ -149,7 +149,7 @@ class _Planning:
         few = [
             x
             for program in resume.values()
-            for x in program
+            for x in single(program)
             if x[0] not in _MESSAGES or (x[5] is not None and x[5][0] is _VER)
         ]
         counts = Counter(map(_OP, few))
@@ -179,6 +179,7 @@ class _Planning:
                 lanes=self._lanes(plan, plan.cut, steady, {}),
             ),
             self._expected(plan, steady) if self._request.costs else {},
+            (redone.told_by({a: d.resume for a, d in directives.items()}), redone.told_by(steady)),
         )
 
     def _expected(self, plan: Plan, steady: Programs) -> dict[AgentId, Expected]:
@@ -363,6 +364,7 @@ class _Planning:
             last=plan.last,
             short_notice=frozenset(plan.short_notice),
             learners=plan.learners,
+            gathers=len(plan.members) > schedule.MANY,
             periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
         )
         files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
@@ -546,7 +548,7 @@ class _Planning:
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:
         """The dry run, with what agents compute ahead; _NoPlanError if the programs cannot run."""
         lanes = {} if ahead is None else self._lanes(plan, ahead, programs, held)
-        has_periods = any(max(map(_EVERY, p), default=0) > 1 for p in programs.values())
+        has_periods = any(max(map(_EVERY, single(p)), default=0) > 1 for p in programs.values())
         for periodic in (True, False) if has_periods else (True,):
             self._check_wanted()
             report = dry_run.dry_run(

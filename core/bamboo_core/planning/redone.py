@@ -14,7 +14,7 @@ from math import inf
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.model.program import Instruction, Op, Program, single
 from bamboo_core.placement.plan import Cut
 
 _PARTS = {Op.F: (Op.F,), Op.I: (Op.I,), Op.W: (Op.W,), Op.B: (Op.I, Op.W)}
@@ -31,9 +31,9 @@ class Interrupted:
     step: int
     batch: BatchShape
     cut: Cut
-    programs: Mapping[AgentId, Program]  # what its agents were told; empty: not known
+    told: Set[Part]  # what its agents were to compute; empty: not known
+    lost: Iterable[Program]  # the same of agents that have not reported
     held: Iterable[Set[Item]]  # what agents hold that have reported, with absolute steps
-    lost: Set[AgentId]  # agents that have not
     counted: Set[Part] = frozenset()  # by older plans for the same step
 
 
@@ -56,18 +56,16 @@ def find(interrupted: Interrupted, resume: Mapping[AgentId, Program]) -> Redone:
             if item.step == interrupted.step:
                 proof.see(item)
     done: set[Part] = set()
-    for agent in interrupted.lost:
-        done |= _certain(interrupted.programs.get(agent, ()), proof)
-    told = {
-        p
-        for program in interrupted.programs.values()
-        for x in _computing(program)
-        for p in _parts(x)
-    }
+    for program in interrupted.lost:
+        done |= _certain(program, proof)
+    knows_any, told = bool(done) or proof.is_any, interrupted.told
+    if not knows_any and told_by(resume) <= told:  # the usual case, early in a step
+        return Redone(parts=frozenset(interrupted.counted))
 
     def is_done(part: Part) -> bool:
         is_older = bool(told) and part not in told  # of an older plan for the same step
-        return part not in interrupted.counted and (is_older or part in done or proof.of(part))
+        is_proved = knows_any and (part in done or proof.of(part))
+        return part not in interrupted.counted and (is_older or is_proved)
 
     again = [
         set(filter(is_done, _parts(x)))
@@ -78,13 +76,20 @@ def find(interrupted: Interrupted, resume: Mapping[AgentId, Program]) -> Redone:
     return Redone(sum(map(bool, again)), frozenset(interrupted.counted).union(*again))
 
 
+def told_by(programs: Mapping[AgentId, Program]) -> frozenset[Part]:
+    """What agents compute that run these programs."""
+    return frozenset(
+        [part for program in programs.values() for x in _computing(program) for part in _parts(x)]
+    )
+
+
 def _computing(program: Program) -> Program:
     """The few instructions of a program that have parts."""
-    return tuple([x for x in program if x[0] in _PARTS])
+    return tuple([x for x in single(program) if x[0] in _PARTS])
 
 
 def _parts(x: Instruction) -> list[Part]:
-    return [(part, x.lo, x.index) for part in _PARTS.get(x.op, ())]
+    return [(part, x[2], x[4]) for part in _PARTS.get(x[0], ())]
 
 
 def _is_empty(x: Instruction) -> bool:
@@ -94,7 +99,7 @@ def _is_empty(x: Instruction) -> bool:
 
 def _certain(program: Program, proof: _Proof) -> set[Part]:
     """What a program computes up to the last task that is proved."""
-    each = [_parts(x) for x in program]
+    each = [_parts(x) for x in single(program)]
     end = max((n for n, parts in enumerate(each, start=1) if any(map(proof.of, parts))), default=0)
     return {part for parts in each[:end] for part in parts}
 
@@ -109,6 +114,11 @@ class _Proof:
     # micro-batch -> first stage whose input gradient has been computed
     backward: dict[int, int] = field(default_factory=dict)
     summed: set[tuple[int, int]] = field(default_factory=set)  # (stage, micro-batch)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any item has shown anything."""
+        return bool(self.forward or self.backward or self.summed)
 
     def see(self, item: Item) -> None:
         """An item of the step that some agent holds."""

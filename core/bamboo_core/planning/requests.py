@@ -12,6 +12,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Program
 from bamboo_core.placement.plan import Cut, Pipeline, Plan
+from bamboo_core.planning.redone import Part
 from bamboo_core.protocol.messages import (
     AgentReport,
     Continuation,
@@ -117,6 +118,9 @@ class Continuations:
 
     directives: dict[AgentId, Continuation]
     expected: dict[AgentId, Expected] = field(default_factory=dict)  # empty: costs not measured
+    # what agents compute in the target step, and in each later one; known here to save the time of
+    # those who wait after the next loss
+    told: tuple[frozenset[Part], frozenset[Part]] | None = None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class StepShape:
     periodic: closure.Periodic = field(default_factory=closure.Periodic)
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # relative; absent: 1
     relays: bool = True  # whether agents may pass gradients on
+    gathers: bool = False  # slices of gradients are gathered, and nobody passes them on
     transfer: tuple[float, ...] = ()  # of a sum between two agents, for each stage; empty: none
 
     @property
@@ -122,6 +123,7 @@ class StepShape:
             target=TARGET,
             last=TARGET + 2,
             split=self.split,
+            gathers=self.gathers,
             periodic=self.periodic,
         )
 

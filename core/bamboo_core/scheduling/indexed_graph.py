@@ -7,7 +7,10 @@ Two equal transfers would both be sent.
 
 from __future__ import annotations
 
-from bamboo_core.graph.tasks import TaskGraph, TaskId, Transfer
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bamboo_core.graph.tasks import Gather, TaskGraph, TaskId, Transfer
 from bamboo_core.model.items import Kind
 from bamboo_core.model.program import Op
 
@@ -15,14 +18,24 @@ _FILE, _SEAL = Kind.FILE, Op.SEAL
 _BEFORE_SEAL = frozenset({Op.V, Op.UPDATE})
 
 
+@dataclass
+class Hub:
+    """Between the tasks that make items and those that gather them: ready once all are made."""
+
+    makers: list[int]  # tasks
+    readers: list[tuple[int, Gather]] = field(default_factory=list)  # tasks, and what they need
+
+
 class IndexedGraph:
     """Lists by task number.
 
-    waits: number of dependencies. after: tasks of the same agent that wait for the task.
+    waits: number of dependencies. after: tasks of the same agent, and hubs, that wait for the task.
     far: tasks that wait for its messages, one entry per message.
     inbound: transfers that the task waits for. outbound: transfers of its results, except records
     of files, which are in ``closing``. opening: transfers of items that exist already;
     ``openers`` lists the tasks that wait for them. Transfers are keyed by ``id``.
+    gathers: task -> what it gathers. hubs: one for the makers of gathers; their numbers follow
+    those of the tasks, in ``waits`` and ``after``.
     """
 
     def __init__(self, graph: TaskGraph) -> None:
@@ -37,6 +50,9 @@ class IndexedGraph:
         self.opening: dict[int, Transfer] = {}
         self.openers: dict[int, list[int]] = {}
         self.closing: dict[int, Transfer] = {}
+        self.gathers: dict[int, list[Gather]] = {}
+        self.hubs: list[Hub] = []
+        self._hub_of: dict[int, Hub] = {}  # by the id of the makers
         self._link(graph)
         self._delay_seals()
 
@@ -50,6 +66,9 @@ class IndexedGraph:
                 if isinstance(need, TaskId):
                     before = number.get(id(need))
                     after[self._find(need) if before is None else before].append(i)
+                    continue
+                if isinstance(need, Gather):
+                    self._gather(i, need, number)
                     continue
                 arriving.append(need)
                 producer, key = need[3], id(need)
@@ -67,6 +86,20 @@ class IndexedGraph:
                         self.closing[key] = need
                     else:
                         outbound[maker].append(need)
+
+    def _gather(self, reader: int, gather: Gather, number: Mapping[int, int]) -> None:
+        hub = self._hub_of.get(id(gather.makers))
+        if hub is None:
+            found = (number.get(id(task)) for task in gather.makers)
+            tasks = zip(found, gather.makers, strict=True)
+            makers = [self._find(task) if n is None else n for n, task in tasks]
+            hub = self._hub_of[id(gather.makers)] = Hub(makers)
+            for maker in makers:
+                self.after[maker].append(len(self.tasks) + len(self.hubs))
+            self.waits.append(len(makers))
+            self.hubs.append(hub)
+        hub.readers.append((reader, gather))
+        self.gathers.setdefault(reader, []).append(gather)
 
     def _find(self, task: TaskId) -> int:
         """Number of an equal task that is another object. ValueError if the graph has none."""

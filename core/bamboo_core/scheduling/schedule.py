@@ -89,11 +89,12 @@ def build(
 
     caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
     determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
-    (absent: 1); network: absent: not known; relays: whether agents may pass gradients on.
+    (absent: 1); network: absent: not known; relays: whether agents may pass gradients on (not where
+    they are gathered).
     ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
-    ways = Relays(indexed) if relays else None
+    ways = Relays(indexed) if relays and not indexed.hubs else None
     index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
     run = _Simulation(index, caps)
     run.run()
@@ -108,7 +109,7 @@ def build(
     return Schedule(programs, run.length, run.forced)
 
 
-_FORWARD, _BACKWARD, _WEIGHT, _EAGER = range(4)
+_FORWARD, _BACKWARD, _WEIGHT, _EAGER, _HUB = range(5)
 _CLASS = {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
 
 
@@ -132,7 +133,7 @@ def _positions(batch: BatchShape, pipelines: int) -> list[int]:
 
 
 class _Index:
-    """What the simulation needs to know about tasks; lists by task number.
+    """What the simulation needs to know about tasks; lists by task number, with hubs at the end.
 
     key: priority within the task's class, smaller first; its last digits are the task's number.
     deep: whether the task is of the deepest stage whose forwards its agent runs.
@@ -147,9 +148,11 @@ class _Index:
         costs: Costs,
         speeds: Mapping[AgentId, float],
     ) -> None:
-        self.tasks, self.size = graph.tasks, len(graph.tasks)
+        hubs = graph.hubs
+        self.tasks, self.size = graph.tasks, len(graph.tasks) + len(hubs)
         self.names, self.latency = graph.agents, costs.latency
-        self.after, self.far = graph.after, graph.far
+        self.after = [*graph.after, *([] for _ in hubs)]
+        self.far = [*graph.far, *([reader for reader, _ in hub.readers] for hub in hubs)]
         self.opening = [i for readers in graph.openers.values() for i in readers]
         self.waits = graph.waits
         ordinal = {a: i for i, a in enumerate(self.names)}
@@ -166,6 +169,7 @@ class _Index:
         self.key = self._keys(positions)
         self.deep = self._deep()
         self.holds, self.frees, self.held = self._acts()
+        self.kind += [_HUB for _ in hubs]
 
     def _keys(self, positions: list[int]) -> list[int]:
         layers = 1 + max((task.instruction.hi for task in self.tasks), default=0)
@@ -198,7 +202,7 @@ class _Index:
                 makers[key] = i
             elif x.op is not Op.I or key not in users:  # W frees if there is one, else I
                 users[key] = i
-        holds, frees = [False] * self.size, [False] * self.size
+        holds, frees = [False] * len(self.tasks), [False] * self.size
         for key, i in users.items():
             frees[i] = True
             if key in makers:
@@ -231,6 +235,7 @@ class _Simulation:
         self._end = [0.0] * n  # of each agent's last computation
         self.forced = 0
         self.touched: list[int] = []
+        self.passed = 0  # hubs
 
     def run(self) -> None:
         """Run until every task has run. ValueError if some can never run."""
@@ -268,7 +273,12 @@ class _Simulation:
                 self._release(self.index.far[i - size] if i < 2 * size else self.index.opening)
 
     def _ready(self, i: int) -> None:
-        agent, kind = self.index.agent[i], self.index.kind[i]
+        kind = self.index.kind[i]
+        if kind == _HUB:
+            self.passed += 1
+            self._complete(i)
+            return
+        agent = self.index.agent[i]
         self.touched.append(agent)
         if kind == _EAGER:
             self.eager[agent].append(i)
@@ -353,7 +363,7 @@ class _Simulation:
             self.forced += 1
             self._begin(self.index.agent[i], i)
             return True
-        left = self.index.size - sum(map(len, self.order))
+        left = self.index.size - self.passed - sum(map(len, self.order))
         if left:
             raise ValueError(f"{left} tasks of the graph can never run: it is cyclic")
         return False

@@ -138,6 +138,8 @@ class _Assignment:
             for s, agent in enumerate(pipeline)
             if agent is not None
         }
+        n, d = batch.leaves, len(seats)
+        self._pipelines = [pipeline_of(x, leaves=n, pipelines=d) for x in range(n)]
         self.mean = sum(weight.values()) / len(weight) if weight else 1.0
         agents = sorted(set().union(*self.holders, pinned.values()))
         start = base if base is not None else {a: self._offset(a) for a in agents}
@@ -153,7 +155,7 @@ class _Assignment:
         return self.mean * _OFFSET * stage / (_TASKS * self.batch.leaf_size)
 
     def pipeline(self, leaf: int) -> int:
-        return pipeline_of(leaf, leaves=self.batch.leaves, pipelines=len(self.seats))
+        return self._pipelines[leaf]
 
     def cost(self, work: Work, agent: AgentId) -> float:
         """Time that the agent needs for a leaf."""
@@ -181,11 +183,11 @@ class _Assignment:
         The collector adds them up. It is the agent with most of them, so it does not receive those.
         giver: has the leaf now; None: nobody has.
         """
-        shares = Counter(self.shares.get(self.sum_of(work), ()))
-        shares[taker] += 1
+        shares = dict(self.shares.get(self.sum_of(work), ()))
+        shares[taker] = shares.get(taker, 0) + 1
         if giver is not None:
-            shares[giver] -= 1
-        return (shares.total() - max(shares.values())) * self.transfer[work[0]]
+            shares[giver] = shares.get(giver, 0) - 1
+        return (sum(shares.values()) - max(shares.values())) * self.transfer[work[0]]
 
     def typical_top(self) -> float:
         """Load of the busiest agent if all agents had the typical speed."""
