@@ -263,7 +263,10 @@ def to_text(program: Program) -> str:
         if isinstance(x, Messages):
             lines += x.lines()
             continue
-        op, step, _, hi, _, item, peer, ranges, agents, every = x
+        op, step, lo, hi, index, item, peer, ranges, agents, every = x
+        if op in _INDEXED and not (item or peer or ranges or agents or step or every) and hi:
+            lines.append(f"{_WORDS[op]}[{lo}:{hi}] m{index}")
+            continue
         is_message = op is _SEND or op is _RECV
         if not is_message or not item or hi or step or every or ranges or agents or not peer:
             lines.append(x.__str__())

@@ -43,6 +43,10 @@ def remaining(
 ) -> Remaining:
     """What remains of the target step. ``holders``: stage -> agents that may compute it."""
     left = _Left(index, batch, costs)
+    if not index.is_begun:
+        whole = [left.of(span, 0, None) for span in cut]
+        stages, leaves = range(len(cut)), range(batch.leaves)
+        return Remaining({(s, leaf): whole[s] for s in stages for leaf in leaves}, {}, {})
     weight: dict[Work, float] = {}
     pinned: dict[Work, AgentId] = {}
     credit: dict[tuple[Work, AgentId], float] = {}
