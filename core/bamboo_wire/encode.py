@@ -29,6 +29,8 @@ def operator_bytes(message: m.OperatorMessage) -> bytes:
     again. So these fields are encoded once for all directives, and come last: of a repeated field
     in several places, all entries count.
     """
+    if isinstance(message, m.Stop):
+        return _stops(message)
     if not isinstance(message, m.Directive):
         return operator_message(message).SerializeToString()
     own = operator_message(replace(message, voters=(), peers=())).directive.SerializeToString()
@@ -47,6 +49,7 @@ def _of_peer(peer: m.Peer) -> bytes:
     return pb.Directive(peers=[record(m.Peer).encode(peer)]).SerializeToString()
 
 
+_stops = Kept(lambda stop: operator_message(stop).SerializeToString(), most=16)  # to all agents
 _voters = Kept(_of_voters, most=16)  # plans: each has one tuple, with the names of all its agents
 _peers = Kept(_of_peer)
 

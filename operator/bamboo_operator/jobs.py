@@ -41,11 +41,13 @@ from bamboo_core.job.leadership import Action, Input, Leadership, Observed, Rest
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import PlannerFault
+from bamboo_core.planning.requests import Decision, PlannerFault, PlanResult
 from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect, Stop
 from bamboo_operator import facts, gc_pause, pace, planner_first
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.sessions import Session, Sessions
+from bamboo_wire import encode
+from bamboo_wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +131,7 @@ class JobActor:
         self._unread: list[float] = []  # since when each message is being parsed
         self._writer = DurableWriter()
         self._writing: asyncio.Task[None] | None = None
+        self._encoded: dict[int, bytes] = {}  # directives of the newest plan, by their ids
         self._computing: ComputePlan | None = None  # the newest request to the planner
         self._stopped_at: float | None = None  # the first STOP since agents had their programs
         self._is_awaited = False  # by a reconcile
@@ -233,7 +236,7 @@ class JobActor:
             case Send(agent, message):
                 if self._stopped_at is None and isinstance(message, Stop):
                     self._stopped_at = asyncio.get_running_loop().time()
-                self.sessions.send(agent, message)
+                self.sessions.send(agent, self._encoded.pop(id(message), message))
             case Persist():
                 if self._writer.put(action):
                     self._writing = self._spawn(self._persist())
@@ -330,10 +333,22 @@ class JobActor:
                 # To free hundreds of programs takes a while: agents must not wait for that.
                 replaced = self._leadership.arbiter.state.in_force
                 self.tell(answer)
+                await self._encode(answer.result)
                 await self._leave()
+                self._encoded.clear()
                 del replaced
                 if is_wanted():
                     self._go_on()
+
+    async def _encode(self, result: PlanResult) -> None:
+        """Encode directives as long as the facts before them are being written."""
+        directives = result.directives.values() if isinstance(result, Decision) else ()
+        for directive in directives:
+            if self._writing is None or self._writing.done():
+                return
+            with suppress(WireError):  # whoever sends it hears that
+                self._encoded[id(directive)] = encode.operator_bytes(directive)
+            await asyncio.sleep(0)  # the facts may be written by now
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""

@@ -277,7 +277,8 @@ def _check_term(message: AgentMessage, actor: JobActor) -> None:
 
 async def _write(context: Any, session: sessions.Session) -> None:
     while (message := await session.outgoing.get()) is not None:
-        await context.write(encode.operator_bytes(message))
+        data = message if isinstance(message, bytes) else encode.operator_bytes(message)
+        await context.write(data)
         session.outgoing.task_done()
 
 

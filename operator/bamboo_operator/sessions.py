@@ -11,14 +11,15 @@ from bamboo_core.protocol.messages import OperatorMessage
 class Session:
     """One stream. ``outgoing`` holds the messages to write; None ends the stream.
 
-    Who writes them calls ``outgoing.task_done`` after each.
+    Bytes are a message that is encoded already. Who writes them calls ``outgoing.task_done`` after
+    each.
     """
 
     def __init__(self, agent: AgentId) -> None:
         self.agent = agent
-        self.outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
+        self.outgoing: asyncio.Queue[OperatorMessage | bytes | None] = asyncio.Queue()
 
-    def send(self, message: OperatorMessage) -> None:
+    def send(self, message: OperatorMessage | bytes) -> None:
         self.outgoing.put_nowait(message)
 
     def close(self) -> None:
@@ -45,7 +46,7 @@ class Sessions:
         del self._open[session.agent]
         return True
 
-    def send(self, agent: AgentId, message: OperatorMessage) -> None:
+    def send(self, agent: AgentId, message: OperatorMessage | bytes) -> None:
         """Send to an agent; dropped if it is not connected."""
         session = self._open.get(agent)
         if session is not None:

@@ -3,7 +3,7 @@ which members the next plan excludes."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
@@ -55,7 +55,7 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     if in_force.is_suspending:
         return ("" if desired.suspended else "the job is to go on"), frozenset()
     departures, fresh = state.membership.departures(), _fresh(state)
-    going = _going(state, in_force)
+    going = _going(state, in_force, departures)
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
     last = inf if are_replaced else state.real_s + late_s(state.ledger.usual_s)
     late = [a for a in going if a in departures and departures[a] <= last]
@@ -88,11 +88,11 @@ def _fresh(state: State) -> set[AgentId]:
     return state.membership.standby() - state.membership.without_seat
 
 
-def _going(state: State, in_force: InForce) -> list[AgentId]:
+def _going(state: State, in_force: InForce, departures: Mapping[AgentId, float]) -> list[AgentId]:
     """Agents of the plan that will leave."""
-    plan, departures = in_force.plan, state.membership.departures()
-    drained = state.membership.drained | state.membership.slow
-    return [a for a in (*plan.live, *plan.learners) if a in departures or a in drained]
+    plan = in_force.plan
+    leaving = state.membership.drained | state.membership.slow | departures.keys()
+    return [a for a in (*plan.live, *plan.learners) if a in leaving] if leaving else []
 
 
 def _catching_up(in_force: InForce, learning: list[AgentId], now: float) -> str:

@@ -177,7 +177,8 @@ class Membership:
 
     def standby(self) -> set[AgentId]:
         """Usable agents that are not members."""
-        return self.usable() - self.members
+        others = self.reachable() - self.slow - self.members  # few of many: asked at each heartbeat
+        return {a for a in others if not self.is_departing(a)}
 
     def departures(self) -> dict[AgentId, float]:
         """When agents will be gone, by their own notice."""

@@ -79,8 +79,9 @@ def begin(state: State, why: str, *, cause: Iterable[AgentId] = (), ask_all: boo
         epoch=state.epoch,
         agents=",".join(sorted(cause)),
     )
+    stop = state.stop()
     for agent in sorted(membership.members):
-        state.out.after_facts(Send(agent, state.stop()))
+        state.out.after_facts(Send(agent, stop))
 
 
 def _are_newcomers_wanted(state: State) -> bool:

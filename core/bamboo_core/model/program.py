@@ -8,7 +8,7 @@ Its text form has one instruction per line, round-trips, and is what the wire ca
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple, overload
 

@@ -186,8 +186,8 @@ class _Agent:
     # Sender -> (item, arrival), in the order in which they were sent. Few wait at a time, and there
     # is one for each pair of agents: a list is made faster than a deque, and takes a sixth of it.
     inbox: dict[AgentId, list[tuple[Item, float]]] = field(default_factory=dict)
-    # Messages that it has sent many at a time: arrival, receiver -> item. They follow all that is in
-    # the receivers' inboxes. This takes a fifth of the time of as many entries of inboxes.
+    # What it has sent many at a time: arrival, receiver -> item. It follows all that is in the
+    # receivers' inboxes, and takes less time than as many entries of theirs.
     posted: list[tuple[float, dict[AgentId, Item]]] = field(default_factory=list)
     count: list[float] = field(default_factory=lambda: [0, 0, 0, 0])  # by _GROUP
     peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
@@ -269,9 +269,7 @@ class _Run:
     def _give_lane(self, agent: _Agent, lane: Program, limit: int) -> None:
         """Let the agent compute ahead in waits before its last computation, as executors do."""
         tasks = [(at, x) for at, x in enumerate(agent.parts) if not isinstance(x, Messages)]
-        computing = [
-            at for at, x in tasks if x.op in COMPUTE and (self.periodic or x.every <= 1)
-        ]
+        computing = [at for at, x in tasks if x.op in COMPUTE and (self.periodic or x.every <= 1)]
         if not computing:
             return
         agent.lane, agent.last = Lane.of(prepare(lane, 0, self.batch, self.layers)), computing[-1]
@@ -411,21 +409,21 @@ class _Run:
         agents, name, inboxes, clock = self.agents, agent.name, agent.inbox, agent.clock
         come: list[Item] = []
         at = begin
-        for at in range(begin, len(items)):  # noqa: B007 - it says where they end
+        for at in range(begin, len(items)):
             item, peer = items[at], peers[at]
-            if not inboxes.get(peer):
-                for arrival, left in agents[peer].posted if peer in agents else ():
+            is_next = False
+            if not inboxes.get(peer) and peer in agents:
+                for arrival, left in agents[peer].posted:
                     if name in left:
+                        is_next = arrival <= clock and left[name] is item
                         break
-                else:
-                    arrival, left = inf, {}
-                if arrival <= clock and left[name] is item:
-                    del left[name]
-                    come.append(item)
-                    continue
-            if not self._receive(agent, item, peer):
+            if is_next:
+                del left[name]
+                come.append(item)
+            elif self._receive(agent, item, peer):
+                clock = agent.clock
+            else:
                 break
-            clock = agent.clock
         else:
             at += 1
         self._gain_all(agent, come)

@@ -129,4 +129,3 @@ class Lowering:
 
 def _received(item: Item, source: AgentId) -> Instruction:
     return _new(Instruction, (_RECV, 0, 0, 0, 0, item, source, (), (), 0))
-

@@ -161,7 +161,9 @@ ONE, TWO = Item.red(0, (0, 1), 0), Item.red(0, (0, 1), 1)
 
 
 def test_a_message_that_nobody_receives():
-    found = tried({A: packed(send([ONE, ONE], B, C)), B: packed(receive([ONE], A)), C: ()}, {A: [ONE]})
+    found = tried(
+        {A: packed(send([ONE, ONE], B, C)), B: packed(receive([ONE], A)), C: ()}, {A: [ONE]}
+    )
     assert found.unmatched == (dry_run.Message(ONE, A, C),)
 
 
@@ -197,9 +199,7 @@ def test_messages_that_are_received_in_another_order(alone):
 
 
 def test_single_messages_between_groups_keep_their_order():
-    mixed = packed(
-        send([ONE], B), Instruction(Op.SEND, item=TWO, peer=B), send([VER[0]], B)
-    )
+    mixed = packed(send([ONE], B), Instruction(Op.SEND, item=TWO, peer=B), send([VER[0]], B))
     single = (
         Instruction(Op.RECV, item=ONE, peer=A),
         Instruction(Op.RECV, item=TWO, peer=A),
