@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.core.controller.builders import JOB, spec
@@ -24,6 +25,7 @@ from bamboo_core.arbiter.events import (
     Lost,
     Received,
 )
+from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
 from bamboo_core.job.leadership import Action, Leadership
 from bamboo_core.job.training import LastReported
@@ -43,6 +45,8 @@ from bamboo_core.protocol.messages import (
 from bamboo_operator import facts, jobs
 from bamboo_operator.jobs import IDLE_TICKS, JobActor
 from bamboo_operator.sessions import Session
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
 
 from .harness import AGENTS, PATH, Harness
 
@@ -203,6 +207,7 @@ class Noting:
 
     def __init__(self) -> None:
         self.sent: list[OperatorMessage] = []
+        self.encoded = 0  # messages that were encoded before they were written
         self.at_directive = 0  # streams whose directive waits
         self.sent_before: list[OperatorMessage] | None = None
         self.goes_first: list[bool] = []  # part by part
@@ -221,6 +226,9 @@ class Noting:
     async def write(self, session: Session, may_go: asyncio.Event) -> None:
         """As the servicer does; directives wait for the event."""
         while (message := await session.outgoing.get()) is not None:
+            if isinstance(message, bytes):
+                self.encoded += 1
+                message = decode.operator_message(decode.parse_bytes(pb.OperatorMessage, message))
             if isinstance(message, Directive):
                 self.at_directive += 1
                 await may_go.wait()
@@ -257,6 +265,38 @@ async def test_directives_are_written_before_the_planner_goes_on() -> None:
     assert noting.sent_before is not None
     assert sum(isinstance(m, Directive) for m in noting.sent_before) == len(AGENTS)
     assert noting.goes_first == [True, False]
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_directives_are_encoded_while_facts_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here the facts are written once the first one is encoded. The other one is when it leaves."""
+    noting, may_go, is_encoded = Noting(), asyncio.Event(), asyncio.Event()
+    may_go.set()
+
+    def note(message: OperatorMessage) -> bytes:
+        is_encoded.set()
+        return encode.operator_bytes(message)
+
+    monkeypatch.setattr(jobs, "encode", SimpleNamespace(operator_bytes=note))
+    actor, writers = await begun(noting, may_go)
+    usual = actor._ports
+
+    async def slow(job: JobView, durable: Durable, line: facts.Line) -> None:
+        if durable.plan.epoch:
+            await is_encoded.wait()
+        await usual.persist(job, durable, line)
+
+    actor._ports = replace(usual, persist=slow)
+    await until(actor, lambda: any(isinstance(m, Continuation) for m in noting.sent))
+    told = [m for m in noting.sent if isinstance(m, Directive)]
+    assert sorted(x.resume for x in told) == sorted(
+        x.resume for x in actor._leadership.arbiter.state.in_force.directives.values()
+    )
+    assert 1 <= noting.encoded <= len(AGENTS)
+    assert not actor._encoded
     await actor.close()
     await asyncio.gather(*writers)
 

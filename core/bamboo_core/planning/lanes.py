@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.model.program import Instruction, Op, Program, single
 from bamboo_core.placement.plan import Cut, layers_of
 from bamboo_core.planning.messages import Programs
 
@@ -35,7 +35,7 @@ def _lane(program: Program, cut: Cut, wanted: Collection[Range], held: Collectio
         return ()
     layers = set(layers_of(wanted))
     own: dict[Range, set[int]] = {}  # stage -> micro-batches whose forward the program runs
-    for x in program:
+    for x in single(program):
         if x.op is Op.F:
             own.setdefault((x.lo, x.hi), set()).add(x.index)
     out: list[Instruction] = []

@@ -364,7 +364,7 @@ class _Planning:
             last=plan.last,
             short_notice=frozenset(plan.short_notice),
             learners=plan.learners,
-            gathers=len(plan.members) > schedule.MANY,
+            gathers=self._gathers(plan),
             periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
         )
         files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
@@ -383,6 +383,10 @@ class _Planning:
         except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in self._spared)
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
+
+    def _gathers(self, plan: Plan) -> bool:
+        """Whether slices of gradients are gathered (ADR 40): pairs of agents would be too many."""
+        return len(plan.members) > schedule.MANY
 
     def _is_disturbed(self, plan: Plan) -> bool:
         """Whether the target step differs from a whole step run by a full grid."""

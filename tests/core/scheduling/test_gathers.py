@@ -81,15 +81,20 @@ def run(shape, programs, held, **options):
     )
 
 
-@given(shape=shapes(), periodic=st.booleans())
+@given(shape=shapes(), periodic=st.booleans(), lane_limit=st.integers(0, 3))
 @settings(max_examples=150, deadline=None)
-def test_they_can_run_and_the_dry_run_finds_the_same_in_both_forms(shape, periodic):
+def test_they_can_run_and_the_dry_run_finds_the_same_in_both_forms(shape, periodic, lane_limit):
     made = replace(shape, gathers=True).build()
-    packed = run(shape, made.programs, shape.holdings(), periodic=periodic)
+    options = {
+        "periodic": periodic,
+        "lanes": shape.lanes(made.programs) if lane_limit else {},
+        "lane_limit": lane_limit,
+    }
+    packed = run(shape, made.programs, shape.holdings(), **options)
     assert packed.ok, str(packed)
     assert made.forced == 0
     flat = {agent: tuple(program) for agent, program in made.programs.items()}
-    assert run(shape, flat, shape.holdings(), periodic=periodic) == packed
+    assert run(shape, flat, shape.holdings(), **options) == packed
     for agent, program in made.programs.items():
         assert isinstance(program, Packed)
         assert parse(to_text(program)) == flat[agent] == program

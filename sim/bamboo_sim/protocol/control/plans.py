@@ -58,11 +58,18 @@ class Plans:
 
 
 class _Remembering(planner._Planning):
-    """Caches undisturbed steps, which depend on the plan and the agents' speeds alone."""
+    """Caches undisturbed steps, which depend on the plan and the agents' speeds alone.
+
+    Gathers slices of gradients in small grids, too.
+    """
 
     def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
         super().__init__(request)
         self._known = known
+
+    def _gathers(self, plan: Plan) -> bool:
+        """As in large grids. Often, so that a history has plans of both kinds."""
+        return len(plan.members) % 2 == 1
 
     def _undisturbed(self, plan: Plan) -> Any:
         facts = {f: getattr(plan, f) for f in _LASTING}

@@ -54,8 +54,10 @@ def any_learner_goes(state: State, agent: AgentId) -> bool:
 _is_dispensable = losses._is_dispensable
 
 
-def needed_first(self: Any, earlier: Any, out: list[Any]) -> None:
+def needed_first(self: Any, queue: list[Any], wanted: Any, *where: Any) -> None:
     """An agent receives what it needs, whatever was sent to it before."""
+    place = next(n for n, message in enumerate(queue) if message is wanted)
+    queue.insert(0, queue.pop(place))
 
 
 def any_order(self: Any, agent: Any, peer: AgentId, item: Any) -> bool:
