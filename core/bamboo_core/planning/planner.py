@@ -146,12 +146,8 @@ class _Planning:
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
-        few = [
-            x
-            for program in resume.values()
-            for x in single(program)
-            if x[0] not in _MESSAGES or (x[5] is not None and x[5][0] is _VER)
-        ]
+        each = (x for program in resume.values() for x in single(program))
+        few = (x for x in each if x[0] not in _MESSAGES or (x[5] is not None and x[5][0] is _VER))
         counts = Counter(map(_OP, few))
         return Decision(
             plan,

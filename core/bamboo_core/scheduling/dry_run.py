@@ -8,86 +8,24 @@ two agents must be received in the order in which they are sent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Messages, Op, Program, parts_of
-from bamboo_core.model.rules import Prepared, needs, prepare, rule
+from bamboo_core.model.rules import needs, prepare, rule
 from bamboo_core.protocol.lane import Lane
 from bamboo_core.scheduling.costs import Costs
-
-Span = tuple[int, float, float]
-"""Position in the program, begin, end."""
+from bamboo_core.scheduling.dry_run_state import Blocked as Blocked
+from bamboo_core.scheduling.dry_run_state import DryRunAgent
+from bamboo_core.scheduling.dry_run_state import DryRunResult as DryRunResult
+from bamboo_core.scheduling.dry_run_state import Message as Message
+from bamboo_core.scheduling.dry_run_state import Span as Span
 
 _UNLIMITED = 1 << 30
 _SAME = 1e-9  # sums of equal times differ by rounding errors
-
-
-@dataclass(frozen=True)
-class Message:
-    """An item in transit."""
-
-    item: Item
-    source: AgentId
-    target: AgentId
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """An agent that cannot continue: its instruction number ``at`` lacks ``item``."""
-
-    at: int
-    instruction: Instruction
-    item: Item
-
-    def __str__(self) -> str:
-        return f"#{self.at} {self.instruction} lacks {self.item}"
-
-
-@dataclass(frozen=True)
-class DryRunResult:
-    """Outcome of a dry run; times in the unit of the costs."""
-
-    deadlock: dict[AgentId, Blocked]  # agents that did not reach the end
-    unmatched: tuple[Message, ...]  # sent, never received
-    disorder: tuple[Message, ...]  # received before messages that were sent earlier
-    activations: dict[AgentId, int]  # peak number of activations held
-    boundaries: dict[AgentId, int]  # peak number of OUT and INGRAD held
-    gradients: dict[AgentId, float]  # peak number of sums of a stage's size; a slice counts 1/C
-    busy: dict[AgentId, float]  # computing time
-    length: float  # end of the last computation
-    end: float  # of the last instruction
-    spans: dict[AgentId, tuple[Span, ...]]  # one per computation of the program
-    ahead: dict[AgentId, int]  # peak number of forwards computed ahead, in part or as a whole
-    ahead_s: dict[AgentId, float]  # time that they took
-    bytes: dict[AgentId, int]  # peak of all items and layers; empty without ``bytes_of``
-
-    @property
-    def ok(self) -> bool:
-        """Whether the programs can be used."""
-        return not (self.deadlock or self.unmatched or self.disorder)
-
-    @property
-    def bubbles(self) -> float:
-        """Idle time of all agents up to the end of the last computation."""
-        return len(self.busy) * self.length - sum(self.busy.values())
-
-    def __str__(self) -> str:
-        """One line per fault; ``ok`` without faults."""
-        lines = [f"{agent} is stuck at {why}" for agent, why in sorted(self.deadlock.items())]
-        lines += [
-            f"{m.source} sends {m.item} to {m.target}, which never receives it"
-            for m in self.unmatched
-        ]
-        lines += [
-            f"{m.target} receives {m.item} from {m.source} out of order" for m in self.disorder
-        ]
-        return "\n".join(lines) or "ok"
 
 
 def dry_run(
@@ -163,74 +101,6 @@ _GROUP = {
 }
 
 
-@dataclass(slots=True)
-class _Agent:
-    """State of one agent."""
-
-    name: AgentId
-    program: Program
-    parts: Sequence[Instruction | Messages]  # of the program
-    at: int = 0  # position in the parts
-    within: int = 0  # messages of that part that are done
-    clock: float = 0.0
-    spans: list[Span] = field(default_factory=list)
-    lane: Lane = field(default_factory=Lane)
-    lane_limit: int = 0
-    continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
-    last: int = -1  # the computation with which the lane ends
-    ahead_s: float = 0.0
-    lacks: Item | None = None  # the item for which it has stopped
-    wake: tuple[AgentId, Item] | None = None  # the message that it waits for: sender, item
-    held: dict[Item, bool] = field(default_factory=dict)  # without VER; True: received
-    versions: dict[int, int] = field(default_factory=dict)  # layer -> version
-    # Sender -> (item, arrival), in the order in which they were sent. Few wait at a time, and there
-    # is one for each pair of agents: a list is made faster than a deque, and takes a sixth of it.
-    inbox: dict[AgentId, list[tuple[Item, float]]] = field(default_factory=dict)
-    # What it has sent many at a time: arrival, receiver -> item. It follows all that is in the
-    # receivers' inboxes, and takes less time than as many entries of theirs.
-    posted: list[tuple[float, dict[AgentId, Item]]] = field(default_factory=list)
-    count: list[float] = field(default_factory=lambda: [0, 0, 0, 0])  # by _GROUP
-    peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
-    bytes: int = 0
-    most_bytes: int = 0
-    sending: float = 0.0  # until when its interface sends
-    # What its interface receives without a pause: begin, time of all items, end. Items are counted
-    # when the program asks for them, which may be long after they have come.
-    receiving: tuple[float, float, float] = (0.0, 0.0, 0.0)
-
-    def items(self, until: float) -> set[Item]:
-        """All items that it holds, including messages that have arrived by then."""
-        versions = {Item.ver(k, x) for x, k in self.versions.items()}
-        come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
-        return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
-
-
-def _may(agent: _Agent, task: Prepared) -> bool:
-    """Whether all its inputs are here."""
-    return all(agent.versions.get(x) == version for x, version in task.versions) and all(
-        item in agent.held for item in task.items
-    )
-
-
-def _blocked(agent: _Agent, item: Item) -> Blocked:
-    at = _starts(agent)[agent.at] + agent.within
-    return Blocked(at, agent.program[at], item)
-
-
-def _spans(agent: _Agent) -> tuple[Span, ...]:
-    """With positions in the program."""
-    if agent.parts is agent.program:
-        return tuple(agent.spans)
-    starts = _starts(agent)
-    return tuple([(starts[at], begin, end) for at, begin, end in agent.spans])
-
-
-def _starts(agent: _Agent) -> list[int]:
-    """Part -> its position in the program."""
-    lengths = (len(x.items) if isinstance(x, Messages) else 1 for x in agent.parts)
-    return list(accumulate(lengths, initial=0))
-
-
 class _Run:
     """State of all agents, and the messages between them."""
 
@@ -248,7 +118,7 @@ class _Run:
         self.slice = 1 / batch.chunks  # a slice of a chunk, in sums of a stage's size
         self.bytes_of = bytes_of
         self.durations, self.latency = costs.durations(), costs.latency
-        self.agents = {a: _Agent(a, p, parts_of(p)) for a, p in programs.items()}
+        self.agents = {a: DryRunAgent(a, p, parts_of(p)) for a, p in programs.items()}
         for name, items in holdings.items():
             if name in self.agents:
                 for item in items:
@@ -256,7 +126,7 @@ class _Run:
         self.until = inf
         self.wire: Callable[[Item], float] | None = None
         self.sets: dict[int, tuple[tuple[Item, ...], frozenset[Item]]] = {}  # by id of the tuple
-        self.asleep: dict[AgentId, list[_Agent]] = {}  # sender -> agents that wait for an item
+        self.asleep: dict[AgentId, list[DryRunAgent]] = {}  # sender -> agents that wait for an item
         self.strays: list[Message] = []
         self.disorder: list[Message] = []
         self.todo = deque(self.agents.values())
@@ -266,7 +136,7 @@ class _Run:
         for name, lane in lanes.items():
             self._give_lane(self.agents[name], lane, limit)
 
-    def _give_lane(self, agent: _Agent, lane: Program, limit: int) -> None:
+    def _give_lane(self, agent: DryRunAgent, lane: Program, limit: int) -> None:
         """Let the agent compute ahead in waits before its last computation, as executors do."""
         tasks = [(at, x) for at, x in enumerate(agent.parts) if not isinstance(x, Messages)]
         computing = [at for at, x in tasks if x.op in COMPUTE and (self.periodic or x.every <= 1)]
@@ -285,7 +155,7 @@ class _Run:
         while self.todo:
             self._advance(self.todo.popleft())
 
-    def _advance(self, agent: _Agent) -> None:
+    def _advance(self, agent: DryRunAgent) -> None:
         """Run the agent's program to the end, or to an instruction that lacks an item.
 
         Nine of ten instructions of a large grid are messages, so the usual cases are here: an item
@@ -358,7 +228,7 @@ class _Run:
                 return
         agent.at = len(program)
 
-    def _exchange(self, agent: _Agent, messages: Messages) -> bool:
+    def _exchange(self, agent: DryRunAgent, messages: Messages) -> bool:
         """What :meth:`_advance` does for each of them, as far as possible. False: it stops."""
         run = self._send_all if messages.op is _SEND else self._receive_all
         agent.within = run(agent, messages, agent.within)
@@ -367,7 +237,7 @@ class _Run:
         agent.within = 0
         return True
 
-    def _send_all(self, agent: _Agent, messages: Messages, begin: int) -> int:
+    def _send_all(self, agent: DryRunAgent, messages: Messages, begin: int) -> int:
         items, peers, held = messages.items, messages.peers, agent.held
         end, sent = len(items), None
         for at in range(begin, end):
@@ -388,7 +258,7 @@ class _Run:
             self._post(agent, left)
         return end
 
-    def _post(self, agent: _Agent, left: dict[AgentId, Item]) -> None:
+    def _post(self, agent: DryRunAgent, left: dict[AgentId, Item]) -> None:
         """Send one item to each of these peers."""
         for peer in left.keys() - self.agents.keys():
             self.strays.append(Message(left.pop(peer), agent.name, peer))
@@ -404,7 +274,7 @@ class _Run:
             else:
                 self.asleep.setdefault(agent.name, []).append(target)
 
-    def _receive_all(self, agent: _Agent, messages: Messages, begin: int) -> int:
+    def _receive_all(self, agent: DryRunAgent, messages: Messages, begin: int) -> int:
         items, peers = messages.items, messages.peers
         agents, name, inboxes, clock = self.agents, agent.name, agent.inbox, agent.clock
         come: list[Item] = []
@@ -429,7 +299,7 @@ class _Run:
         self._gain_all(agent, come)
         return at
 
-    def _gain_all(self, agent: _Agent, items: list[Item]) -> None:
+    def _gain_all(self, agent: DryRunAgent, items: list[Item]) -> None:
         """Received items, which are of one kind."""
         kind = items[0][0] if items else _RED
         if kind is _CHUNK:
@@ -441,21 +311,21 @@ class _Run:
             for item in items:
                 self._gain(agent, item, True)
 
-    def _unpost(self, sender: _Agent, target: _Agent) -> None:
+    def _unpost(self, sender: DryRunAgent, target: DryRunAgent) -> None:
         """Move what is posted to the target to its inbox, where all that comes later follows it."""
         for arrival, left in sender.posted:
             item = left.pop(target.name, None)
             if item is not None:
                 target.inbox.setdefault(sender.name, []).append((item, arrival))
 
-    def _has(self, agent: _Agent, item: Item) -> bool:
+    def _has(self, agent: DryRunAgent, item: Item) -> bool:
         """Whether the agent can send the item; if not, it stops for it."""
         if item in agent.held or (item[0] is _VER and agent.versions.get(item[2]) == item[1]):
             return True
         agent.lacks = item
         return False
 
-    def _receive(self, agent: _Agent, item: Item, peer: AgentId) -> bool:
+    def _receive(self, agent: DryRunAgent, item: Item, peer: AgentId) -> bool:
         if peer in self.agents:
             self._unpost(self.agents[peer], agent)
         inbox = agent.inbox.get(peer)
@@ -481,12 +351,12 @@ class _Run:
         self._gain(agent, item, True)
         return True
 
-    def _sleep(self, agent: _Agent, item: Item, peer: AgentId) -> None:
+    def _sleep(self, agent: DryRunAgent, item: Item, peer: AgentId) -> None:
         """Stop until the peer sends the item."""
         agent.lacks, agent.wake = item, (peer, item)
         self.asleep.setdefault(peer, []).append(agent)
 
-    def _sent(self, agent: _Agent, item: Item) -> float:
+    def _sent(self, agent: DryRunAgent, item: Item) -> float:
         """When the agent's interface has sent it."""
         if self.wire is None:
             return agent.clock
@@ -494,7 +364,7 @@ class _Run:
         return agent.sending
 
     @staticmethod
-    def _received(agent: _Agent, time: float, arrival: float) -> float:
+    def _received(agent: DryRunAgent, time: float, arrival: float) -> float:
         """When the agent's interface has received an item whose last bytes are there at ``arrival``
         if no other comes meanwhile."""
         if not time:
@@ -506,11 +376,11 @@ class _Run:
         agent.receiving = begin, total, max(end, arrival, begin + total)
         return agent.receiving[2]
 
-    def _compute_ahead(self, agent: _Agent, until: float) -> None:
+    def _compute_ahead(self, agent: DryRunAgent, until: float) -> None:
         """Run slices that end before ``until``, as an executor does that knows its waits."""
         while True:
             limit, needed = agent.lane_limit, agent.continued
-            found = agent.lane.next(lambda task: _may(agent, task), agent.held, limit, needed)
+            found = agent.lane.next(lambda task: agent.may(task), agent.held, limit, needed)
             if found is None:
                 return
             task, rest, dropped = found
@@ -525,7 +395,7 @@ class _Run:
             for item in task.items_made:
                 self._gain(agent, item, False)
 
-    def _in_disorder(self, agent: _Agent, peer: AgentId, item: Item) -> bool:
+    def _in_disorder(self, agent: DryRunAgent, peer: AgentId, item: Item) -> bool:
         """Whether the item has been sent after others; if so, move it to the front."""
         inbox = agent.inbox[peer]
         place = next((i for i, (x, _) in enumerate(inbox) if x == item), None)
@@ -537,7 +407,7 @@ class _Run:
         inbox.insert(0, found)
         return True
 
-    def _compute(self, agent: _Agent, instruction: Instruction, at: int) -> bool:
+    def _compute(self, agent: DryRunAgent, instruction: Instruction, at: int) -> bool:
         """Run anything but SEND and RECV. False if an item is missing, which means a deadlock."""
         held, versions = agent.held, agent.versions
         needed, consumed, released, made = rule(instruction, self.batch, self.layers)
@@ -579,7 +449,7 @@ class _Run:
             found = self.sets[id(needed)] = needed, frozenset(needed)
         return tuple(sorted(found[1].difference(held)))
 
-    def _finish(self, agent: _Agent, instruction: Instruction) -> None:
+    def _finish(self, agent: DryRunAgent, instruction: Instruction) -> None:
         """Add what the executor adds by itself: the vote, and records of files."""
         step = instruction.step
         if instruction.op is _VOTE:
@@ -587,7 +457,7 @@ class _Run:
         for layer in range(instruction.lo, instruction.hi):
             self._gain(agent, Item.file(step, layer), False)
 
-    def _gain(self, agent: _Agent, item: Item, received: bool) -> None:
+    def _gain(self, agent: DryRunAgent, item: Item, received: bool) -> None:
         kind, held = item[0], agent.held
         if kind is _VER:
             if self.bytes_of is not None and item[2] not in agent.versions:
@@ -607,7 +477,7 @@ class _Run:
             if total > agent.peak[group]:
                 agent.peak[group] = total
 
-    def _gain_slices(self, agent: _Agent, slices: Sequence[Item], received: bool) -> None:
+    def _gain_slices(self, agent: DryRunAgent, slices: Sequence[Item], received: bool) -> None:
         """CHUNK, of which each agent of a large grid has a hundred."""
         if self.bytes_of is not None:
             for item in slices:
@@ -622,7 +492,7 @@ class _Run:
         if total > agent.peak[_GRADIENTS]:
             agent.peak[_GRADIENTS] = total
 
-    def _lose(self, agent: _Agent, item: Item) -> None:
+    def _lose(self, agent: DryRunAgent, item: Item) -> None:
         kind = item[0]
         if kind is _VER:
             if agent.versions.pop(item[2], None) is None:
@@ -635,7 +505,7 @@ class _Run:
             agent.bytes -= self.bytes_of(item)
 
     @staticmethod
-    def _add_bytes(agent: _Agent, count: int) -> None:
+    def _add_bytes(agent: DryRunAgent, count: int) -> None:
         agent.bytes += count
         agent.most_bytes = max(agent.most_bytes, agent.bytes)
 
@@ -651,7 +521,7 @@ class _Run:
         posted = [(a.name, left) for a in agents for _, left in a.posted]
         left += [Message(item, name, peer) for name, x in posted for peer, item in x.items()]
         return DryRunResult(
-            deadlock={a.name: _blocked(a, a.lacks) for a in stuck if a.lacks},
+            deadlock={a.name: a.blocked(a.lacks) for a in stuck if a.lacks},
             unmatched=(*left, *self.strays),
             disorder=tuple(self.disorder),
             activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
@@ -660,7 +530,7 @@ class _Run:
             busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
             length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
             end=max((a.clock for a in agents), default=0.0),
-            spans={a.name: _spans(a) for a in agents},
+            spans={a.name: a.program_spans() for a in agents},
             ahead={a.name: int(a.peak[_AHEAD]) for a in agents},
             ahead_s={a.name: a.ahead_s for a in agents},
             bytes={a.name: a.most_bytes for a in agents} if self.bytes_of is not None else {},

@@ -1,0 +1,145 @@
+"""What a dry run keeps of each agent, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction, Messages, Program
+from bamboo_core.model.rules import Prepared
+from bamboo_core.protocol.lane import Lane
+
+Span = tuple[int, float, float]
+"""Position in the program, begin, end."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """An item in transit."""
+
+    item: Item
+    source: AgentId
+    target: AgentId
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """An agent that cannot continue: its instruction number ``at`` lacks ``item``."""
+
+    at: int
+    instruction: Instruction
+    item: Item
+
+    def __str__(self) -> str:
+        return f"#{self.at} {self.instruction} lacks {self.item}"
+
+
+@dataclass(frozen=True)
+class DryRunResult:
+    """Outcome of a dry run; times in the unit of the costs."""
+
+    deadlock: dict[AgentId, Blocked]  # agents that did not reach the end
+    unmatched: tuple[Message, ...]  # sent, never received
+    disorder: tuple[Message, ...]  # received before messages that were sent earlier
+    activations: dict[AgentId, int]  # peak number of activations held
+    boundaries: dict[AgentId, int]  # peak number of OUT and INGRAD held
+    gradients: dict[AgentId, float]  # peak number of sums of a stage's size; a slice counts 1/C
+    busy: dict[AgentId, float]  # computing time
+    length: float  # end of the last computation
+    end: float  # of the last instruction
+    spans: dict[AgentId, tuple[Span, ...]]  # one per computation of the program
+    ahead: dict[AgentId, int]  # peak number of forwards computed ahead, in part or as a whole
+    ahead_s: dict[AgentId, float]  # time that they took
+    bytes: dict[AgentId, int]  # peak of all items and layers; empty without ``bytes_of``
+
+    @property
+    def ok(self) -> bool:
+        """Whether the programs can be used."""
+        return not (self.deadlock or self.unmatched or self.disorder)
+
+    @property
+    def bubbles(self) -> float:
+        """Idle time of all agents up to the end of the last computation."""
+        return len(self.busy) * self.length - sum(self.busy.values())
+
+    def __str__(self) -> str:
+        """One line per fault; ``ok`` without faults."""
+        lines = [f"{agent} is stuck at {why}" for agent, why in sorted(self.deadlock.items())]
+        lines += [
+            f"{m.source} sends {m.item} to {m.target}, which never receives it"
+            for m in self.unmatched
+        ]
+        lines += [
+            f"{m.target} receives {m.item} from {m.source} out of order" for m in self.disorder
+        ]
+        return "\n".join(lines) or "ok"
+
+
+@dataclass(slots=True)
+class DryRunAgent:
+    """State of one agent."""
+
+    name: AgentId
+    program: Program
+    parts: Sequence[Instruction | Messages]  # of the program
+    at: int = 0  # position in the parts
+    within: int = 0  # messages of that part that are done
+    clock: float = 0.0
+    spans: list[Span] = field(default_factory=list)  # with positions in the parts
+    lane: Lane = field(default_factory=Lane)
+    lane_limit: int = 0
+    continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
+    last: int = -1  # the computation with which the lane ends
+    ahead_s: float = 0.0
+    lacks: Item | None = None  # the item for which it has stopped
+    wake: tuple[AgentId, Item] | None = None  # the message that it waits for: sender, item
+    held: dict[Item, bool] = field(default_factory=dict)  # without VER; True: received
+    versions: dict[int, int] = field(default_factory=dict)  # layer -> version
+    # Sender -> (item, arrival), in the order in which they were sent. Few wait at a time, and there
+    # is one for each pair of agents: a list is made faster than a deque, and takes a sixth of it.
+    inbox: dict[AgentId, list[tuple[Item, float]]] = field(default_factory=dict)
+    # What it has sent many at a time: arrival, receiver -> item. It follows all that is in the
+    # receivers' inboxes, and takes less time than as many entries of theirs.
+    posted: list[tuple[float, dict[AgentId, Item]]] = field(default_factory=list)
+    count: list[float] = field(
+        default_factory=lambda: [0, 0, 0, 0]
+    )  # by group, see _GROUP of the dry run
+    peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
+    bytes: int = 0
+    most_bytes: int = 0
+    sending: float = 0.0  # until when its interface sends
+    # What its interface receives without a pause: begin, time of all items, end. Items are counted
+    # when the program asks for them, which may be long after they have come.
+    receiving: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def items(self, until: float) -> set[Item]:
+        """All items that it holds, including messages that have arrived by then."""
+        versions = {Item.ver(k, x) for x, k in self.versions.items()}
+        come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
+        return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
+
+    def may(self, task: Prepared) -> bool:
+        """Whether all inputs of the task are here."""
+        return all(self.versions.get(x) == version for x, version in task.versions) and all(
+            item in self.held for item in task.items
+        )
+
+    def blocked(self, item: Item) -> Blocked:
+        """Where it has stopped for the item."""
+        at = self._starts()[self.at] + self.within
+        return Blocked(at, self.program[at], item)
+
+    def program_spans(self) -> tuple[Span, ...]:
+        """Its spans, with positions in the program."""
+        if self.parts is self.program:
+            return tuple(self.spans)
+        starts = self._starts()
+        return tuple([(starts[at], begin, end) for at, begin, end in self.spans])
+
+    def _starts(self) -> list[int]:
+        """Part -> its position in the program."""
+        lengths = (len(x.items) if isinstance(x, Messages) else 1 for x in self.parts)
+        return list(accumulate(lengths, initial=0))
