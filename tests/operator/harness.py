@@ -18,6 +18,7 @@ from bamboo_core.job import orders
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
+from bamboo_core.protocol.messages import OperatorMessage
 from bamboo_operator import api, auth, facts, jobs, tls
 from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import DeletedPods
@@ -27,7 +28,9 @@ from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_operator.trust import Trust
 from bamboo_operator.usage import Usage
+from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_proto.v1 import agent_pb2_grpc
+from bamboo_wire import decode
 from bamboo_wire.options import AGENT_OPTIONS
 
 from .agents import FAR, Agent, review, token_of
@@ -182,6 +185,13 @@ class Harness:
         metadata = (("authorization", f"Bearer {token}"),)
         call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=metadata)
         return Agent(AgentId(name), channel, call)
+
+
+def as_sent(message: OperatorMessage | bytes) -> OperatorMessage:
+    """A message of a session's queue, in which some are encoded already."""
+    if isinstance(message, bytes):
+        return decode.operator_message(decode.parse_bytes(pb.OperatorMessage, message))
+    return message
 
 
 def failing(verb: str, part: str, error: ApiError) -> Callable[[str, str], None]:

@@ -45,10 +45,9 @@ from bamboo_core.protocol.messages import (
 from bamboo_operator import facts, jobs
 from bamboo_operator.jobs import IDLE_TICKS, JobActor
 from bamboo_operator.sessions import Session
-from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_wire import decode, encode
+from bamboo_wire import encode
 
-from .harness import AGENTS, PATH, Harness
+from .harness import AGENTS, PATH, Harness, as_sent
 
 RESTING = DesiredState(pipelines=1, suspended=True)
 
@@ -226,9 +225,8 @@ class Noting:
     async def write(self, session: Session, may_go: asyncio.Event) -> None:
         """As the servicer does; directives wait for the event."""
         while (message := await session.outgoing.get()) is not None:
-            if isinstance(message, bytes):
-                self.encoded += 1
-                message = decode.operator_message(decode.parse_bytes(pb.OperatorMessage, message))
+            self.encoded += isinstance(message, bytes)
+            message = as_sent(message)
             if isinstance(message, Directive):
                 self.at_directive += 1
                 await may_go.wait()

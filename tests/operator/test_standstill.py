@@ -25,7 +25,7 @@ from bamboo_operator import jobs
 from bamboo_operator.jobs import STANDSTILL_S, JobActor
 from bamboo_operator.sessions import Session
 
-from .harness import AGENTS, Harness
+from .harness import AGENTS, Harness, as_sent
 
 READY = Ready(Fingerprint("c", "d", "t", "cpu", 1), 4, 1000, 0, (LayerCost(1, 2, 8, 8),) * 4)
 
@@ -70,7 +70,7 @@ async def written(session: Session, until: type) -> None:
     while True:
         message = await asyncio.wait_for(session.outgoing.get(), 10)
         session.outgoing.task_done()
-        if isinstance(message, until):
+        if message is not None and isinstance(as_sent(message), until):
             return
 
 
