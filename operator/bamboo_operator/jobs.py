@@ -42,12 +42,18 @@ from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision, PlannerFault, PlanResult
-from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect, Stop
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    Directive,
+    Hello,
+    OperatorMessage,
+    Reconnect,
+    Stop,
+)
 from bamboo_operator import facts, gc_pause, pace, planner_first
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.sessions import Session, Sessions
 from bamboo_wire import encode
-from bamboo_wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +137,8 @@ class JobActor:
         self._unread: list[float] = []  # since when each message is being parsed
         self._writer = DurableWriter()
         self._writing: asyncio.Task[None] | None = None
-        self._encoded: dict[int, bytes] = {}  # directives of the newest plan, by their ids
+        self._encoded: dict[int, tuple[OperatorMessage, bytes]] = {}  # directives, by their ids
+        self._may_encode = False  # none of the newest plan has left yet
         self._computing: ComputePlan | None = None  # the newest request to the planner
         self._stopped_at: float | None = None  # the first STOP since agents had their programs
         self._is_awaited = False  # by a reconcile
@@ -236,7 +243,9 @@ class JobActor:
             case Send(agent, message):
                 if self._stopped_at is None and isinstance(message, Stop):
                     self._stopped_at = asyncio.get_running_loop().time()
-                self.sessions.send(agent, self._encoded.pop(id(message), message))
+                if isinstance(message, Directive):
+                    self._may_encode = False
+                self.sessions.send(agent, self._as_encoded(message))
             case Persist():
                 if self._writer.put(action):
                     self._writing = self._spawn(self._persist())
@@ -332,23 +341,32 @@ class JobActor:
                 log.info("the planner has answered", extra={"job": self.job.name, "result": name})
                 # To free hundreds of programs takes a while: agents must not wait for that.
                 replaced = self._leadership.arbiter.state.in_force
-                self.tell(answer)
-                await self._encode(answer.result)
-                await self._leave()
-                self._encoded.clear()
+                self._may_encode = isinstance(answer.result, Decision)
+                try:
+                    self.tell(answer)
+                    await self._encode(answer.result, is_wanted)
+                    await self._leave()
+                finally:
+                    self._encoded.clear()
                 del replaced
                 if is_wanted():
                     self._go_on()
 
-    async def _encode(self, result: PlanResult) -> None:
-        """Encode directives as long as the facts before them are being written."""
-        directives = result.directives.values() if isinstance(result, Decision) else ()
-        for directive in directives:
-            if self._writing is None or self._writing.done():
+    async def _encode(self, result: PlanResult, is_wanted: planner.IsWanted) -> None:
+        """Encode directives until the first one leaves, which takes as long as to write facts."""
+        for directive in result.directives.values() if isinstance(result, Decision) else ():
+            if not (self._may_encode and is_wanted()):
                 return
-            with suppress(WireError):  # whoever sends it hears that
-                self._encoded[id(directive)] = encode.operator_bytes(directive)
+            try:
+                self._encoded[id(directive)] = directive, encode.operator_bytes(directive)
+            except Exception:  # it ends the stream of that agent alone, which encodes it again
+                log.exception("a directive cannot be encoded", extra={"job": self.job.name})
+                return
             await asyncio.sleep(0)  # the facts may be written by now
+
+    def _as_encoded(self, message: OperatorMessage) -> OperatorMessage | bytes:
+        found = self._encoded.pop(id(message), None)
+        return found[1] if found is not None and found[0] is message else message
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""

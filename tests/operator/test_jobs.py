@@ -30,7 +30,7 @@ from bamboo_core.job import orders
 from bamboo_core.job.leadership import Action, Leadership
 from bamboo_core.job.training import LastReported
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import PlanRequest, PlanResult
+from bamboo_core.planning.requests import Decision, PlanRequest, PlanResult
 from bamboo_core.protection.choice import MODES, Facts, Verdict, choose
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -295,6 +295,57 @@ async def test_directives_are_encoded_while_facts_are_written(
     )
     assert 1 <= noting.encoded <= len(AGENTS)
     assert not actor._encoded
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_a_directive_that_cannot_be_encoded_costs_nobody_the_rest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its stream ends when it is written there, as it did before."""
+    noting, may_go, has_failed = Noting(), asyncio.Event(), asyncio.Event()
+    may_go.set()
+
+    def fail(message: OperatorMessage) -> bytes:
+        has_failed.set()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(jobs, "encode", SimpleNamespace(operator_bytes=fail))
+    actor, writers = await begun(noting, may_go)
+    usual = actor._ports
+
+    async def slow(job: JobView, durable: Durable, line: facts.Line) -> None:
+        if durable.plan.epoch:
+            await has_failed.wait()
+        await usual.persist(job, durable, line)
+
+    actor._ports = replace(usual, persist=slow)
+    await until(actor, lambda: sum(isinstance(m, Continuation) for m in noting.sent) == len(AGENTS))
+    assert sum(isinstance(m, Directive) for m in noting.sent) == len(AGENTS)
+    assert "a directive cannot be encoded" in caplog.text
+    assert not noting.encoded
+    assert not actor._encoded
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_nothing_is_encoded_ahead_for_a_plan_that_is_overtaken_or_has_left() -> None:
+    noting, may_go = Noting(), asyncio.Event()
+    may_go.set()
+    actor, writers = await begun(noting, may_go)
+    await until(actor, lambda: any(isinstance(m, Continuation) for m in noting.sent))
+    in_force = actor._leadership.arbiter.state.in_force
+    decision = Decision(in_force.plan, in_force.directives, -1, tasks=0, copies=0, loads=0)
+    assert not actor._may_encode  # they have left
+    await actor._encode(decision, lambda: True)
+    assert not actor._encoded
+    actor._may_encode = True
+    await actor._encode(decision, lambda: False)
+    assert not actor._encoded
+    await actor._encode(decision, lambda: True)
+    assert len(actor._encoded) == len(AGENTS)
+    other = replace(in_force.directives[AGENTS[0]])
+    assert actor._as_encoded(other) is other
     await actor.close()
     await asyncio.gather(*writers)
 

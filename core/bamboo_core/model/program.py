@@ -181,6 +181,9 @@ class Packed(Sequence[Instruction]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, tuple | Packed) and tuple(self) == tuple(other)
 
+    def __reduce__(self) -> tuple[type[Packed], tuple[Sequence[Instruction | Messages]]]:
+        return Packed, (self.parts,)  # without the hash, which is another one in other processes
+
     def __hash__(self) -> int:
         if self._hash is None:
             self._hash = hash(tuple(self))

@@ -50,6 +50,8 @@ def dry_run(
     a layer's state, which is counted with it; wire: time that an item takes an interface, which
     sends, and receives, one item after the other (default: none).
     """
+    if wire is not None:
+        programs = _one_by_one(programs)
     run = _Run(
         programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic, bytes_of
     )
@@ -57,6 +59,11 @@ def dry_run(
     run.give_lanes(lanes or {}, lane_limit)
     run.run()
     return run.report()
+
+
+def _one_by_one(programs: Mapping[AgentId, Program]) -> dict[AgentId, Program]:
+    """Without packed programs, where the times of single messages matter."""
+    return {agent: tuple(program) for agent, program in programs.items()}
 
 
 def stopped(
@@ -75,7 +82,7 @@ def stopped(
 
     A running computation finishes; messages in transit are lost. The rest is as in :func:`dry_run`.
     """
-    run = _Run(programs, batch, layers, holdings, costs, periodic=True)
+    run = _Run(_one_by_one(programs), batch, layers, holdings, costs, periodic=True)
     run.until, run.wire = until, wire
     run.give_lanes(lanes or {}, lane_limit)
     run.run()
@@ -149,9 +156,6 @@ class _Run:
 
     def run(self) -> None:
         """Run until no agent can continue."""
-        if self.wire is not None or self.until < inf:  # times of single messages matter
-            for agent in self.agents.values():
-                agent.parts = tuple(agent.program)
         while self.todo:
             self._advance(self.todo.popleft())
 
@@ -260,7 +264,7 @@ class _Run:
 
     def _post(self, agent: DryRunAgent, left: dict[AgentId, Item]) -> None:
         """Send one item to each of these peers."""
-        for peer in left.keys() - self.agents.keys():
+        for peer in [peer for peer in left if peer not in self.agents]:
             self.strays.append(Message(left.pop(peer), agent.name, peer))
         agent.posted.append((agent.clock + self.latency, left))
         waiting = self.asleep.pop(agent.name, [])
@@ -518,8 +522,9 @@ class _Run:
             for source, inbox in sorted((s, x) for s, x in a.inbox.items() if x)
             for item, _ in inbox
         ]
-        posted = [(a.name, left) for a in agents for _, left in a.posted]
+        posted = [(a.name, x) for a in agents for _, x in a.posted]
         left += [Message(item, name, peer) for name, x in posted for peer, item in x.items()]
+        left.sort(key=lambda message: (message.target, message.source))
         return DryRunResult(
             deadlock={a.name: a.blocked(a.lacks) for a in stuck if a.lacks},
             unmatched=(*left, *self.strays),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from dataclasses import replace
 
@@ -95,6 +96,25 @@ def test_they_can_run_and_the_dry_run_finds_the_same_in_both_forms(shape, period
     assert made.forced == 0
     flat = {agent: tuple(program) for agent, program in made.programs.items()}
     assert run(shape, flat, shape.holdings(), **options) == packed
+    del options["periodic"]
+    both = (made.programs, flat)
+    timed = [run(shape, x, shape.holdings(), wire=lambda item: 0.1, **options) for x in both]
+    assert timed[0] == timed[1]
+    until = packed.length / 2
+    rest = [
+        dry_run.stopped(
+            x,
+            until=until,
+            batch=shape.batch,
+            layers=shape.cut[-1][1],
+            holdings=shape.holdings(),
+            costs=shape.timing,
+            lanes=options["lanes"],
+            lane_limit=lane_limit,
+        )
+        for x in both
+    ]
+    assert rest[0] == rest[1]
     for agent, program in made.programs.items():
         assert isinstance(program, Packed)
         assert parse(to_text(program)) == flat[agent] == program
@@ -177,6 +197,12 @@ def test_a_message_to_nobody():
     assert found.unmatched == (dry_run.Message(ONE, A, C),)
 
 
+def test_messages_to_several_that_are_not_there_are_told_in_order():
+    peers = [name(d, 1) for d in range(9)]
+    found = tried({A: packed(send([ONE] * 9, *peers))}, {A: [ONE]})
+    assert [m.target for m in found.unmatched] == peers
+
+
 def test_a_message_that_nobody_sends():
     programs = {
         A: packed(send([ONE], C)),
@@ -235,3 +261,6 @@ def test_a_packed_program_is_its_instructions():
     assert program != flat[1:]
     assert program != "x"
     assert repr(program) == f"Packed({flat!r})"
+    copy = pickle.loads(pickle.dumps(program))
+    assert copy == program
+    assert copy._hash is None  # names have other hashes in other processes
