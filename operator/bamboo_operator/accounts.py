@@ -57,17 +57,25 @@ class Account:
 
     def take(self, seconds: float) -> None:
         """So much has been used."""
-        self._owed = self.owed() + seconds
-        self._at = self.clock()
+        now = self.clock()
+        self._owed = self._owed_at(now) + seconds
+        self._at = now
 
     def owed(self) -> float:
         """Seconds of the processor that count."""
-        return max(0.0, self._owed - (self.clock() - self._at) * self._terms().rate)
+        return self._owed_at(self.clock())
+
+    def _owed_at(self, now: float) -> float:
+        rate = self.base.rate + self.streams * self.of_stream.rate
+        return max(0.0, self._owed - (now - self._at) * rate)
 
     def pause_s(self) -> float:
         """How long to wait before the next message."""
+        owed = self.owed()
+        if owed <= self.base.burst:  # the usual case: this is asked for each message
+            return 0.0
         terms = self._terms()
-        return max(0.0, self.owed() - terms.burst) / terms.rate
+        return max(0.0, owed - terms.burst) / terms.rate
 
     def _terms(self) -> Terms:
         base, more = self.base, self.of_stream

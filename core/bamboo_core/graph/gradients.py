@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from bamboo_core.graph.builder import GraphBuilder
 from bamboo_core.graph.tasks import Dependency, Gather, TaskId, Transfer
 from bamboo_core.graph.versions import Versions
-from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind, addends
 from bamboo_core.model.program import Instruction, Op
 
-_new = tuple.__new__  # of a large grid most transfers are of slices: this spares __new__
+_new = tuple.__new__  # a large grid has tens of thousands of tasks: this spares __new__
+_NO_AGENT = AgentId("")
 
 
 class Gradients:
@@ -204,7 +205,7 @@ class Gradients:
             if stage and not done:
                 item = Item.out(0, lo, m)
                 waits.append(self._get(item, agent, self._forward.get((stage - 1, m))))
-            forward = Instruction(Op.F, 0, lo, hi, m, ranges=((lo + done, hi),) if done else ())
+            forward = _task(Op.F, lo, hi, m, ((lo + done, hi),) if done else ())
             self._forward[stage, m] = self._builder.add(agent, forward, waits)
 
     def _get(self, item: Item, agent: AgentId, maker: TaskId | None) -> Dependency | None:
@@ -224,7 +225,7 @@ class Gradients:
         waits = self._backward_waits(stage, m, agent)
         versions = self._versions.dependencies(agent, (lo, hi))
         if i and (self._split or not w):
-            task = self._builder.add(agent, Instruction(Op.I, 0, lo, hi, m), (*versions, *waits))
+            task = self._builder.add(agent, _task(Op.I, lo, hi, m), (*versions, *waits))
             self._backward[stage, m] = task
             waits.append(task)
         if not w:
@@ -233,7 +234,7 @@ class Gradients:
         alone = stage and (self._split or not i)
         if not alone:
             waits += versions
-        weight = Instruction(Op.W if alone else Op.B, 0, lo, hi, m)
+        weight = _task(Op.W if alone else Op.B, lo, hi, m)
         self._weight[stage, m] = self._builder.add(agent, weight, waits)
         self._backward.setdefault((stage, m), self._weight[stage, m])
 
@@ -272,7 +273,7 @@ class Gradients:
             maker = self._weight.get((stage, self._batch.microbatches_of(leaf)[-1]))
             item = Item.leaf(0, cut, leaf)
             waits = (before, self._get(item, collector, maker))
-            before = self._builder.add(collector, Instruction(Op.FOLD, 0, lo, hi, leaf), waits)
+            before = self._builder.add(collector, _task(Op.FOLD, lo, hi, leaf), waits)
         assert isinstance(before, TaskId)
         self._folded[stage, chunk] = before
 
@@ -281,9 +282,9 @@ class Gradients:
         owners = self._stage_owners(stage)
         owner = owners[z % len(owners)]
         waits: list[Dependency | None] = []
-        reduce = Instruction(Op.REDUCE, 0, lo, hi, z)
+        reduce = _task(Op.REDUCE, lo, hi, z)
         if (makers := self._made_sums(stage)) is not None:
-            items = tuple([Item.chunk(0, cut, c, z) for c in range(self._batch.chunks)])
+            items = addends(cut, 0, z, self._batch.chunks)
             return self._builder.add(owner, reduce, (Gather(items, makers),))
         for c in range(self._batch.chunks):
             item, maker = Item.chunk(0, cut, c, z), self._folded.get((stage, c))
@@ -311,6 +312,10 @@ class Gradients:
             leaves = range(self._batch.leaves)
             self._by_stage[stage] = list(dict.fromkeys(self.owner(stage, x) for x in leaves))
         return self._by_stage[stage]
+
+
+def _task(op: Op, lo: int, hi: int, index: int, ranges: tuple[Range, ...] = ()) -> Instruction:
+    return _new(Instruction, (op, 0, lo, hi, index, None, _NO_AGENT, ranges, (), 0))
 
 
 def _flags(stages: int, microbatches: int) -> list[list[bool]]:

@@ -8,7 +8,9 @@ them: under another cut of the model they have other names.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from bamboo_core.model.ids import AgentId, Range
@@ -127,10 +129,8 @@ class Item(NamedTuple):
     def __str__(self) -> str:
         """``out[4] m3``, ``red[0:4] #1``, ``vote a``; a step other than 0 follows as ``@3``."""
         kind, step, lo, hi, index, part, agent = self
-        if index and part and hi and not (step or agent):  # slices of sums: the most by far
-            return f"{_NAMES[kind]}[{lo}:{hi}] m{index} #{part}"
-        if part and hi and not (index or step or agent):
-            return f"{_NAMES[kind]}[{lo}:{hi}] #{part}"
+        if index and not (part or step or agent) and (hi or lo):  # these are the most
+            return f"{_NAMES[kind]}[{lo}:{hi}] m{index}" if hi else f"{_NAMES[kind]}[{lo}] m{index}"
         text = _NAMES[kind]
         if hi:
             text += f"[{lo}:{hi}]"
@@ -143,6 +143,36 @@ class Item(NamedTuple):
         if agent:
             text += " " + agent
         return f"{text} @{step}" if step else text
+
+
+@lru_cache(maxsize=1024)  # in a large grid they are most of all items
+def slices_of(cut: Range, step: int, chunk: int, chunks: int) -> tuple[Item, ...]:
+    """All slices of the sum of one chunk; there are as many as chunks."""
+    return tuple([Item.chunk(step, cut, chunk, z) for z in range(chunks)])
+
+
+@lru_cache(maxsize=1024)
+def addends(cut: Range, step: int, z: int, chunks: int) -> tuple[Item, ...]:
+    """Slice ``z`` of the sums of all chunks."""
+    return tuple([Item.chunk(step, cut, c, z) for c in range(chunks)])
+
+
+def numbered(items: Sequence[Item]) -> tuple[str, str, Sequence[int]] | None:
+    """What all texts begin and end with, and the number between: not 0, which is left out.
+
+    Thousands of items are slices of one sum, or the same slice of many. None: others.
+    """
+    *others, indices, parts, agents = zip(*items, strict=True)
+    kind, step, lo, hi, index, part, agent = items[0]
+    same = zip((*others, agents), (kind, step, lo, hi, agent), strict=True)
+    if not hi or step or agent or any(values.count(x) < len(items) for values, x in same):
+        return None
+    begin = f"{_NAMES[kind]}[{lo}:{hi}]"
+    if indices.count(index) == len(items):
+        return (f"{begin} m{index} #" if index else f"{begin} #"), "", parts
+    if parts.count(part) == len(items):
+        return f"{begin} m", (f" #{part}" if part else ""), indices
+    return None
 
 
 _NAMES = {kind: kind.name.lower() for kind in Kind}

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple, overload
+from operator import itemgetter
+from typing import NamedTuple, TypeVar, overload
 
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.items import Item, parse_item
+from bamboo_core.model.items import Item, numbered, parse_item
+
+_T = TypeVar("_T")
 
 
 class Op(StrEnum):
@@ -102,10 +105,7 @@ class Messages:
 
     def only(self, places: list[int]) -> Messages:
         """Those at these places."""
-        items, peers = self.items, self.peers
-        found = Messages(
-            self.op, tuple([items[at] for at in places]), tuple([peers[at] for at in places])
-        )
+        found = Messages(self.op, _picked(self.items, places), _picked(self.peers, places))
         found._whole = self, places
         return found
 
@@ -123,8 +123,7 @@ class Messages:
             return self._lines
         if self._whole is not None:
             whole, places = self._whole
-            lines = whole.lines()
-            return [lines[at] for at in places]
+            return list(_picked(whole.lines(), places))
         found = self._written()
         if self.op is _RECV:
             self._lines = found
@@ -132,19 +131,23 @@ class Messages:
 
     def _written(self) -> list[str]:
         items, peers = self.items, self.peers
-        first = items[0]
         begin, middle = f"{_WORDS[self.op]} (", ") >" if self.op is _SEND else ") <"
-        if all(item is first for item in items):
+        if items.count(first := items[0]) == len(items):
             start = f"{begin}{first.__str__()}{middle}"
             return [start + peer for peer in peers]
-        name = first.kind.name.lower()
-        return [  # slices of sums are written here: there are thousands
-            f"{begin}{name}[{lo}:{hi}] m{index} #{part}{middle}{peer}"
-            if index and part and hi and not (step or agent)
-            else f"{begin}{item.__str__()}{middle}{peer}"
-            for item, peer in zip(items, peers, strict=True)
-            for _, step, lo, hi, index, part, agent in (item,)
+        found = numbered(items)
+        start, end, numbers = found if found is not None else ("", "", [0] * len(items))
+        start, end = begin + start, end + middle
+        return [
+            f"{start}{number}{end}{peer}" if number else f"{begin}{item.__str__()}{middle}{peer}"
+            for item, number, peer in zip(items, numbers, peers, strict=True)
         ]
+
+
+def _picked(values: Sequence[_T], places: list[int]) -> tuple[_T, ...]:
+    """Those at these places. An itemgetter is fast, but gives a tuple only of two or more."""
+    found: tuple[_T, ...] = itemgetter(*places, 0, 0)(values)
+    return found[:-2]
 
 
 class Packed(Sequence[Instruction]):
@@ -154,12 +157,13 @@ class Packed(Sequence[Instruction]):
     are one part; every other instruction is a part of its own.
     """
 
-    __slots__ = ("_hash", "_length", "parts")
+    __slots__ = ("_hash", "_length", "_single", "parts")
 
     def __init__(self, parts: Sequence[Instruction | Messages]) -> None:
         self.parts = tuple(parts)
         self._length = sum(len(x.items) if isinstance(x, Messages) else 1 for x in self.parts)
         self._hash: int | None = None
+        self._single: list[Instruction] | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -170,6 +174,12 @@ class Packed(Sequence[Instruction]):
                 yield from x.instructions()
             else:
                 yield x
+
+    def single(self) -> Sequence[Instruction]:
+        """The instructions that are not among :class:`Messages`."""
+        if self._single is None:
+            self._single = [x for x in self.parts if not isinstance(x, Messages)]
+        return self._single
 
     @overload
     def __getitem__(self, at: int) -> Instruction: ...
@@ -200,9 +210,7 @@ def parts_of(program: Program) -> Sequence[Instruction | Messages]:
 
 def single(program: Program) -> Sequence[Instruction]:
     """The instructions that are not among :class:`Messages`."""
-    if not isinstance(program, Packed):
-        return program
-    return [x for x in program.parts if not isinstance(x, Messages)]
+    return program.single() if isinstance(program, Packed) else program
 
 
 def layers_done(forward: Instruction) -> int:
@@ -267,16 +275,16 @@ def to_text(program: Program) -> str:
             lines += x.lines()
             continue
         op, step, lo, hi, index, item, peer, ranges, agents, every = x
-        if op in _INDEXED and not (item or peer or ranges or agents or step or every) and hi:
-            lines.append(f"{_WORDS[op]}[{lo}:{hi}] m{index}")
-            continue
-        is_message = op is _SEND or op is _RECV
-        if not is_message or not item or hi or step or every or ranges or agents or not peer:
+        if step or every or ranges or agents:
             lines.append(x.__str__())
-            continue
-        if item is not named:
-            named, name = item, item.__str__()
-        lines.append(f"SEND ({name}) >{peer}" if op is _SEND else f"RECV ({name}) <{peer}")
+        elif item is None and hi and not peer and op in _INDEXED:
+            lines.append(f"{_WORDS[op]}[{lo}:{hi}] m{index}")
+        elif item is None or hi or not peer or not (op is _SEND or op is _RECV):
+            lines.append(x.__str__())
+        else:
+            if item is not named:
+                named, name = item, item.__str__()
+            lines.append(f"SEND ({name}) >{peer}" if op is _SEND else f"RECV ({name}) <{peer}")
     lines.append("")
     return "\n".join(lines)
 

@@ -10,11 +10,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from bamboo_core.model.ids import Range
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item, Kind, addends, slices_of
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, Program, layers_done
 
 _NONE: tuple[Item, ...] = ()
+_new = tuple.__new__  # tens of thousands of rules are looked at for one plan: this spares __new__
 
 
 class Rule(NamedTuple):
@@ -87,7 +88,8 @@ def _forward(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     if done := layers_done(x):
         gone = (Item.prefix(k, span, m, done),)
         needed = (*versions(lo, hi, k), *gone)
-    return Rule(needed, gone, received, (act, Item.out(k, hi, m)) if hi < layers else (act,))
+    made = (act, Item.out(k, hi, m)) if hi < layers else (act,)
+    return _new(Rule, (needed, gone, received, made))
 
 
 def _ahead(x: Instruction, batch: BatchShape, layers: int) -> Rule:
@@ -118,12 +120,12 @@ def _backward(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     received = (Item.ingrad(k, hi, m),) if hi < layers else _NONE
     made = _NONE if op is _W or not lo else (Item.ingrad(k, lo, m),)
     if op is _I:
-        return Rule((*needed, *received), _NONE, _NONE, made)
+        return _new(Rule, ((*needed, *received), _NONE, _NONE, made))
     leaf, before = batch.leaf_of(m), m % batch.leaf_size
     sums = (Item.partial(k, span, leaf, before),) if before else _NONE
     is_full = before + 1 == batch.leaf_size
     total = Item.leaf(k, span, leaf) if is_full else Item.partial(k, span, leaf, before + 1)
-    return Rule((*needed, *received, *sums), (act, *sums), received, (*made, total))
+    return _new(Rule, ((*needed, *received, *sums), (act, *sums), received, (*made, total)))
 
 
 # ---------------------------------------------------------------- sums
@@ -138,16 +140,14 @@ def _fold(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     if done:
         spent = (*spent, Item.folded(k, span, chunk, done))
     if done + 1 < len(leaves):
-        return Rule(spent, spent, _NONE, (Item.folded(k, span, chunk, done + 1),))
-    slices = tuple([Item.chunk(k, span, chunk, z) for z in range(batch.chunks)])
-    return Rule(spent, spent, _NONE, slices)
+        return _new(Rule, (spent, spent, _NONE, (Item.folded(k, span, chunk, done + 1),)))
+    return Rule(spent, spent, _NONE, slices_of(span, k, chunk, batch.chunks))
 
 
 def _reduce(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     _, k, lo, hi, z = x[:5]
     span = (lo, hi)
-    needed = tuple([Item.chunk(k, span, c, z) for c in range(batch.chunks)])
-    return Rule(needed, _NONE, _NONE, (Item.red(k, span, z),))
+    return Rule(addends(span, k, z, batch.chunks), _NONE, _NONE, (Item.red(k, span, z),))
 
 
 @lru_cache(maxsize=256)
@@ -195,7 +195,7 @@ def _message(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     return Rule((x[5],))
 
 
-_I, _W = Op.I, Op.W  # tens of thousands of instructions are looked at for one plan
+_I, _W = Op.I, Op.W
 _RULES: dict[Op, Callable[[Instruction, BatchShape, int], Rule]] = {
     Op.INIT: _fresh,
     Op.LOAD: _fresh,

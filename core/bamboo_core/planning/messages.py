@@ -103,12 +103,15 @@ def _peers(
     Both ends of a liveness socket must know of it, so agents watch neighbors on both sides.
     """
     members = plan.members
-    known = {a: _peer(a, participants[a]) for a in members}
+    ordered = sorted(members)
+    known = [_peer(a, participants[a]) for a in ordered]
+    place = {a: at for at, a in enumerate(ordered)}  # to sort numbers is faster
     out: dict[AgentId, tuple[Peer, ...]] = {}
     for i, agent in enumerate(members):
         found = set[AgentId]().union(*(_named(programs.get(agent, ())) for programs in parts))
         found |= {members[(i + j) % len(members)] for j in range(-_WATCHED, _WATCHED + 1)}
-        out[agent] = tuple(known[a] for a in sorted(found - {agent, AgentId("")}))
+        found -= {agent, AgentId("")}
+        out[agent] = tuple([known[at] for at in sorted(map(place.__getitem__, found))])
     return out
 
 

@@ -47,7 +47,7 @@ from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
 
 _OP, _EVERY = itemgetter(0), itemgetter(9)  # of an instruction; hundreds of thousands are visited
-_MESSAGES, _VER = frozenset({Op.SEND, Op.RECV}), Kind.VER
+_RECV, _VER = Op.RECV, Kind.VER
 
 _Build = Callable[[bool], TaskGraph]
 _Held = Mapping[AgentId, Collection[Item]]
@@ -146,15 +146,15 @@ class _Planning:
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
-        each = (x for program in resume.values() for x in single(program))
-        few = (x for x in each if x[0] not in _MESSAGES or (x[5] is not None and x[5][0] is _VER))
+        few = [x for program in resume.values() for x in single(program)]
         counts = Counter(map(_OP, few))
+        copies = [x for x in few if x[0] is _RECV and x[5] is not None and x[5][0] is _VER]
         return Decision(
             plan,
             self._directives(plan, resume),
             min(self._committed, self._steps - 1),
             tasks=sum(counts[op] for op in COMPUTE),
-            copies=counts[Op.RECV],  # of layers: other messages are not counted
+            copies=len(copies),
             loads=counts[Op.LOAD] + counts[Op.INIT],
             shortage=hosting.shortage_of(plan, *self._room),
         )
@@ -560,6 +560,7 @@ class _Planning:
                 periodic=periodic,
                 lanes=lanes,
                 lane_limit=self._memory(plan).ahead,
+                measures=False,
             )
             if not report.ok:
                 text = f"programs of {plan.fence} for step {plan.target} cannot run: {report}"

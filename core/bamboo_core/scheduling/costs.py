@@ -61,10 +61,12 @@ class Durations(dict[Op, list[float]]):
 
     def of(self, instruction: Instruction) -> float:
         """Time of one instruction; 0 for ops that do not compute."""
-        sums = self.get(instruction.op)
+        op, _, lo, hi, _, _, _, ranges, _, _ = instruction
+        sums = self.get(op)
         if not sums:
             return 0.0
-        lo, hi = instruction.ranges[0] if instruction.ranges else instruction[2:4]
+        if ranges:
+            lo, hi = ranges[0]
         return sums[hi] - sums[lo]
 
 

@@ -40,6 +40,7 @@ def dry_run(
     lane_limit: int = _UNLIMITED,
     bytes_of: Callable[[Item], int] | None = None,
     wire: Callable[[Item], float] | None = None,
+    measures: bool = True,
 ) -> DryRunResult:
     """Execute the programs of one step.
 
@@ -48,13 +49,14 @@ def dry_run(
     instructions with ``every`` run in this step; lanes: what agents run while they wait for items;
     lane_limit: most forwards computed ahead that an agent keeps; bytes_of: size of an item, VER: of
     a layer's state, which is counted with it; wire: time that an item takes an interface, which
-    sends, and receives, one item after the other (default: none).
+    sends, and receives, one item after the other (default: none); measures: whether times and peaks
+    are wanted. Faults do not depend on them without lanes, since agents wait only for messages.
     """
     if wire is not None:
         programs = _one_by_one(programs)
-    run = _Run(
-        programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic, bytes_of
-    )
+    costs = costs or Costs.even(layers)
+    measures = measures or bool(lanes)
+    run = _Run(programs, batch, layers, holdings or {}, costs, periodic, bytes_of, measures)
     run.wire = wire
     run.give_lanes(lanes or {}, lane_limit)
     run.run()
@@ -93,6 +95,7 @@ def stopped(
 
 _SEND, _RECV, _VOTE, _UPDATE = Op.SEND, Op.RECV, Op.VOTE, Op.UPDATE
 _SAVE, _FOLD = Op.SAVE, Op.FOLD
+_VERSIONED = frozenset({Op.INIT, Op.LOAD, Op.UPDATE})  # these make or consume VER
 _VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
@@ -120,7 +123,9 @@ class _Run:
         costs: Costs,
         periodic: bool,
         bytes_of: Callable[[Item], int] | None = None,
+        measures: bool = True,
     ) -> None:
+        self.measures = measures  # times and peaks
         self.batch, self.layers, self.periodic = batch, layers, periodic
         self.slice = 1 / batch.chunks  # a slice of a chunk, in sums of a stage's size
         self.bytes_of = bytes_of
@@ -167,6 +172,7 @@ class _Run:
         """
         program, until = agent.parts, self.until
         skips, agents, name, wire = not self.periodic, self.agents, agent.name, self.wire
+        measures = self.measures
         inboxes, held, clock = agent.inbox, agent.held, agent.clock
         sent: Item | None = None  # since the last computation, which may consume it
         message: tuple[Item, float] = _NOTHING  # with ``sent``
@@ -192,7 +198,7 @@ class _Run:
                     is_here = first is item and arrival <= clock and wire is None
                     if is_here and item[0] is not _VER:
                         del inbox[0]
-                        if item[0] is _RED:
+                        if item[0] is _RED or not measures:
                             held.setdefault(item, True)
                         elif item[0] is _CHUNK:
                             self._gain_slices(agent, (item,), True)
@@ -285,16 +291,20 @@ class _Run:
         at = begin
         for at in range(begin, len(items)):
             item, peer = items[at], peers[at]
-            is_next = False
+            found = None
             if not inboxes.get(peer) and peer in agents:
                 for arrival, left in agents[peer].posted:
-                    if name in left:
-                        is_next = arrival <= clock and left[name] is item
-                        break
-            if is_next:
-                del left[name]
+                    found = left.pop(name, None)
+                    if found is None:
+                        continue
+                    if found is not item or arrival > clock:
+                        left[name] = found
+                        found = None
+                    break
+            if found is not None:
                 come.append(item)
-            elif self._receive(agent, item, peer):
+                continue
+            if self._receive(agent, item, peer):
                 clock = agent.clock
             else:
                 break
@@ -305,12 +315,12 @@ class _Run:
 
     def _gain_all(self, agent: DryRunAgent, items: list[Item]) -> None:
         """Received items, which are of one kind."""
-        kind = items[0][0] if items else _RED
-        if kind is _CHUNK:
-            self._gain_slices(agent, items, True)
-        elif kind is _RED:
+        kind, held = items[0][0] if items else _RED, agent.held
+        if kind is _RED or not (self.measures or kind is _VER):
             for item in items:
-                agent.held.setdefault(item, True)
+                held.setdefault(item, True)
+        elif kind is _CHUNK:
+            self._gain_slices(agent, items, True)
         else:
             for item in items:
                 self._gain(agent, item, True)
@@ -423,22 +433,28 @@ class _Run:
             if not is_here:
                 agent.lacks = item
                 return False
-        if op in COMPUTE:
+        if op in COMPUTE and self.measures:
             begin = agent.clock
             agent.clock += self.durations.of(instruction)
             agent.spans.append((at, begin, agent.clock))
             if at == agent.last:
                 agent.lane = Lane()
-        for item in consumed:
-            self._lose(agent, item)
         for item in released:
             if held.get(item):
                 self._lose(agent, item)
-        if op is _FOLD and len(made) > 1:
-            self._gain_slices(agent, made, False)
+        if self.measures or op in _VERSIONED:
+            for item in consumed:
+                self._lose(agent, item)
+            if op is _FOLD and len(made) > 1:
+                self._gain_slices(agent, made, False)
+            else:
+                for item in made:
+                    self._gain(agent, item, False)
         else:
+            for item in consumed:
+                held.pop(item, None)
             for item in made:
-                self._gain(agent, item, False)
+                held.setdefault(item, False)
         if op is _VOTE or op is _SAVE:
             self._finish(agent, instruction)
         return True
@@ -470,7 +486,7 @@ class _Run:
             return
         before = len(held)
         held.setdefault(item, received)  # one look-up: hashing items takes most of the time
-        if len(held) == before:
+        if len(held) == before or not self.measures:
             return
         if self.bytes_of is not None:
             self._add_bytes(agent, self.bytes_of(item))
@@ -503,7 +519,7 @@ class _Run:
                 return
         elif agent.held.pop(item, None) is None:
             return
-        elif kind in _GROUP:
+        elif kind in _GROUP and self.measures:
             agent.count[_GROUP[kind]] -= self.slice if kind is _CHUNK else 1
         if self.bytes_of is not None:
             agent.bytes -= self.bytes_of(item)
@@ -525,10 +541,14 @@ class _Run:
         posted = [(a.name, x) for a in agents for _, x in a.posted]
         left += [Message(item, name, peer) for name, x in posted for peer, item in x.items()]
         left.sort(key=lambda message: (message.target, message.source))
+        deadlock = {a.name: a.blocked(a.lacks) for a in stuck if a.lacks}
+        unmatched, disorder = (*left, *self.strays), tuple(self.disorder)
+        if not self.measures:
+            return DryRunResult(deadlock, unmatched, disorder)
         return DryRunResult(
-            deadlock={a.name: a.blocked(a.lacks) for a in stuck if a.lacks},
-            unmatched=(*left, *self.strays),
-            disorder=tuple(self.disorder),
+            deadlock,
+            unmatched,
+            disorder,
             activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
             boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
             gradients={a.name: a.peak[_GRADIENTS] for a in agents},

@@ -39,21 +39,31 @@ class Blocked:
 
 @dataclass(frozen=True)
 class DryRunResult:
-    """Outcome of a dry run; times in the unit of the costs."""
+    """Outcome of a dry run; times in the unit of the costs. What is not measured is empty."""
 
     deadlock: dict[AgentId, Blocked]  # agents that did not reach the end
     unmatched: tuple[Message, ...]  # sent, never received
     disorder: tuple[Message, ...]  # received before messages that were sent earlier
-    activations: dict[AgentId, int]  # peak number of activations held
-    boundaries: dict[AgentId, int]  # peak number of OUT and INGRAD held
-    gradients: dict[AgentId, float]  # peak number of sums of a stage's size; a slice counts 1/C
-    busy: dict[AgentId, float]  # computing time
-    length: float  # end of the last computation
-    end: float  # of the last instruction
-    spans: dict[AgentId, tuple[Span, ...]]  # one per computation of the program
-    ahead: dict[AgentId, int]  # peak number of forwards computed ahead, in part or as a whole
-    ahead_s: dict[AgentId, float]  # time that they took
-    bytes: dict[AgentId, int]  # peak of all items and layers; empty without ``bytes_of``
+    activations: dict[AgentId, int] = field(default_factory=dict)  # peak number of activations held
+    boundaries: dict[AgentId, int] = field(
+        default_factory=dict
+    )  # peak number of OUT and INGRAD held
+    gradients: dict[AgentId, float] = field(
+        default_factory=dict
+    )  # peak number of sums of a stage's size; a slice counts 1/C
+    busy: dict[AgentId, float] = field(default_factory=dict)  # computing time
+    length: float = 0.0  # end of the last computation
+    end: float = 0.0  # of the last instruction
+    spans: dict[AgentId, tuple[Span, ...]] = field(
+        default_factory=dict
+    )  # one per computation of the program
+    ahead: dict[AgentId, int] = field(
+        default_factory=dict
+    )  # peak number of forwards computed ahead, in part or as a whole
+    ahead_s: dict[AgentId, float] = field(default_factory=dict)  # time that they took
+    bytes: dict[AgentId, int] = field(
+        default_factory=dict
+    )  # peak of all items and layers; empty without ``bytes_of``
 
     @property
     def ok(self) -> bool:

@@ -17,7 +17,7 @@ from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.model.program import Op, Program
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs as Costs
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
@@ -110,14 +110,7 @@ def build(
 
 
 _FORWARD, _BACKWARD, _WEIGHT, _EAGER, _HUB = range(5)
-_CLASS = {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
-
-
-def _class(instruction: Instruction) -> int:
-    """No task waits for the backward of the first stage, so it has the priority of W."""
-    if instruction.op is Op.B and instruction.lo == 0:
-        return _WEIGHT
-    return _CLASS.get(instruction.op, _EAGER)
+_B, _I, _KIND = Op.B, Op.I, {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
 
 
 def _positions(batch: BatchShape, pipelines: int) -> list[int]:
@@ -135,6 +128,7 @@ def _positions(batch: BatchShape, pipelines: int) -> list[int]:
 class _Index:
     """What the simulation needs to know about tasks; lists by task number, with hubs at the end.
 
+    kind: its class. No task waits for the backward of the first stage: it has the priority of W.
     key: priority within the task's class, smaller first; its last digits are the task's number.
     deep: whether the task is of the deepest stage whose forwards its agent runs.
     holds: whether the task is a forward whose activation is kept. frees: whether it frees one.
@@ -156,12 +150,16 @@ class _Index:
         self.opening = [i for readers in graph.openers.values() for i in readers]
         self.waits = graph.waits
         ordinal = {a: i for i, a in enumerate(self.names)}
-        self.agent = [ordinal[task.agent] for task in self.tasks]
-        self.kind = [_class(task.instruction) for task in self.tasks]
+        self.agent = [ordinal[agent] for agent, _ in self.tasks]
+        # Op, lower layer and index of each: a large grid has tens of thousands.
+        self.parts = [(x[0], x[2], x[4]) for _, x in self.tasks]
+        self.kind = [
+            _WEIGHT if op is _B and not lo else _KIND.get(op, _EAGER) for op, lo, _ in self.parts
+        ]
         durations = costs.durations()
         self.duration = [
-            durations.of(task.instruction) if kind != _EAGER else 0.0
-            for task, kind in zip(self.tasks, self.kind, strict=True)
+            durations.of(x) if kind != _EAGER else 0.0
+            for (_, x), kind in zip(self.tasks, self.kind, strict=True)
         ]
         if speeds:
             speed = [speeds.get(a, 1.0) for a in self.names]
@@ -172,35 +170,35 @@ class _Index:
         self.kind += [_HUB for _ in hubs]
 
     def _keys(self, positions: list[int]) -> list[int]:
-        layers = 1 + max((task.instruction.hi for task in self.tasks), default=0)
-        microbatches = len(positions)
+        layers = 1 + max([x[3] for _, x in self.tasks], default=0)
+        microbatches, size = len(positions), self.size
         keys = []
-        for i, ((_, x), kind) in enumerate(zip(self.tasks, self.kind, strict=True)):
+        for i, ((_, lo, m), kind) in enumerate(zip(self.parts, self.kind, strict=True)):
             if kind == _EAGER:
                 keys.append(i)
                 continue
-            stage = layers - x.lo if kind == _FORWARD else x.lo
-            order = (positions[x.index] * (layers + 1) + stage) * microbatches + x.index
-            keys.append(order * self.size + i)
+            stage = layers - lo if kind == _FORWARD else lo
+            order = (positions[m] * (layers + 1) + stage) * microbatches + m
+            keys.append(order * size + i)
         return keys
 
     def _deep(self) -> list[bool]:
         deepest = [-1] * len(self.names)
-        for task, agent, kind in zip(self.tasks, self.agent, self.kind, strict=True):
-            if kind == _FORWARD and task.instruction.lo > deepest[agent]:
-                deepest[agent] = task.instruction.lo
-        return [x.lo == deepest[a] for (_, x), a in zip(self.tasks, self.agent, strict=True)]
+        for (_, lo, _), agent, kind in zip(self.parts, self.agent, self.kind, strict=True):
+            if kind == _FORWARD and lo > deepest[agent]:
+                deepest[agent] = lo
+        return [lo == deepest[a] for (_, lo, _), a in zip(self.parts, self.agent, strict=True)]
 
     def _acts(self) -> tuple[list[bool], list[bool], list[int]]:
         users: dict[tuple[int, int, int], int] = {}
         makers: dict[tuple[int, int, int], int] = {}
-        for i, ((_, x), kind) in enumerate(zip(self.tasks, self.kind, strict=True)):
+        for i, ((op, lo, m), kind) in enumerate(zip(self.parts, self.kind, strict=True)):
             if kind == _EAGER:
                 continue
-            key = (self.agent[i], x.lo, x.index)
+            key = (self.agent[i], lo, m)
             if kind == _FORWARD:
                 makers[key] = i
-            elif x.op is not Op.I or key not in users:  # W frees if there is one, else I
+            elif op is not _I or key not in users:  # W frees if there is one, else I
                 users[key] = i
         holds, frees = [False] * len(self.tasks), [False] * self.size
         for key, i in users.items():

@@ -22,7 +22,14 @@ HELD = {agent: {Item.ver(0, x) for x in (0, 1)} for agent in (A, B)}
 
 def run(a, b, **options):
     programs = {A: parse(a.replace(";", "\n")), B: parse(b.replace(";", "\n"))}
-    return dry_run(programs, batch=BATCH, layers=2, holdings=HELD, **options)
+    report = dry_run(programs, batch=BATCH, layers=2, holdings=HELD, **options)
+    fast = dry_run(programs, batch=BATCH, layers=2, holdings=HELD, measures=False, **options)
+    assert faults(fast) == faults(report)
+    return report
+
+
+def faults(report):
+    return report.ok, report.deadlock, report.unmatched, report.disorder
 
 
 def out(m):

@@ -29,6 +29,14 @@ def exchanged(program, op):
     return [(x.item, x.peer) for x in program if x.op is op and x.item.kind in EXCHANGED]
 
 
+def turns(messages):
+    """Item -> its peers, in order."""
+    out = {}
+    for item, peer in messages:
+        out.setdefault(item, []).append(peer)
+    return out
+
+
 @st.composite
 def shapes(draw):
     """Full and degraded grids; more chunks than pipelines, or fewer, or as many."""
@@ -67,8 +75,7 @@ def test_the_same_messages_are_sent_in_the_same_turns(shape):
         one, other = exchanged(program, Op.SEND), exchanged(pairs[agent], Op.SEND)
         if not shape.timing.latency:  # else tasks may follow each other in another order
             assert one == other
-        turns = [[(i, p) for i, p in x if (i.kind, i.part) == (Kind.RED, 0)] for x in (one, other)]
-        assert turns[0] == turns[1]
+        assert turns(one) == turns(other)
 
 
 def run(shape, programs, held, **options):
@@ -117,8 +124,34 @@ def test_they_can_run_and_the_dry_run_finds_the_same_in_both_forms(shape, period
     assert rest[0] == rest[1]
     for agent, program in made.programs.items():
         assert isinstance(program, Packed)
+        assert all(x.items for x in parts_of(program) if isinstance(x, Messages))
         assert parse(to_text(program)) == flat[agent] == program
         assert to_text(program) == to_text(flat[agent])
+
+
+def damaged(programs, data):
+    """Without one part of an agent's program, or with two parts of it exchanged."""
+    agent = data.draw(st.sampled_from([a for a, x in sorted(programs.items()) if len(x)]))
+    parts = list(parts_of(programs[agent]))
+    at, other = (data.draw(st.integers(0, len(parts) - 1)) for _ in range(2))
+    if at == other:
+        del parts[at]
+    else:
+        parts[at], parts[other] = parts[other], parts[at]
+    return {**programs, agent: Packed(parts)}
+
+
+@given(shape=shapes(), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_the_dry_run_finds_the_same_faults_whether_it_measures_or_not(shape, data):
+    programs = damaged(replace(shape, gathers=True).build().programs, data)
+    flat = {agent: tuple(program) for agent, program in programs.items()}
+    found = [
+        run(shape, x, shape.holdings(), measures=measures)
+        for x in (programs, flat)
+        for measures in (True, False)
+    ]
+    assert len({(str(x), tuple(x.deadlock), x.unmatched, x.disorder) for x in found}) == 1
 
 
 @given(
