@@ -29,16 +29,17 @@ def settle(
 ) -> tuple[DryZone, ...]:
     """Forget zones that take pods again or have got new nodes; add those that refuse pods.
 
+    The scheduler needs a moment for new nodes, and what it refuses still keeps the time of its
+    first refusal. So a zone that has got room stays with 0 ``times``, until refusals count again.
     room: usable zone -> agents that seem to fit. If no node has a zone, all are in one without a
     name. Else a pod without a zone may run in any, and its refusal is about none of them.
     """
     are_nameless = room.keys() == {""}
     alive = [pod for pod in pods if pod.is_alive]
     found = {
-        dry.zone: dry
+        dry.zone: _with_room(dry, room.get(dry.zone, 0), now)
         for dry in known
         if now < dry.until + LONGEST_S
-        and room.get(dry.zone, 0) <= dry.room
         and not any(p.node and p.zone == dry.zone and p.created_at > dry.since for p in alive)
     }
     for pod in alive:
@@ -46,13 +47,24 @@ def settle(
         if not (pod.zone or are_nameless) or at is None or now < at:
             continue
         old = found.get(pod.zone)
-        if old is None or now >= old.until:
+        if old is None or now >= _due(old):
             times = 1 if old is None else old.times + 1
             pause_s = min(LONGEST_S, FIRST_S * 2.0 ** min(times - 1, 10))
             seen = room.get(pod.zone, 0)
             found[pod.zone] = DryZone(pod.zone, times, now, now + pause_s, seen)
-    newest = sorted(found.values(), key=lambda dry: (-dry.until, dry.zone))[:MOST]
+    kept = [dry for dry in found.values() if dry.times or now < _due(dry)]
+    newest = sorted(kept, key=lambda dry: (-dry.until, dry.zone))[:MOST]
     return tuple(sorted(newest, key=lambda dry: dry.zone))
+
+
+def _with_room(dry: DryZone, room: int, now: float) -> DryZone:
+    """The same, unless its nodes have got room."""
+    return DryZone(dry.zone, 0, now, now, room) if room > dry.room else dry
+
+
+def _due(dry: DryZone) -> float:
+    """When refusals count again."""
+    return dry.until if dry.times else dry.since + REFUSED_S
 
 
 def refused_until(pod: PodView) -> float | None:
@@ -64,10 +76,10 @@ def refused_until(pod: PodView) -> float | None:
 
 def tried(known: Iterable[DryZone], now: float) -> dict[str, bool]:
     """Zones that were dry lately -> whether they are to be avoided now."""
-    return {dry.zone: now < dry.until for dry in known}
+    return {dry.zone: now < dry.until for dry in known if dry.times}
 
 
 def wake_times(known: Iterable[DryZone], pods: Iterable[PodView]) -> Iterable[float]:
     """Instants at which a zone becomes dry, or may be tried again."""
-    yield from (dry.until for dry in known)
+    yield from (_due(dry) for dry in known)
     yield from (at for pod in pods if pod.is_alive and (at := refused_until(pod)) is not None)

@@ -295,7 +295,7 @@ class DryZone:
     """A zone where the scheduler has refused a pod."""
 
     zone: str
-    times: int  # in a row
+    times: int  # in a row; 0: it has got room since
     since: float  # when it was last found dry
     until: float  # other zones go first until then
     room: int  # that its nodes seemed to have

@@ -59,8 +59,28 @@ def test_a_dry_zone_is_forgotten_when_it_gives_nodes() -> None:
     assert dry_zones.settle(dry, [placed], {"a": 1}, now=200.0) == ()
     earlier = replace(placed, created_at=99.0)
     assert dry_zones.settle(dry, [earlier], {"a": 1}, now=200.0) == dry
-    assert dry_zones.settle(dry, [], {"a": 2}, now=200.0) == (), "a node has come"
+    with_room = dry_zones.settle(dry, [], {"a": 2}, now=200.0)
+    assert dry_zones.tried(with_room, 200.0) == {}, "a node has come"
+    assert dry_zones.settle(with_room, [], {"a": 2}, now=200.0 + REFUSED_S) == ()
     assert dry_zones.settle(dry, [], {"a": 1}, now=900.0 + LONGEST_S) == ()
+
+
+def test_refusals_count_again_only_a_while_after_room_has_come() -> None:
+    """The scheduler needs a moment for a new node, and its refusal keeps its old time."""
+    (dry,) = dry_zones.settle((), waiting := [refused(0.0)], {"a": 1}, now=REFUSED_S)
+    at = dry.until - 1
+    known = dry_zones.settle((dry,), waiting, {"a": 2}, now=at)
+    assert dry_zones.tried(known, at) == {}
+    due = at + REFUSED_S
+    assert min(x for x in dry_zones.wake_times(known, waiting) if x > at) == due
+    known = dry_zones.settle(known, waiting, {"a": 2}, now=due - 1)
+    assert dry_zones.tried(known, due - 1) == {}
+    placed = replace(pod(0, 0, zone="a"), created_at=0.0)
+    assert dry_zones.settle(known, [placed], {"a": 1}, now=due) == ()
+    (again,) = dry_zones.settle(known, waiting, {"a": 2}, now=due)
+    assert again == DryZone("a", 1, since=due, until=due + FIRST_S, room=2)
+    more = dry_zones.settle(known, waiting, {"a": 3}, now=due)
+    assert dry_zones.tried(more, due) == {}, "more room has come meanwhile"
 
 
 def test_nodes_without_zones_are_one_zone_unless_others_have_some() -> None:
