@@ -13,7 +13,7 @@ from enum import StrEnum
 from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
-from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, read
+from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode, batch_shape, read
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.capacity import is_enough
@@ -98,10 +98,21 @@ def held(manifest: Manifest) -> Held | None:
         mode = durable.mode or RedundancyMode.NONE
     step = int((status.get("progress") or {}).get("step", 0))
     return Held(
-        replace(spec, redundancy=replace(spec.redundancy, mode=mode)),
+        replace(
+            spec,
+            redundancy=replace(spec.redundancy, mode=mode),
+            pipelines=_admitted(spec.pipelines, status),
+        ),
         durable,
         min(max(step, durable.committed + 1, durable.target), spec.training.steps),
     )
+
+
+def _admitted(grid: PipelinesSpec, status: Manifest) -> PipelinesSpec:
+    """Kueue may have admitted the job with fewer pipelines: then it does not need more, either."""
+    wanted = int(str(status.get("pipelinesSummary") or "0/0").rpartition("/")[2])
+    count = min(grid.count, wanted or grid.count)
+    return replace(grid, count=count, min=min(grid.min, count))
 
 
 def loss(training: Held, lost: Collection[str], zones: Mapping[str, str]) -> Outlook:

@@ -108,6 +108,17 @@ def test_too_few_agents_wait(training: dict[str, Any]) -> None:
     )
 
 
+def test_a_job_that_kueue_has_admitted_with_fewer_needs_no_more(training: dict[str, Any]) -> None:
+    training["spec"]["pipelines"]["min"] = 2
+    training["status"]["pipelinesSummary"] = "1/1"
+    pods = zoned_pods("a", "b", "a", "b", "a", "c", "a", "a")
+    assert explain(training, pods, [], NOW).outlooks["a"].fate is not Fate.WAITS
+    training["status"]["pipelinesSummary"] = "1/2"
+    assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
+    training["status"]["pipelinesSummary"] = "0/0"  # it is suspended
+    assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
+
+
 def test_one_layer_and_one_seat_are_told_in_the_singular(training: dict[str, Any]) -> None:
     plan = held(training)
     assert plan is not None
