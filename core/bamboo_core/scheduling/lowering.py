@@ -42,7 +42,7 @@ class Lowering:
         # RECV of a reduced slice, by the id of its REDUCE: the same for all agents that get it.
         self._receives: dict[int, Instruction] = {}
         self._collected: dict[int, Messages] = {}  # by the id of a gather
-        self._queues: dict[AgentId, dict[AgentId, _Queue]] = {}  # sender -> receiver -> messages
+        self._queues: dict[AgentId, dict[AgentId, _Queue]] = {}  # receiver -> sender -> messages
 
     def programs(self) -> dict[AgentId, Program]:
         """One program per agent of the graph; packed if anything is gathered."""
@@ -60,7 +60,7 @@ class Lowering:
 
     def _parts(self, name: AgentId, tasks: list[int], sends: dict[int, _Parts]) -> _Parts:
         names, inbound, gathers = self._graph.tasks, self._graph.inbound, self._graph.gathers
-        queues, received = self._queues, set[int]()
+        queues, received = self._queues[name], set[int]()
         out: _Parts = sends.get(_FIRST, [])
         for i in tasks:
             for transfer in inbound[i]:
@@ -68,7 +68,7 @@ class Lowering:
                 if key in received:
                     continue
                 item, source, _, producer = transfer
-                queue = queues[source][name]
+                queue = queues[source]
                 if queue[0] is not transfer:
                     self._catch_up(queue, transfer, source, received, out)
                 del queue[0]
@@ -89,30 +89,28 @@ class Lowering:
     def _collect(self, name: AgentId, gather: Gather, received: set[int], out: _Parts) -> None:
         """Receive what is gathered, after what the same agents have sent earlier."""
         received.add(id(gather))
-        wanted, queues, places = self._wanted(name, gather), self._queues, list[int]()
-        heads = [queues[peer][name] for peer in wanted.peers]
-        pairs = zip(heads, wanted.items, strict=True)
-        is_next = len(set(wanted.peers)) == len(heads) and all(
-            [queue and queue[0] is item for queue, item in pairs]
-        )
-        if is_next and heads:  # the usual case of what follows
-            for queue in heads:
+        wanted, queues, places = self._wanted(name, gather), self._queues[name], list[int]()
+        peers, items = wanted.peers, wanted.items
+        waiting = list(map(queues.__getitem__, peers))
+        is_plain = bool(peers) and all(waiting) and len(set(peers)) == len(peers)
+        if is_plain and [queue[0] for queue in waiting] == list(items):  # the usual case
+            for queue in waiting:
                 del queue[0]
             out.append(wanted)
             return
-        for at, (item, peer) in enumerate(zip(wanted.items, wanted.peers, strict=True)):
-            queue = queues[peer][name]
+        for at, (item, peer) in enumerate(zip(items, peers, strict=True)):
+            queue = queues[peer]
             if not queue or queue[0] is not item:
                 if id(item) in received:
                     continue
-                if any(wanted.peers[place] == peer for place in places):
+                if any(peers[place] == peer for place in places):
                     out.append(wanted.only(places))
                     places = []
                 self._catch_up(queue, item, peer, received, out)
             del queue[0]
             places.append(at)
         if places:
-            out.append(wanted if len(places) == len(wanted.items) else wanted.only(places))
+            out.append(wanted if len(places) == len(items) else wanted.only(places))
 
     def _wanted(self, name: AgentId, gather: Gather) -> Messages:
         """The RECVs of what is gathered, without what the agent makes."""
@@ -178,7 +176,7 @@ class _Sends:
     """What all agents send. ``order``: task numbers of each agent, as they begin.
 
     after: agent -> task number, or _FIRST -> SENDs that follow it, in program order.
-    queues: sender -> receiver -> the messages. Transfers and gathered items are known by their ids:
+    queues: receiver -> sender -> the messages. Transfers and gathered items are known by their ids:
     they live as long as the graph.
     """
 
@@ -201,7 +199,7 @@ class _Sends:
             turns = self._turns(hub)
             for place, maker in enumerate(hub.makers):
                 self._hubs.setdefault(maker, []).append((turns, place))
-        self.queues: dict[AgentId, dict[AgentId, _Queue]] = {}
+        self.queues: dict[AgentId, dict[AgentId, _Queue]] = {name: {} for name in graph.agents}
         self.after = {
             name: self._of(name, tasks) for name, tasks in zip(graph.agents, order, strict=True)
         }
@@ -220,30 +218,30 @@ class _Sends:
 
     def _of(self, name: AgentId, tasks: list[int]) -> dict[int, _Parts]:
         outbound, hubs, closing = self._graph.outbound, self._hubs, self._closing.get(name)
-        queues = self.queues[name] = dict[AgentId, _Queue]()
         out: dict[int, _Parts] = {}
         if name in self._opening:
-            out[_FIRST] = self._sent(self._opening[name], queues)
+            out[_FIRST] = self._sent(self._opening[name])
         last = self._last(tasks) if closing else -1
         for i in tasks:
             if outbound[i]:
-                out[i] = self._sent(self._in_turn(self._graph.tasks[i], outbound[i]), queues)
+                out[i] = self._sent(self._in_turn(self._graph.tasks[i], outbound[i]))
             if i in hubs:
-                spread = (self._spread(i, turns, place, queues) for turns, place in hubs[i])
+                spread = (self._spread(i, turns, place) for turns, place in hubs[i])
                 out[i] = [*out.get(i, ()), *(found for found in spread if found.items)]
             if closing and i == last:
-                out[i] = out.get(i, []) + self._sent(closing, queues)
+                out[i] = out.get(i, []) + self._sent(closing)
         return out
 
-    def _sent(self, transfers: list[Transfer], queues: dict[AgentId, _Queue]) -> _Parts:
-        """Their SENDs. queues: of the agent, which grow."""
+    def _sent(self, transfers: list[Transfer]) -> _Parts:
+        """Their SENDs."""
         out: _Parts = []
         for transfer in transfers:
-            item, _, target, producer = transfer
-            if target in queues:
-                queues[target].append(transfer)
+            item, source, target, producer = transfer
+            queues = self.queues[target]
+            if source in queues:
+                queues[source].append(transfer)
             else:
-                queues[target] = [transfer]
+                queues[source] = [transfer]
             if producer is None or producer[1][9]:
                 out.append(_message(_SEND, transfer, target, self._graph))
             else:  # the usual case of :func:`_message`
@@ -295,9 +293,7 @@ class _Sends:
             list(zip(*[gather.items for _, gather in ordered], strict=True)),
         )
 
-    def _spread(
-        self, task: int, turns: _Turns, place: int, queues: dict[AgentId, _Queue]
-    ) -> Messages:
+    def _spread(self, task: int, turns: _Turns, place: int) -> Messages:
         """What :meth:`_in_turn` says of transfers, for an item that is gathered."""
         source, instruction = self._graph.tasks[task]
         ranks = self._ranks[instruction[2:4]]
@@ -312,11 +308,11 @@ class _Sends:
         while source in peers:
             own = peers.index(source)
             peers, items = peers[:own] + peers[own + 1 :], items[:own] + items[own + 1 :]
-        for item, peer in zip(items, peers, strict=True):
-            if peer in queues:
-                queues[peer].append(item)
+        for item, queues in zip(items, map(self.queues.__getitem__, peers), strict=True):
+            if source in queues:
+                queues[source].append(item)
             else:
-                queues[peer] = [item]
+                queues[source] = [item]
         return Messages(_SEND, items, peers)
 
     def _last(self, tasks: list[int]) -> int:
