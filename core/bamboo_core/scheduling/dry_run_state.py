@@ -44,26 +44,20 @@ class DryRunResult:
     deadlock: dict[AgentId, Blocked]  # agents that did not reach the end
     unmatched: tuple[Message, ...]  # sent, never received
     disorder: tuple[Message, ...]  # received before messages that were sent earlier
-    activations: dict[AgentId, int] = field(default_factory=dict)  # peak number of activations held
-    boundaries: dict[AgentId, int] = field(
-        default_factory=dict
-    )  # peak number of OUT and INGRAD held
-    gradients: dict[AgentId, float] = field(
-        default_factory=dict
-    )  # peak number of sums of a stage's size; a slice counts 1/C
+    # Peak numbers: activations held, OUT and INGRAD, sums of a stage's size (a slice counts 1/C).
+    activations: dict[AgentId, int] = field(default_factory=dict)
+    boundaries: dict[AgentId, int] = field(default_factory=dict)
+    gradients: dict[AgentId, float] = field(default_factory=dict)
     busy: dict[AgentId, float] = field(default_factory=dict)  # computing time
     length: float = 0.0  # end of the last computation
     end: float = 0.0  # of the last instruction
-    spans: dict[AgentId, tuple[Span, ...]] = field(
-        default_factory=dict
-    )  # one per computation of the program
-    ahead: dict[AgentId, int] = field(
-        default_factory=dict
-    )  # peak number of forwards computed ahead, in part or as a whole
-    ahead_s: dict[AgentId, float] = field(default_factory=dict)  # time that they took
-    bytes: dict[AgentId, int] = field(
-        default_factory=dict
-    )  # peak of all items and layers; empty without ``bytes_of``
+    # One span per computation of the program.
+    spans: dict[AgentId, tuple[Span, ...]] = field(default_factory=dict)
+    # Peak number of forwards computed ahead, in part or as a whole, and the time that they took.
+    ahead: dict[AgentId, int] = field(default_factory=dict)
+    ahead_s: dict[AgentId, float] = field(default_factory=dict)
+    # Peak of all items and layers; empty without ``bytes_of``.
+    bytes: dict[AgentId, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

@@ -167,9 +167,9 @@ def _message(op: Op, transfer: Transfer, peer: AgentId, graph: IndexedGraph) -> 
 class _Turns:
     """Who gets the items of a hub: agents that reduce slices of the stage, by rank; then others."""
 
-    ranks: list[int]  # of the first of them
+    ranks: list[int]  # of the first of the agents; the others have none
     agents: tuple[AgentId, ...]
-    items: list[tuple[Item, ...]]  # of the hub, one for each of the agents
+    items: list[tuple[Item, ...]]  # for each maker of the hub, what it sends to each of the agents
 
 
 class _Sends:
