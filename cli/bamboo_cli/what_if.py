@@ -13,6 +13,7 @@ from enum import StrEnum
 from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
+from bamboo_core.admission import quota
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode, batch_shape, read
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
 from bamboo_core.model.ids import AgentId, Range
@@ -109,10 +110,10 @@ def held(manifest: Manifest) -> Held | None:
 
 
 def _admitted(grid: PipelinesSpec, status: Manifest) -> PipelinesSpec:
-    """Kueue may have admitted the job with fewer pipelines: then it does not need more, either."""
-    wanted = int(str(status.get("pipelinesSummary") or "0/0").rpartition("/")[2])
-    count = min(grid.count, wanted or grid.count)
-    return replace(grid, count=count, min=min(grid.min, count))
+    """The grid that the operator counts with: Kueue may have admitted fewer pipelines."""
+    _, _, wanted = str(status.get("pipelinesSummary") or "").rpartition("/")
+    pipelines = int(wanted) if wanted.isdecimal() else 0  # 0: suspended, or not known
+    return quota.at_most(grid, pipelines) if pipelines else grid
 
 
 def loss(training: Held, lost: Collection[str], zones: Mapping[str, str]) -> Outlook:

@@ -115,8 +115,9 @@ def test_a_job_that_kueue_has_admitted_with_fewer_needs_no_more(training: dict[s
     assert explain(training, pods, [], NOW).outlooks["a"].fate is not Fate.WAITS
     training["status"]["pipelinesSummary"] = "1/2"
     assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
-    training["status"]["pipelinesSummary"] = "0/0"  # it is suspended
-    assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
+    for unknown in ("0/0", "?", ""):
+        training["status"]["pipelinesSummary"] = unknown
+        assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
 
 
 def test_one_layer_and_one_seat_are_told_in_the_singular(training: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from bamboo_core.api.spec import JobSpec
+from bamboo_core.api.spec import JobSpec, PipelinesSpec
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a BambooJob: the LocalQueue in its namespace that it waits in."""
@@ -70,11 +70,18 @@ def order(spec: JobSpec, grant: Grant | None) -> tuple[JobSpec, str]:
         return replace(spec, suspend=True), why
     assert grant is not None
     grid = spec.pipelines
-    count = min(grid.count, grant.agents // grid.stages)
-    # A minimum that is raised while the job has quota must not stop it: the quota would lie idle.
-    grid = replace(grid, count=count, min=min(grid.min, count))
+    grid = at_most(grid, grant.agents // grid.stages)
     worker = replace(spec.worker, pod_template=_on_flavor(spec.worker.pod_template, grant))
     return replace(spec, pipelines=grid, worker=worker), ""
+
+
+def at_most(grid: PipelinesSpec, pipelines: int) -> PipelinesSpec:
+    """The grid of a job that has quota for so many pipelines.
+
+    A minimum that is raised while the job has quota must not stop it: the quota would lie idle.
+    """
+    count = min(grid.count, pipelines)
+    return replace(grid, count=count, min=min(grid.min, count))
 
 
 def _obstacle(spec: JobSpec, grant: Grant | None) -> str:

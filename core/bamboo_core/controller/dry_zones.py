@@ -29,8 +29,9 @@ def settle(
 ) -> tuple[DryZone, ...]:
     """Forget zones that take pods again or have got new nodes; add those that refuse pods.
 
-    The scheduler needs a moment for new nodes, and what it refuses still keeps the time of its
-    first refusal. So a zone that has got room stays with 0 ``times``, until refusals count again.
+    The scheduler needs a moment for new nodes, and a pod that it still refuses keeps the time of
+    the first refusal. So a zone that has got room stays in the list with 0 ``times``, and refusals
+    count again REFUSED_S later.
     room: usable zone -> agents that seem to fit. If no node has a zone, all are in one without a
     name. Else a pod without a zone may run in any, and its refusal is about none of them.
     """
@@ -58,7 +59,7 @@ def settle(
 
 
 def _with_room(dry: DryZone, room: int, now: float) -> DryZone:
-    """The same, unless its nodes have got room."""
+    """With 0 ``times`` if its nodes have room for more agents than before; else unchanged."""
     return DryZone(dry.zone, 0, now, now, room) if room > dry.room else dry
 
 

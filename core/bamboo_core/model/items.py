@@ -145,7 +145,7 @@ class Item(NamedTuple):
         return f"{text} @{step}" if step else text
 
 
-@lru_cache(maxsize=1024)  # in a large grid they are most of all items
+@lru_cache(maxsize=1024)  # in a large grid most items are slices
 def slices_of(cut: Range, step: int, chunk: int, chunks: int) -> tuple[Item, ...]:
     """All slices of the sum of one chunk; there are as many as chunks."""
     return tuple([Item.chunk(step, cut, chunk, z) for z in range(chunks)])
@@ -158,9 +158,11 @@ def addends(cut: Range, step: int, z: int, chunks: int) -> tuple[Item, ...]:
 
 
 def numbered(items: Sequence[Item]) -> tuple[str, str, Sequence[int]] | None:
-    """What all texts begin and end with, and the number between: not 0, which is left out.
+    """The parts of the items' texts if these differ in one number alone: what comes before it, what
+    comes after it, and the number of each item. The text of an item whose number is 0 is shorter.
 
-    Thousands of items are slices of one sum, or the same slice of many. None: others.
+    Thousands of items are slices of one sum, or the same slice of many sums. None: they differ
+    otherwise.
     """
     *others, indices, parts, agents = zip(*items, strict=True)
     kind, step, lo, hi, index, part, agent = items[0]

@@ -136,8 +136,10 @@ class Messages:
             start = f"{begin}{first.__str__()}{middle}"
             return [start + peer for peer in peers]
         found = numbered(items)
-        start, end, numbers = found if found is not None else ("", "", [0] * len(items))
-        start, end = begin + start, end + middle
+        if found is None:
+            pairs = zip(items, peers, strict=True)
+            return [f"{begin}{item.__str__()}{middle}{peer}" for item, peer in pairs]
+        start, end, numbers = begin + found[0], found[1] + middle, found[2]
         return [
             f"{start}{number}{end}{peer}" if number else f"{begin}{item.__str__()}{middle}{peer}"
             for item, number, peer in zip(items, numbers, peers, strict=True)
