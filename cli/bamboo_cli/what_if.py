@@ -14,7 +14,7 @@ from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
 from bamboo_core.admission import quota
-from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode, batch_shape, read
+from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, read
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.capacity import is_enough
@@ -77,7 +77,8 @@ def held(manifest: Manifest) -> Held | None:
     # What the spec asks for may be forbidden: only the operator knows the rules of its chart, and
     # it leads a job that trains even against them.
     spec = read(manifest)
-    if not isinstance(spec, list) and spec.suspend:
+    admitted = _admitted(status)
+    if admitted == 0 or (not isinstance(spec, list) and spec.suspend):
         return None
     try:
         durable = from_json(status.get("arbiter") or {})
@@ -102,18 +103,20 @@ def held(manifest: Manifest) -> Held | None:
         replace(
             spec,
             redundancy=replace(spec.redundancy, mode=mode),
-            pipelines=_admitted(spec.pipelines, status),
+            pipelines=quota.at_most(spec.pipelines, admitted or spec.pipelines.count),
         ),
         durable,
         min(max(step, durable.committed + 1, durable.target), spec.training.steps),
     )
 
 
-def _admitted(grid: PipelinesSpec, status: Manifest) -> PipelinesSpec:
-    """The grid that the operator counts with: Kueue may have admitted fewer pipelines."""
+def _admitted(status: Manifest) -> int | None:
+    """Pipelines that the operator wants: Kueue may have admitted fewer than the spec has, or none.
+
+    None: not known.
+    """
     _, _, wanted = str(status.get("pipelinesSummary") or "").rpartition("/")
-    pipelines = int(wanted) if wanted.isdecimal() else 0  # 0: suspended, or not known
-    return quota.at_most(grid, pipelines) if pipelines else grid
+    return int(wanted) if wanted.isdecimal() else None
 
 
 def loss(training: Held, lost: Collection[str], zones: Mapping[str, str]) -> Outlook:

@@ -112,10 +112,14 @@ def test_a_job_that_kueue_has_admitted_with_fewer_needs_no_more(training: dict[s
     training["spec"]["pipelines"]["min"] = 2
     training["status"]["pipelinesSummary"] = "1/1"
     pods = zoned_pods("a", "b", "a", "b", "a", "c", "a", "a")
-    assert explain(training, pods, [], NOW).outlooks["a"].fate is not Fate.WAITS
+    found = explain(training, pods, [], NOW).outlooks
+    assert found["a"].fate is not Fate.WAITS
+    assert found["c"].text.startswith("1 x 4 with ")
     training["status"]["pipelinesSummary"] = "1/2"
-    assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
-    for unknown in ("0/0", "?", ""):
+    found = explain(training, pods, [], NOW).outlooks
+    assert found["a"].fate is Fate.WAITS
+    assert found["c"].text.startswith("2 x 4 with ")
+    for unknown in ("?", "", "1/"):
         training["status"]["pipelinesSummary"] = unknown
         assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.WAITS
 
@@ -138,12 +142,14 @@ def test_agents_outside_the_plan_cost_nothing(training: dict[str, Any]) -> None:
     assert loss(plan, {"gpt-p7-s7-i7"}, {}).fate is Fate.NOTHING
 
 
-@pytest.mark.parametrize("missing", ["arbiter", "suspend"])
+@pytest.mark.parametrize("missing", ["arbiter", "suspend", "admitted"])
 def test_without_a_plan_in_force_there_are_no_outlooks(
     training: dict[str, Any], missing: str
 ) -> None:
     if missing == "suspend":
         training["spec"]["suspend"] = True
+    elif missing == "admitted":  # Kueue has evicted it
+        training["status"]["pipelinesSummary"] = "2/0"
     else:
         del training["status"]["arbiter"]
     found = explain(training, zoned_pods(*SPREAD), [], NOW)

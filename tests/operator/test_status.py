@@ -108,7 +108,7 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
         assured_of=st.sampled_from(["", "0123456789abcdef"]),
         trained=st.booleans(),
         dry=st.lists(
-            st.builds(DryZone, st.just("a"), st.integers(1, 9), INSTANTS, INSTANTS, st.just(3)),
+            st.builds(DryZone, st.just("a"), st.integers(0, 9), INSTANTS, INSTANTS, st.just(3)),
             max_size=2,
         ).map(tuple),
         short=st.lists(

@@ -30,18 +30,17 @@ def settle(
     """Forget zones that take pods again or have got new nodes; add those that refuse pods.
 
     The scheduler needs a moment for new nodes, and a pod that it still refuses keeps the time of
-    the first refusal. So a zone that has got room stays in the list with 0 ``times``, and refusals
-    count again REFUSED_S later.
+    the first refusal. So a zone that takes pods or has got room stays in the list with 0 ``times``,
+    and refusals count again REFUSED_S later.
     room: usable zone -> agents that seem to fit. If no node has a zone, all are in one without a
     name. Else a pod without a zone may run in any, and its refusal is about none of them.
     """
     are_nameless = room.keys() == {""}
     alive = [pod for pod in pods if pod.is_alive]
     found = {
-        dry.zone: _with_room(dry, room.get(dry.zone, 0), now)
+        dry.zone: _relieved(dry, alive, room.get(dry.zone, 0), now)
         for dry in known
         if now < dry.until + LONGEST_S
-        and not any(p.node and p.zone == dry.zone and p.created_at > dry.since for p in alive)
     }
     for pod in alive:
         at = refused_until(pod)
@@ -58,9 +57,13 @@ def settle(
     return tuple(sorted(newest, key=lambda dry: dry.zone))
 
 
-def _with_room(dry: DryZone, room: int, now: float) -> DryZone:
-    """With 0 ``times`` if its nodes have room for more agents than before; else unchanged."""
-    return DryZone(dry.zone, 0, now, now, room) if room > dry.room else dry
+def _relieved(dry: DryZone, alive: Iterable[PodView], room: int, now: float) -> DryZone:
+    """With 0 ``times`` if it has taken a pod that was made since then, or if its nodes have room
+    for more agents than before; else unchanged."""
+    takes = any(p.node and p.zone == dry.zone and p.created_at > dry.since for p in alive)
+    if takes or room > dry.room:
+        return DryZone(dry.zone, 0, now, now, max(room, dry.room))
+    return dry
 
 
 def _due(dry: DryZone) -> float:

@@ -295,8 +295,8 @@ class DryZone:
     """A zone where the scheduler has refused a pod."""
 
     zone: str
-    times: int  # in a row; 0: it has got room since
-    since: float  # when it was last found dry
+    times: int  # in a row; 0: it has got room or taken a pod since
+    since: float  # when it was last found dry; with 0 times: when it got room or took a pod
     until: float  # other zones go first until then
     room: int  # that its nodes seemed to have
 

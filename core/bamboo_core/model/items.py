@@ -145,13 +145,13 @@ class Item(NamedTuple):
         return f"{text} @{step}" if step else text
 
 
-@lru_cache(maxsize=1024)  # in a large grid most items are slices
+@lru_cache(maxsize=512)  # in a large grid most items are slices, and each is named twice
 def slices_of(cut: Range, step: int, chunk: int, chunks: int) -> tuple[Item, ...]:
     """All slices of the sum of one chunk; there are as many as chunks."""
     return tuple([Item.chunk(step, cut, chunk, z) for z in range(chunks)])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def addends(cut: Range, step: int, z: int, chunks: int) -> tuple[Item, ...]:
     """Slice ``z`` of the sums of all chunks."""
     return tuple([Item.chunk(step, cut, c, z) for c in range(chunks)])

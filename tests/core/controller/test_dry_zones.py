@@ -56,7 +56,9 @@ def test_a_zone_is_dry_after_a_while_and_for_longer_each_time() -> None:
 def test_a_dry_zone_is_forgotten_when_it_gives_nodes() -> None:
     dry = (DryZone("a", 3, since=100.0, until=900.0, room=1),)
     placed = replace(pod(0, 0, zone="a"), created_at=101.0)
-    assert dry_zones.settle(dry, [placed], {"a": 1}, now=200.0) == ()
+    with_pod = dry_zones.settle(dry, [placed], {"a": 1}, now=200.0)
+    assert dry_zones.tried(with_pod, 200.0) == {}, "it has taken a pod"
+    assert dry_zones.settle(with_pod, [placed], {"a": 1}, now=200.0 + REFUSED_S) == ()
     earlier = replace(placed, created_at=99.0)
     assert dry_zones.settle(dry, [earlier], {"a": 1}, now=200.0) == dry
     with_room = dry_zones.settle(dry, [], {"a": 2}, now=200.0)
@@ -83,6 +85,38 @@ def test_refusals_count_again_only_a_while_after_room_has_come() -> None:
     assert dry_zones.tried(more, due) == {}, "more room has come meanwhile"
 
 
+@pytest.mark.parametrize(("room", "at"), [(3, 200.0), (0, 200.0), (3, 202.0)])
+def test_refusals_count_again_only_a_while_after_a_zone_has_taken_a_pod(
+    room: int, at: float
+) -> None:
+    """Whether its nodes have got room before, or at the same time, or seem to have none."""
+    dry = (DryZone("a", 3, since=100.0, until=900.0, room=0),)
+    waiting = refused(0.0)
+    placed = replace(pod(0, 1, zone="a"), created_at=201.0)
+    known = dry_zones.settle(dry, [waiting], {"a": room if at < 202.0 else 0}, now=200.0)
+    known = dry_zones.settle(known, [waiting, placed], {"a": room}, now=202.0)
+    assert dry_zones.tried(known, 202.0) == {}
+    known = dry_zones.settle(known, [waiting, placed], {"a": room}, now=201.0 + REFUSED_S)
+    assert dry_zones.tried(known, 201.0 + REFUSED_S) == {}
+    due = 202.0 + REFUSED_S
+    (again,) = dry_zones.settle(known, [waiting, placed], {"a": room}, now=due)
+    assert again == DryZone("a", 1, since=due, until=due + FIRST_S, room=room)
+
+
+def test_a_pod_is_not_moved_from_a_zone_that_has_just_taken_another() -> None:
+    wanted = spec(count=2, stages=2, adjacency=Adjacency.CLUSTER)
+    waiting = tuple(
+        pod(slot, 0, zone="a", node="", phase=PodPhase.PENDING, refused_at=1.0) for slot in (0, 1)
+    )
+    there, room = (*waiting, pod(0, 1, zone="b")), nodes(a=4, b=2)
+    memory = Memory(dry=(DryZone("a", 3, 100.0, 900.0, 0),))
+    done = step(wanted, ClusterView(room, there), TrainingView(), memory, job=JOB, now=200.0)
+    (made,) = (action for action in done.actions if isinstance(action, CreatePod))
+    assert made.zone == "a"
+    placed = replace(pod(*made.slot, made.incarnation, zone="a"), created_at=201.0)
+    assert moves(wanted, ClusterView(room, (*there, placed)), done.memory, 202.0) == []
+
+
 def test_nodes_without_zones_are_one_zone_unless_others_have_some() -> None:
     """A pod without a zone may run anywhere; so if there are zones, its refusal is about none."""
     waiting = [refused(0.0, zone="")]
@@ -91,7 +125,8 @@ def test_nodes_without_zones_are_one_zone_unless_others_have_some() -> None:
     (dry,) = known = dry_zones.settle((), waiting, {"": 1}, now=REFUSED_S)
     assert dry == DryZone("", 1, REFUSED_S, REFUSED_S + FIRST_S, 1)
     placed = replace(pod(0, 0, zone="", node="n"), created_at=REFUSED_S + 1)
-    assert dry_zones.settle(known, [placed], {"": 1}, now=REFUSED_S + 2) == ()
+    known = dry_zones.settle(known, [placed], {"": 1}, now=REFUSED_S + 2)
+    assert dry_zones.tried(known, REFUSED_S + 2) == {}
 
 
 def test_pods_are_made_and_stay_on_nodes_without_zones_that_refuse_them() -> None:
