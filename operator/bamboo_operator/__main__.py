@@ -7,9 +7,9 @@ import os
 import sys
 
 from bamboo_core.api.limits import RECURSION_LIMIT
-from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import attention, kube, logs
 from bamboo_operator.app import App
+from bamboo_operator.attention import Attention
 from bamboo_operator.config import Config, ConfigError, from_env
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,14 @@ def main() -> None:
         sys.exit(f"bamboo-operator: {error}")
     sys.setrecursionlimit(RECURSION_LIMIT)
     logs.configure(config.log_level)
-    hearing = Hearing()
-    sys.exit(attention.run(_run(config, hearing), hearing))
+    kept = Attention()
+    sys.exit(attention.run(_run(config, kept), kept))
 
 
-async def _run(config: Config, hearing: Hearing) -> int:
+async def _run(config: Config, kept: Attention) -> int:
     client = await kube.connect()
     try:
-        app = App(config, client, hearing)
+        app = App(config, client, kept)
         client.observe_with(app.metrics.observe_request)
         return await app.run()
     except OSError as error:

@@ -18,10 +18,10 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
 from bamboo_operator import usage as usages
 from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.attention import Attention
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
@@ -58,11 +58,11 @@ _LISTED_S = 10.0
 class App:
     """One operator process, from acquiring the lease to releasing it.
 
-    hearing: kept by the event loop.
+    attention: kept by the event loop.
     """
 
-    def __init__(self, config: Config, kube: Api, hearing: Hearing) -> None:
-        self._config, self._kube, self._hearing = config, kube, hearing
+    def __init__(self, config: Config, kube: Api, attention: Attention) -> None:
+        self._config, self._kube, self._attention = config, kube, attention
         self.stop = asyncio.Event()
         self.pulse = Pulse()
         self.metrics = Metrics(self._figures)
@@ -275,7 +275,8 @@ class App:
             wake=wake,
             wake_later=wake_later,
             is_leading=lambda: elector.is_leading,
-            heard_at=self._hearing.at,
+            heard_at=self._attention.at,
+            idle_s=lambda: self._attention.idle_s,
             timing=timing,
             held=self.held,
         )

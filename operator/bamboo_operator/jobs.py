@@ -104,6 +104,8 @@ class Ports:
     is_leading: Callable[[], bool]  # False: the actor does nothing until it is True again
     # The newest instant, not after the given one, at which everything that had come was read.
     heard_at: Callable[[float], float] = lambda now: now
+    # For how many seconds the event loop has had no work, since any instant.
+    idle_s: Callable[[], float] = time.monotonic
     plan: orders.Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
     large_plans: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -475,15 +477,15 @@ class Jobs:
         """Tell every actor that time passes; those without agents in turn, ``IDLE_TICKS`` times
         more rarely. Of very many jobs that wait, their ticks would take half of the processor."""
         loop = asyncio.get_running_loop()
-        last_s, last_cpu_s = loop.time(), time.thread_time()
+        last_s, last_idle_s = loop.time(), self._ports.idle_s()
         for turn in itertools.count():
             due_s = loop.time() + period_s
             await asyncio.sleep(period_s)
-            now_s, cpu_s = loop.time(), time.thread_time()
+            now_s, idle_s = loop.time(), self._ports.idle_s()
             self._congestion.note(
-                wall_s=now_s - last_s, busy_s=cpu_s - last_cpu_s, late_s=max(0.0, now_s - due_s)
+                wall_s=now_s - last_s, idle_s=idle_s - last_idle_s, late_s=max(0.0, now_s - due_s)
             )
-            last_s, last_cpu_s = now_s, cpu_s
+            last_s, last_idle_s = now_s, idle_s
             for number, actor in enumerate(self.all()):
                 if len(actor.sessions) or number % IDLE_TICKS == turn % IDLE_TICKS:
                     actor.tick()

@@ -7,7 +7,8 @@ heartbeats are rarer.
 
 On a slow or crowded processor the fleet's size is not enough to go by. An operator that is busy
 with heartbeats answers no Hello in time: agents give up and call again, and it never gets ahead. So
-it also makes heartbeats rarer while its event loop is congested.
+it also makes heartbeats rarer while its event loop is congested, and begins with rare ones: after a
+restart all agents come at once.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ JOBS_AT_ONCE = 25
 """Jobs whose agents are told a new pace in a quarter of a second."""
 _STEP = 2.0
 
-BUSY = 0.8
-"""Share of a window in which the event loop's thread runs, from which it is congested."""
+BUSY = 0.9
+"""Share of a window in which the event loop has work, from which it is congested. Its thread may
+run for much less: it also waits for the interpreter and for a processor."""
 LATE = 0.4
-"""Or in which its ticks are late: it may want to run and get no processor."""
-CALM = 0.3
+"""Or in which its ticks are late."""
+CALM = 0.4
 """Share of both below which twice as many heartbeats would do no harm."""
 WINDOW_S = 2.0
 CONGESTED_WINDOWS = 2
@@ -62,26 +64,26 @@ def congested_s(agents: int, *, fleet_s: float, factor: float) -> float:
 
 
 class Congestion:
-    """By how much heartbeats have to be rarer because the event loop is congested."""
+    """By how much heartbeats have to be rarer because the event loop is, or may be, congested."""
 
     def __init__(self) -> None:
-        self.factor = 1.0
-        self._wall_s = self._busy_s = self._late_s = 0.0  # of the window so far
+        self.factor = MOST_FACTOR
+        self._wall_s = self._idle_s = self._late_s = 0.0  # of the window so far
         self._congested = self._calm = 0  # windows in a row
 
-    def note(self, *, wall_s: float, busy_s: float, late_s: float) -> None:
+    def note(self, *, wall_s: float, idle_s: float, late_s: float) -> None:
         """What has passed since the last call.
 
-        wall_s: seconds; busy_s: in which the event loop's thread ran; late_s: by which its timer
+        wall_s: seconds; idle_s: in which the event loop had no work; late_s: by which its timer
         came too late.
         """
         self._wall_s += wall_s
-        self._busy_s += busy_s
+        self._idle_s += idle_s
         self._late_s += late_s
         if self._wall_s < WINDOW_S:
             return
-        busy, late = self._busy_s / self._wall_s, self._late_s / self._wall_s
-        self._wall_s = self._busy_s = self._late_s = 0.0
+        busy, late = 1 - self._idle_s / self._wall_s, self._late_s / self._wall_s
+        self._wall_s = self._idle_s = self._late_s = 0.0
         self._congested = self._congested + 1 if busy >= BUSY or late >= LATE else 0
         self._calm = self._calm + 1 if max(busy, late) < CALM else 0
         if self._congested == CONGESTED_WINDOWS:

@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
-from bamboo_core.protocol.clock import Hearing
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_operator import api, config
 from bamboo_operator.app import LEASE, App
+from bamboo_operator.attention import Attention
 from bamboo_operator.config import Config
 from bamboo_operator.kube import Kube, connect
 from bamboo_operator.releases import Releases
@@ -92,7 +92,7 @@ async def at_work(admin: Kube, namespace: str, env: Mapping[str, str]) -> AsyncI
     found = config.from_env({"POD_IP": "127.0.0.1", **env})
     free = Config(**{**vars(found), "listen": "127.0.0.1:0", "health_port": 0, "metrics_port": 0})
     client = await connect()
-    app = App(free, client, Hearing())
+    app = App(free, client, Attention())
     client.observe_with(app.metrics.observe_request)
     running = Running(app, asyncio.create_task(app.run()), admin, namespace)
     try:

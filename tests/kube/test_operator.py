@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.clock import Hearing
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_operator import api, auth, facts, manifests, observe, seals, tls
 from bamboo_operator import kube as clients
 from bamboo_operator.app import LEASE, App
+from bamboo_operator.attention import Attention
 from bamboo_operator.releases import ACCOUNT, SERVES
 
 from .operators import Running, bound_token, conflict, until
@@ -222,7 +222,7 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
 async def test_only_a_leader_acts(operator: Running) -> None:
     """A second operator waits until the first has left, then leads with a higher term."""
     client = await clients.connect()
-    second = App(operator.app._config, client, Hearing())
+    second = App(operator.app._config, client, Attention())
     task = asyncio.create_task(second.run())
     await asyncio.sleep(3)
     assert not second.pulse.is_ready

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bamboo_core.api.pod_rules import PodRules
-from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import __main__ as program
 from bamboo_operator import attention
+from bamboo_operator.attention import Attention
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.logs import JsonFormatter
@@ -87,7 +87,7 @@ def test_logs_are_json_lines_with_fields() -> None:
 def test_the_deepest_job_that_the_api_server_takes_can_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def run(work: Coroutine[Any, Any, int], hearing: Hearing) -> int:
+    def run(work: Coroutine[Any, Any, int], hearing: Attention) -> int:
         work.close()
         json.loads('{"items": ' + "[" * 9_998 + "]" * 9_998 + "}")
         return 0

@@ -15,9 +15,9 @@ from bamboo_core.api import limits
 from bamboo_core.api.spec import FactorySpec
 from bamboo_core.arbiter.events import ComputePlan, Planned
 from bamboo_core.planning.requests import PlannerFault
-from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import api, config
 from bamboo_operator.app import App
+from bamboo_operator.attention import Attention
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.reconciler import FULL_PAUSE_S
 
@@ -184,7 +184,8 @@ async def test_jobs_that_have_trained_hold_their_tasks_before_those_that_wait(
 async def test_a_job_that_goes_before_its_first_reconcile_gives_its_tasks_back() -> None:
     """Nobody forgets it, since nobody has led it."""
     kube = MemoryApi()
-    app = App(config.from_env({"POD_IP": "127.0.0.1", "BAMBOO_NAMESPACES": "ns"}), kube, Hearing())
+    given = config.from_env({"POD_IP": "127.0.0.1", "BAMBOO_NAMESPACES": "ns"})
+    app = App(given, kube, Attention())
     body = manifest()
     body["metadata"] |= {"uid": OTHER.uid}
     kube.put(api.job("ns", "other"), body)

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from tests.core.controller.builders import manifest
 
-from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import api, config
 from bamboo_operator.app import App
+from bamboo_operator.attention import Attention
 from bamboo_operator.handlers import JobKey
 
 from .memory_api import MemoryApi
@@ -30,7 +30,7 @@ async def test_of_jobs_in_the_line_only_those_that_are_gone_are_looked_at_each_t
         body["metadata"] |= {"name": name, "uid": name}
         kube.put(api.job("ns", name), body)
     given = config.from_env({"POD_IP": "127.0.0.1", "BAMBOO_NAMESPACES": "ns"})
-    app = App(replace(given, resync_s=OFTEN_S), kube, Hearing())
+    app = App(replace(given, resync_s=OFTEN_S), kube, Attention())
     keys = [("ns", name) for name in [*names, "gone"]]
     app._line = SimpleNamespace(keys=keys)  # type: ignore[assignment]
     queued = Counter[JobKey]()

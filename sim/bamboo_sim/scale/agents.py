@@ -70,6 +70,12 @@ class Training:
         agents = self.agents.values()
         return self.fence != Fence() and all(agent.installed == self.fence for agent in agents)
 
+    def follow(self, fence: Fence) -> None:
+        """An agent is told of a plan. Nothing of an older attempt counts in a new one."""
+        if fence.attempt > self.fence.attempt:
+            self.committed = -1
+        self.fence = max(self.fence, fence)
+
     def commit(self, step_s: float) -> None:
         """The step has ended, and every agent says so."""
         if not self.is_running:
@@ -199,8 +205,10 @@ class FakeAgent:
             return
         if fence > self.fence:
             self.stopped_at = now
+        if fence.attempt > self.fence.attempt:
+            self.held.clear()
         self.fence = fence
-        self._training.fence = max(self._training.fence, fence)
+        self._training.follow(fence)
         step = self._training.committed
         commits = (CommitRecord(step),) if step >= 0 else ()
         report = AgentReport(fence, self.installed, dict(self.held), frozenset(), commits, step)
