@@ -10,7 +10,6 @@ import itertools
 import logging
 import math
 import signal
-import uuid
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
@@ -29,7 +28,7 @@ from bamboo_operator.handlers import JobKey
 from bamboo_operator.health import HealthServer, MetricsServer, Pulse
 from bamboo_operator.held_tasks import HeldTasks
 from bamboo_operator.kueue import Kueue
-from bamboo_operator.lease import Elector
+from bamboo_operator.lease import Elector, Holder
 from bamboo_operator.line import Line
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.nodes import Nodes
@@ -85,7 +84,7 @@ class App:
             self._kube,
             namespace=config.namespace,
             name=LEASE,
-            identity=f"{config.identity}_{uuid.uuid4().hex[:8]}",
+            holder=Holder(config.identity, config.pod_uid),
             annotations={SERVES: scope(config.namespaces), ACCOUNT: config.account},
         )
         self._start("pulse", self.pulse.beat(self.metrics.loop_lag_s.set))

@@ -44,6 +44,7 @@ class Config:
     disruption_budgets: bool  # limit evictions of agents
     pod_rules: PodRules  # what jobs may put into their pods
     prices: tuple[Pool, ...]  # of node pools; empty: not known
+    pod_uid: str = ""  # of the operator's pod; empty: it runs outside of the cluster
     account: str = ""  # the operator's service account; empty: it runs outside of the cluster
     kueue: bool = False  # jobs may name a queue
     tasks: TaskLimits = field(default_factory=TaskLimits)
@@ -81,6 +82,7 @@ def from_env(env: Mapping[str, str]) -> Config:
             csi_drivers=_names(env, "BAMBOO_JOB_CSI_DRIVERS"),
         ),
         prices=_prices(env, "BAMBOO_PRICES"),
+        pod_uid=env.get("POD_UID", ""),
         account=env.get("POD_SERVICE_ACCOUNT", ""),
         kueue=_switch(env, "BAMBOO_KUEUE"),
         tasks=TaskLimits(

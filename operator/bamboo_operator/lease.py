@@ -1,9 +1,10 @@
 """Leader election by one Lease. Only the leader writes status and directs agents.
 
 A Lease expires when it has not changed for long enough on our own clock; instants in the object are
-not compared. Every acquisition raises ``leaseTransitions``, which is the leader's term. The
-elections of kopf and of the client are not used: with equal priorities the first stops both
-operators, and the second cannot create a Lease.
+not compared. A container that is started again takes its pod's Lease at once: the kubelet ends one
+container of a pod before it starts the next. Every acquisition raises ``leaseTransitions``, which
+is the leader's term. The elections of kopf and of the client are not used: with equal priorities
+the first stops both operators, and the second cannot create a Lease.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import asyncio
 import logging
 import math
 import time
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bamboo_operator import api
@@ -35,6 +37,25 @@ class Pace:
     give_up_s: float = 10.0
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who takes the Lease: a process in a container of a pod. pod_uid may be empty: no pod."""
+
+    pod: str
+    pod_uid: str
+    process: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def identity(self) -> str:
+        """Differs from that of all other processes."""
+        return "_".join(word for word in (self.pod, self.pod_uid, self.process) if word)
+
+    def has_replaced(self, identity: str) -> bool:
+        """Whether that is a process of the same pod, which has ended."""
+        before, _, _ = self.identity.rpartition("_")
+        return bool(self.pod_uid) and identity.rpartition("_")[0] == before
+
+
 class Elector:
     """Acquires, holds and releases the Lease."""
 
@@ -44,13 +65,13 @@ class Elector:
         *,
         namespace: str,
         name: str,
-        identity: str,
+        holder: Holder,
         annotations: dict[str, str] | None = None,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
-        self._identity, self._clock = identity, clock
+        self._holder, self._clock = holder, clock
         self._annotations = annotations or {}
         self._pace = pace if pace is not None else Pace()
         self._seen: tuple[object, float] | None = None
@@ -142,7 +163,7 @@ class Elector:
 
     def _is_free(self, found: Object) -> bool:
         spec = found.get("spec") or {}
-        if not spec.get("holderIdentity"):
+        if not spec.get("holderIdentity") or self._holder.has_replaced(spec["holderIdentity"]):
             return True
         mark = found["metadata"]["resourceVersion"]
         if self._seen is None or self._seen[0] != mark:
@@ -156,7 +177,10 @@ class Elector:
             found = await self._kube.get(self._path)
         except ApiError:
             return True
-        if found is None or (found.get("spec") or {}).get("holderIdentity") != self._identity:
+        if (
+            found is None
+            or (found.get("spec") or {}).get("holderIdentity") != self._holder.identity
+        ):
             return False
         self._lease = found
         return True
@@ -175,7 +199,7 @@ class Elector:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = self._lease["spec"]
         spec = {
-            "holderIdentity": self._identity,
+            "holderIdentity": self._holder.identity,
             "leaseDurationSeconds": int(self._pace.lease_s),
             "leaseTransitions": term,
             "renewTime": now,

@@ -32,6 +32,7 @@ def test_what_the_chart_sets() -> None:
         {
             "POD_IP": "::1",
             "POD_SERVICE_ACCOUNT": "op",
+            "POD_UID": "uid-op",
             "BAMBOO_ADVERTISE_ADDRESS": "op.sys.svc:9000",
             "BAMBOO_GRPC_PORT": "9000",
             "BAMBOO_NAMESPACES": "a,b",
@@ -48,7 +49,7 @@ def test_what_the_chart_sets() -> None:
     )
     assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
     assert (config.namespaces, config.log_level) == (("a", "b"), "debug")
-    assert (config.account, config.event_logs) == ("op", "/logs")
+    assert (config.account, config.pod_uid, config.event_logs) == ("op", "uid-op", "/logs")
     assert config.tasks == TaskLimits(2000, 1000)
     assert config.pod_rules == PodRules(
         trusted=True, secrets=("s3", "job-*"), service_accounts=(), csi_drivers=("fuse",)

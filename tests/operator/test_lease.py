@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_operator import api
 from bamboo_operator.api import ApiError
-from bamboo_operator.lease import Elector, LeaseLostError, Pace
+from bamboo_operator.lease import Elector, Holder, LeaseLostError, Pace
 
 from .memory_api import MemoryApi
 
@@ -27,8 +27,9 @@ class Clock:
         return self.now
 
 
-def elector(kube: MemoryApi, who: str, clock: Clock) -> Elector:
-    return Elector(kube, namespace="sys", name="op", identity=who, pace=PACE, clock=clock)
+def elector(kube: MemoryApi, who: str, clock: Clock, uid: str = "") -> Elector:
+    holder = Holder(who, uid, process=who)
+    return Elector(kube, namespace="sys", name="op", holder=holder, pace=PACE, clock=clock)
 
 
 async def within(work: asyncio.Future[int] | asyncio.Task[int]) -> int:
@@ -46,7 +47,7 @@ async def test_a_clean_end_lets_the_next_operator_lead_at_once() -> None:
     assert not waiting.done()
     await first.release()
     assert await within(waiting) == 2
-    assert kube.objects[PATH]["spec"]["holderIdentity"] == "b"
+    assert kube.objects[PATH]["spec"]["holderIdentity"] == "b_b"
 
 
 async def test_a_dead_leader_is_replaced_after_its_lease_by_our_clock() -> None:
@@ -58,6 +59,33 @@ async def test_a_dead_leader_is_replaced_after_its_lease_by_our_clock() -> None:
     assert not waiting.done()
     clock.now += 16
     assert await within(waiting) == 2
+
+
+async def test_a_container_that_is_started_again_leads_at_once() -> None:
+    kube, clock = MemoryApi(), Clock()
+    for term, process in enumerate(("killed", "started again"), 1):
+        holder = Holder("op-1", "uid-1", process)
+        again = Elector(kube, namespace="sys", name="op", holder=holder, pace=PACE, clock=clock)
+        assert await again.acquire() == term
+    assert kube.objects[PATH]["spec"]["holderIdentity"] == "op-1_uid-1_started again"
+
+
+@pytest.mark.parametrize(
+    ("holder", "found", "expected"),
+    [
+        (Holder("op-1", "uid-1"), "op-1_uid-1_0a1b2c3d", True),
+        (Holder("op-1", "uid-1"), "op-1_uid-2_0a1b2c3d", False),  # another pod of that name
+        (Holder("op-1", "uid-1"), "op-2_uid-1_0a1b2c3d", False),
+        (Holder("op-1", "uid-1"), "op-1_uid-11_0a1b2c3d", False),
+        (Holder("op-1", "uid-1"), "op-1_0a1b2c3d", False),
+        (Holder("op-1", ""), "op-1_0a1b2c3d", False),  # no kubelet starts it
+        (Holder("op-1", "uid-1"), "me", False),
+    ],
+)
+def test_only_a_process_of_the_same_pod_has_ended(
+    holder: Holder, found: str, expected: bool
+) -> None:
+    assert holder.has_replaced(found) is expected
 
 
 async def test_a_leader_that_renews_keeps_the_lease() -> None:
@@ -96,7 +124,7 @@ async def test_a_leader_whose_lease_was_taken_stops() -> None:
     kube, clock = MemoryApi(), Clock()
     first = elector(kube, "a", clock)
     await first.acquire()
-    spec = kube.objects[PATH]["spec"] | {"holderIdentity": "b"}
+    spec = kube.objects[PATH]["spec"] | {"holderIdentity": "b_b"}
     kube.put(PATH, kube.objects[PATH] | {"spec": spec})
     with pytest.raises(LeaseLostError, match="another operator"):
         await asyncio.wait_for(first.hold(), 10)

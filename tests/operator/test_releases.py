@@ -10,7 +10,7 @@ import pytest
 from bamboo_operator import api, releases
 from bamboo_operator.api import ApiError
 from bamboo_operator.health import Pulse
-from bamboo_operator.lease import Elector, Pace
+from bamboo_operator.lease import Elector, Holder, Pace
 from bamboo_operator.releases import ACCOUNT, SERVES, Releases, scope
 
 from .harness import failing
@@ -27,7 +27,7 @@ class Release:
         self.now = 0.0
         self.pulse = Pulse()
         self.elector = Elector(
-            kube, namespace=namespace, name=NAME, identity=namespace, pace=QUICK,
+            kube, namespace=namespace, name=NAME, holder=Holder(namespace, ""), pace=QUICK,
             annotations={SERVES: scope(serves), ACCOUNT: "op"}, clock=lambda: self.now,
         )  # fmt: skip
         user = f"system:serviceaccount:{namespace}:op"

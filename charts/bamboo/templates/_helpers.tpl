@@ -45,6 +45,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "bamboo.env" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: POD_SERVICE_ACCOUNT

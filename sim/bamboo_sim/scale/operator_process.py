@@ -67,6 +67,7 @@ class OperatorProcess:
             "KUBECONFIG": str(self._plane.kubeconfig),
             "POD_NAMESPACE": OPERATOR_NAMESPACE,
             "POD_NAME": "operator",
+            "POD_UID": "operator-uid",
             "POD_IP": "127.0.0.1",
             "BAMBOO_GRPC_PORT": str(self.port),
             "BAMBOO_HEALTH_PORT": str(self._health),
