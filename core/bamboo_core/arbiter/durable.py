@@ -100,6 +100,12 @@ def eligible(durable: Durable) -> tuple[Manifest, ...]:
     return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
 
 
+def would_repeat(durable: Durable) -> bool:
+    """Whether a new attempt would begin just like this one, which has never had a plan."""
+    newest = next(reversed(eligible(durable)), None)
+    return durable.attempt > 0 and not durable.voters and newest == durable.manifest
+
+
 def verified(
     durable: Durable, committed: float, checkpoint: CheckpointSpec | None
 ) -> tuple[Manifest, ...]:

@@ -15,7 +15,7 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
-from bamboo_core.arbiter.durable import eligible
+from bamboo_core.arbiter.durable import eligible, would_repeat
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter.state import (
@@ -334,9 +334,13 @@ def _plan_again(state: State, why: str, now: float, *, is_defect: bool = True) -
 
 def _handle_layer_loss(state: State, why: str, now: float) -> None:
     """Restore, unless an agent that has not been asked may hold the layer (one that came back
-    since the stop, or a suspect that is still connected), or a file that is not known yet."""
+    since the stop, or a suspect that is still connected), or a file that is not known yet. An
+    attempt that would begin just where this one began begins after a pause."""
     suspects, limits = state.membership.suspected.values(), state.deadlines
-    if any(s.is_connected for s in suspects) or state.unasked():
+    is_vain = would_repeat(state.durable)
+    if is_vain:
+        why += f"; attempt {state.durable.attempt} has not computed anything yet"
+    if any(s.is_connected for s in suspects) or state.unasked() or is_vain:
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
         _hold(state, why, now, limits.copy_by)
     elif not _begin_listing(state, why, now):

@@ -15,6 +15,7 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.planning import requests
 from bamboo_core.protocol.messages import (
+    AgentReport,
     BadCheckpoint,
     CommitRecord,
     Manifest,
@@ -22,7 +23,7 @@ from bamboo_core.protocol.messages import (
     Sealed,
 )
 
-from .fleet import Fleet, committed, running
+from .fleet import Fleet, committed, running, spec
 
 A1 = AgentId("a1")
 
@@ -35,6 +36,17 @@ def replaced() -> Fleet:
         fleet.kill(name)
     fleet.add_grid(1, 3, "b")
     return fleet
+
+
+class Deluded(Fleet):
+    """From attempt 1 on, agents report a commit that cannot be, as long as ``until_s`` is ahead."""
+
+    until_s = 0.0
+
+    def receive(self, agent: AgentId, message: object) -> None:
+        if isinstance(message, AgentReport) and message.fence.attempt and self.now < self.until_s:
+            message = replace(message, commits=(CommitRecord(7),))
+        super().receive(agent, message)
 
 
 def check_repeated(fleet: Fleet) -> None:
@@ -54,6 +66,33 @@ def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
     redone = {k for attempt, k in fleet.commits if attempt == 1}
     assert redone == set(range(4, 9))  # 8: the epilogue
     check_repeated(fleet)
+
+
+def test_an_attempt_that_begins_where_the_last_one_did_begins_after_a_pause() -> None:
+    """Seen in a trial: agents reported steps that nobody holds, and two attempts began each second.
+    Each is written to the API server, which all jobs share."""
+    job = spec(pipelines=1, stages=3, steps=8, every=2)
+    fleet = Deluded(job, layers=3)
+    fleet.add_grid(1, 3)
+    fleet.tell(a.DesiredState(1))
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    pause_s = fleet.job.timing.voter_wait_s
+    fleet.until_s = fleet.now + 2.5 * pause_s
+    fleet.add_grid(1, 3, "b")
+    fleet.run()
+    status = fleet.arbiter.status()
+    assert status.phase is a.ArbiterPhase.HOLDING
+    assert "attempt 1 has not computed anything yet" in status.detail
+    attempts = []
+    while fleet.now < fleet.until_s:
+        attempts.append(fleet.arbiter.durable.attempt)
+        fleet.wait(pause_s / 2)
+    assert attempts == [1, 1, 2, 2, 3]
+    fleet.wait(2 * pause_s)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
 
 
 def test_a_loss_alone_repeats_nothing() -> None:
