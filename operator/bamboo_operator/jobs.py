@@ -500,7 +500,10 @@ class Jobs:
         agents = sum(len(actor.sessions) for actor in self._actors.values())
         self._fleet_s = pace.heartbeat_s(agents, now_s=self._fleet_s, least_s=least_s)
         heartbeat_s = pace.congested_s(
-            agents, fleet_s=self._fleet_s, factor=self._congestion.factor
+            agents,
+            now_s=self._heartbeat_s,
+            fleet_s=self._fleet_s,
+            factor=self._congestion.factor,
         )
         if heartbeat_s != self._heartbeat_s:
             self._heartbeat_s = heartbeat_s

@@ -51,16 +51,18 @@ def heartbeat_s(agents: int, *, now_s: float, least_s: float) -> float:
     return now_s if found < now_s and is_spare else found
 
 
-def congested_s(agents: int, *, fleet_s: float, factor: float) -> float:
+def congested_s(agents: int, *, now_s: float, fleet_s: float, factor: float) -> float:
     """Seconds between heartbeats while the event loop is congested: ``fleet_s``, doubled.
 
-    factor: of :class:`Congestion`. It counts only as far as it helps.
+    factor: of :class:`Congestion`. It counts only as far as it helps. now_s: the present pace. It
+    is kept until half of the agents that it suits are left: silence is counted anew at each pace.
     """
-    most_s = min(fleet_s * factor, MOST_S, agents / LIGHT_PER_S)
+    bound_s = min(fleet_s * factor, MOST_S)
     found = fleet_s
-    while found * _STEP <= most_s:
+    while found * _STEP <= min(bound_s, agents / LIGHT_PER_S):
         found *= _STEP
-    return found
+    is_helpful = now_s <= bound_s and agents / now_s > LIGHT_PER_S / _STEP
+    return now_s if found < now_s and is_helpful else found
 
 
 class Congestion:
@@ -68,6 +70,7 @@ class Congestion:
 
     def __init__(self) -> None:
         self.factor = MOST_FACTOR
+        self._was_congested = False  # at any time; until then the factor is only a precaution
         self._wall_s = self._idle_s = self._late_s = 0.0  # of the window so far
         self._congested = self._calm = 0  # windows in a row
 
@@ -84,9 +87,12 @@ class Congestion:
             return
         busy, late = 1 - self._idle_s / self._wall_s, self._late_s / self._wall_s
         self._wall_s = self._idle_s = self._late_s = 0.0
-        self._congested = self._congested + 1 if busy >= BUSY or late >= LATE else 0
-        self._calm = self._calm + 1 if max(busy, late) < CALM else 0
+        is_congested = busy >= BUSY or late >= LATE
+        is_calm = max(busy, late) < CALM if self._was_congested else not is_congested
+        self._congested = self._congested + 1 if is_congested else 0
+        self._calm = self._calm + 1 if is_calm else 0
         if self._congested == CONGESTED_WINDOWS:
+            self._was_congested = True
             self._turn(min(MOST_FACTOR, self.factor * _STEP))
         elif self._calm == CALM_WINDOWS:
             self._turn(max(1.0, self.factor / _STEP))

@@ -41,9 +41,11 @@ def test_congestion_makes_heartbeats_rarer_as_far_as_it_helps(
     agents: int, expected_s: float
 ) -> None:
     fleet_s = pace.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
-    found = pace.congested_s(agents, fleet_s=fleet_s, factor=pace.MOST_FACTOR)
+    found = pace.congested_s(agents, now_s=LEAST_S, fleet_s=fleet_s, factor=pace.MOST_FACTOR)
     assert found == pytest.approx(expected_s)
-    assert pace.congested_s(agents, fleet_s=fleet_s, factor=1.0) == fleet_s
+    assert pace.congested_s(agents, now_s=found, fleet_s=fleet_s, factor=1.0) == fleet_s
+    fewer = pace.congested_s(agents * 3 // 4, now_s=found, fleet_s=fleet_s, factor=pace.MOST_FACTOR)
+    assert fewer == found  # it does not flutter
 
 
 def test_silence_in_a_congested_fleet_of_the_largest_size_is_found_in_time() -> None:
@@ -74,6 +76,15 @@ def test_a_new_operator_expects_all_agents_at_once() -> None:
     assert congestion.factor == pace.MOST_FACTOR
     windows(congestion, pace.CALM_WINDOWS, busy=0.1)
     assert congestion.factor == pace.MOST_FACTOR / 2
+
+
+def test_a_new_operator_that_is_busy_but_never_congested_ends_its_precaution() -> None:
+    congestion = pace.Congestion()
+    windows(congestion, 3 * pace.CALM_WINDOWS, busy=0.7)
+    assert congestion.factor == 1
+    windows(congestion, pace.CONGESTED_WINDOWS, busy=1.0)
+    windows(congestion, 3 * pace.CALM_WINDOWS, busy=0.7)
+    assert congestion.factor == 2  # since then, only calm takes it back
 
 
 @pytest.mark.parametrize(("busy", "late"), [(0.95, 0.0), (0.1, 0.5)])
@@ -137,7 +148,7 @@ async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(
 async def test_a_blocked_loop_is_noticed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ticks themselves measure it."""
     harness.jobs._congestion = calm()
-    harness.jobs._ports = replace(harness.jobs._ports, idle_s=lambda: 0.0)
+    harness.jobs._ports = replace(harness.jobs._ports, idle_s=lambda: 1000.0)
     monkeypatch.setattr(pace, "WINDOW_S", 0.01)
     ticking = asyncio.create_task(harness.jobs.tick_for_ever(period_s=0.005))
     async with asyncio.timeout(30):
