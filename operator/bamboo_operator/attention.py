@@ -65,7 +65,10 @@ class AttentiveSelector(selectors.DefaultSelector):
             return found
         began = time.monotonic()
         found = super().select(timeout)
-        self._attention.waits(began, time.monotonic())
+        ended = time.monotonic()
+        if not found and timeout is not None:
+            ended = min(ended, began + timeout)  # then it was ready, and waited for a processor
+        self._attention.waits(began, ended)
         return found
 
 

@@ -106,3 +106,12 @@ def test_the_time_without_work_is_counted() -> None:
     busy, after = attention.run(work(), hearing)
     assert busy < 0.01
     assert after - busy > 0.04
+
+
+def test_to_wait_for_a_processor_is_not_to_have_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    hearing = Attention()
+    selector = attention.AttentiveSelector(hearing)
+    times = iter((10.0, 11.5))
+    monkeypatch.setattr(attention.time, "monotonic", lambda: next(times))
+    assert selector.select(0.02) == []
+    assert hearing.idle_s == pytest.approx(0.02)
