@@ -23,14 +23,14 @@ def main() -> None:
         sys.exit(f"bamboo-operator: {error}")
     sys.setrecursionlimit(RECURSION_LIMIT)
     logs.configure(config.log_level)
-    kept = Attention()
-    sys.exit(attention.run(_run(config, kept), kept))
+    of_loop = Attention()
+    sys.exit(attention.run(_run(config, of_loop), of_loop))
 
 
-async def _run(config: Config, kept: Attention) -> int:
+async def _run(config: Config, of_loop: Attention) -> int:
     client = await kube.connect()
     try:
-        app = App(config, client, kept)
+        app = App(config, client, of_loop)
         client.observe_with(app.metrics.observe_request)
         return await app.run()
     except OSError as error:

@@ -216,7 +216,7 @@ class App:
         service.is_draining = True
         for actor in led.all():
             actor.send_away(RECONNECT_S)
-        await workers.close(_DRAIN_S)
+        await workers.close(0.0 if failed else _DRAIN_S)  # another operator may lead already
         await led.close()
         await server.stop(_DRAIN_S)
         for task in informers:

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -103,9 +102,9 @@ class Ports:
     wake_later: Callable[[JobView], None]  # asks for one in a while, to show progress
     is_leading: Callable[[], bool]  # False: the actor does nothing until it is True again
     # The newest instant, not after the given one, at which everything that had come was read.
-    heard_at: Callable[[float], float] = lambda now: now
+    heard_at: Callable[[float], float]
     # For how many seconds the event loop has had no work, since any instant.
-    idle_s: Callable[[], float] = time.monotonic
+    idle_s: Callable[[], float]
     plan: orders.Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
     large_plans: asyncio.Lock = field(default_factory=asyncio.Lock)

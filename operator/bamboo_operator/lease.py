@@ -177,10 +177,8 @@ class Elector:
             found = await self._kube.get(self._path)
         except ApiError:
             return True
-        if (
-            found is None
-            or (found.get("spec") or {}).get("holderIdentity") != self._holder.identity
-        ):
+        holder = ((found or {}).get("spec") or {}).get("holderIdentity")
+        if found is None or holder != self._holder.identity:
             return False
         self._lease = found
         return True

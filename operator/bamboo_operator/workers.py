@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 import time
+from typing import Any
 
 from bamboo_operator.api import ApiError
 from bamboo_operator.handlers import JobKey
@@ -32,11 +33,15 @@ class Workers:
         self._failures: dict[JobKey, int] = {}
         self._is_closing = False
         self._busy = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def work(self) -> None:
         """Reconcile until cancelled."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         while True:
             key = await self._queue.get()
             if self._is_closing:
@@ -52,12 +57,16 @@ class Workers:
                     self._idle.set()
 
     async def close(self, timeout_s: float) -> None:
-        """Begin no reconcile; wait for running ones, for at most ``timeout_s``."""
+        """Begin no reconcile; wait for running ones, for at most ``timeout_s``, then end them."""
         self._is_closing = True
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
         except TimeoutError:
             log.warning("a reconcile did not end in time")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _one(self, key: JobKey) -> None:
         began = time.monotonic()

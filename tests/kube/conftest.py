@@ -82,6 +82,8 @@ async def operator(
 ) -> AsyncIterator[Running]:
     monkeypatch.setenv("KUBECONFIG", str(restricted.kubeconfig))
     env = {
+        "POD_NAME": "op-1",
+        "POD_UID": "uid-1",
         "POD_NAMESPACE": devcluster_namespace,
         "POD_SERVICE_ACCOUNT": "op-operator",
         "BAMBOO_NAMESPACES": devcluster_namespace,

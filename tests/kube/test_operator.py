@@ -222,12 +222,14 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
 async def test_only_a_leader_acts(operator: Running) -> None:
     """A second operator waits until the first has left, then leads with a higher term."""
     client = await clients.connect()
-    second = App(operator.app._config, client, Attention())
+    of_another_pod = replace(operator.app._config, pod_uid="uid-2")
+    second = App(of_another_pod, client, Attention())
     task = asyncio.create_task(second.run())
     await asyncio.sleep(3)
     assert not second.pulse.is_ready
     lease = await operator.admin.get(api.lease(operator.namespace, "bamboo-operator"))
     assert lease is not None
+    assert lease["spec"]["holderIdentity"].startswith("op-1_uid-1_")
     await operator.stop()
     async with asyncio.timeout(30):
         while not second.pulse.is_ready:  # noqa: ASYNC110 - it tells nobody

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from bamboo_core.api.spec import JobSpec
@@ -71,6 +72,8 @@ class Operator:
             wake=lambda job: None,
             wake_later=lambda job: None,
             is_leading=lambda: True,
+            heard_at=lambda now: now,
+            idle_s=time.monotonic,
         )
 
     async def _start(self) -> Reconciler:

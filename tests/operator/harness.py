@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +104,7 @@ class Harness:
             wake_later=self._wake_later,
             is_leading=lambda: self.is_leading,
             heard_at=lambda now: now - self.behind_s,
+            idle_s=time.monotonic,
             plan=plan,
         )
 

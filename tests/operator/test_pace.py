@@ -145,15 +145,20 @@ async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(
     await harness.jobs.close()
 
 
-async def test_a_blocked_loop_is_noticed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ticks themselves measure it."""
+async def test_the_ticks_notice_a_loop_that_always_has_work(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count what was idle since the last tick, not since any earlier one."""
+    idle_s = [1000.0]
     harness.jobs._congestion = calm()
-    harness.jobs._ports = replace(harness.jobs._ports, idle_s=lambda: 1000.0)
+    harness.jobs._ports = replace(harness.jobs._ports, idle_s=lambda: idle_s[0])
     monkeypatch.setattr(pace, "WINDOW_S", 0.01)
     ticking = asyncio.create_task(harness.jobs.tick_for_ever(period_s=0.005))
+    await asyncio.sleep(0)  # it has begun
+    idle_s[0] += 1000.0
     async with asyncio.timeout(30):
-        while harness.jobs._congestion.factor == 1:  # noqa: ASYNC110 - the loop must not wait
-            await asyncio.sleep(0)
+        while harness.jobs._congestion.factor == 1:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.001)
     ticking.cancel()
     await asyncio.gather(ticking, return_exceptions=True)
     await harness.jobs.close()

@@ -250,3 +250,27 @@ async def test_the_facts_of_a_deleted_job_are_dropped_silently(
     await actor._persist()
     assert harness.kube.requests[-1][0] == verb
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
+
+
+async def test_no_reconcile_goes_on_after_the_end(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has lost the Lease must not write beside the next leader."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(namespace: str, name: str) -> float | None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return None
+
+    monkeypatch.setattr(harness.reconciler, "reconcile", hang)
+    workers = Workers(queue := WorkQueue(), harness.reconciler, Metrics(list))
+    working = asyncio.create_task(workers.work())
+    queue.add(("ns", "job"))
+    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(workers.close(0.0), 10)
+    assert ended.is_set()
+    assert working.cancelled()

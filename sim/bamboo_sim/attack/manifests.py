@@ -135,6 +135,8 @@ class _Served:
             wake=lambda job: None,
             wake_later=lambda job: None,
             is_leading=lambda: True,
+            heard_at=lambda now: now,
+            idle_s=time.monotonic,
         )
 
     async def case(self, name: str, text: str) -> Object:

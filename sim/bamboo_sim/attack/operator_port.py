@@ -14,6 +14,7 @@ import functools
 import json
 import multiprocessing
 import random
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -170,6 +171,8 @@ class _Served:
             wake=lambda job: None,
             wake_later=lambda job: None,
             is_leading=lambda: True,
+            heard_at=lambda now: now,
+            idle_s=time.monotonic,
             timing=Timing(patience=patience),
         )
 
