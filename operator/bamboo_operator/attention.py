@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 WINDOW_S = 1.0
 SPARE = 0.1
-"""Share of a window without work, from which gRPC's threads have had a processor, too. With 512
-agents on two slow cores it was below 0.02 while messages were read seconds late."""
+"""Share of a window. A loop that has no work for so long leaves a processor to gRPC's threads, too.
+With 512 agents on two slow cores it was below 0.02 while messages were read seconds late."""
 LONG_S = 0.1
-"""A wait of this length also shows it."""
+"""A single wait of this length shows the same."""
 
 
 class Attention(Hearing):
@@ -38,7 +38,7 @@ class Attention(Hearing):
         self._idle_before_s = 0.0
         self._has_spare = True
 
-    def waits(self, began: float, ended: float) -> None:
+    def waited(self, began: float, ended: float) -> None:
         """The loop had nothing to do in between."""
         self.idle_s += ended - began
         if self._window_at is None:
@@ -68,7 +68,7 @@ class AttentiveSelector(selectors.DefaultSelector):
         ended = time.monotonic()
         if not found and timeout is not None:
             ended = min(ended, began + timeout)  # then it was ready, and waited for a processor
-        self._attention.waits(began, ended)
+        self._attention.waited(began, ended)
         return found
 
 

@@ -67,7 +67,7 @@ def waits(hearing: Attention, *, from_s: float, to_s: float, idle: float) -> Non
     """Every 0.1 s the loop has nothing to do for a share of that time."""
     for tick in range(round((to_s - from_s) / 0.1)):
         began = from_s + 0.1 * tick
-        hearing.waits(began, began + 0.1 * idle)
+        hearing.waited(began, began + 0.1 * idle)
 
 
 @pytest.mark.parametrize("idle", [0.0, attention.SPARE / 2])
@@ -85,10 +85,10 @@ def test_a_loop_that_hardly_ever_waits_may_be_behind_when_it_does(idle: float) -
 def test_a_long_wait_shows_that_nothing_is_left() -> None:
     """Else a pause would count for as long as it takes to see that the loop has time again."""
     hearing = Attention()
-    hearing.waits(0, 0.2)
-    hearing.waits(5, 5 + 0.9 * attention.LONG_S)
+    hearing.waited(0, 0.2)
+    hearing.waited(5, 5 + 0.9 * attention.LONG_S)
     assert hearing.at(5.2) == 0.2
-    hearing.waits(6, 6 + 1.1 * attention.LONG_S)
+    hearing.waited(6, 6 + 1.1 * attention.LONG_S)
     assert hearing.at(6.2) > 6
 
 

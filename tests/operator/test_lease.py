@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from dataclasses import replace
 
 import pytest
 
-from bamboo_operator import api
+from bamboo_operator import api, config
 from bamboo_operator.api import ApiError
+from bamboo_operator.app import App
+from bamboo_operator.attention import Attention
 from bamboo_operator.lease import Elector, Holder, LeaseLostError, Pace
 
 from .memory_api import MemoryApi
@@ -86,6 +90,17 @@ def test_only_a_process_of_the_same_pod_has_ended(
     holder: Holder, found: str, expected: bool
 ) -> None:
     assert holder.has_replaced(found) is expected
+
+
+async def test_a_second_process_beside_the_first_ends_before_it_looks_for_the_lease() -> None:
+    """As ADR 41 counts on."""
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        given = config.from_env({"POD_IP": "127.0.0.1", "POD_UID": "uid-1"})
+        free = replace(given, health_port=first.getsockname()[1], metrics_port=0)
+        kube = MemoryApi()
+        with pytest.raises(OSError, match="in use"):
+            await App(free, kube, Attention()).run()
+        assert not kube.objects
 
 
 async def test_a_leader_that_renews_keeps_the_lease() -> None:

@@ -145,20 +145,23 @@ async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(
     await harness.jobs.close()
 
 
-async def test_the_ticks_notice_a_loop_that_always_has_work(
+async def test_each_tick_counts_what_was_idle_since_the_one_before(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They count what was idle since the last tick, not since any earlier one."""
-    idle_s = [1000.0]
-    harness.jobs._congestion = calm()
+    idle_s, noted, enough = [1000.0], list[float](), asyncio.Event()
+
+    def note(*, wall_s: float, idle_s: float, late_s: float) -> None:
+        noted.append(idle_s)
+        if len(noted) == 3:
+            enough.set()
+
     harness.jobs._ports = replace(harness.jobs._ports, idle_s=lambda: idle_s[0])
-    monkeypatch.setattr(pace, "WINDOW_S", 0.01)
+    monkeypatch.setattr(harness.jobs._congestion, "note", note)
     ticking = asyncio.create_task(harness.jobs.tick_for_ever(period_s=0.005))
     await asyncio.sleep(0)  # it has begun
-    idle_s[0] += 1000.0
-    async with asyncio.timeout(30):
-        while harness.jobs._congestion.factor == 1:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.001)
+    idle_s[0] += 2.0
+    await asyncio.wait_for(enough.wait(), 30)
+    assert noted[:3] == [2.0, 0.0, 0.0]
     ticking.cancel()
     await asyncio.gather(ticking, return_exceptions=True)
     await harness.jobs.close()

@@ -337,10 +337,10 @@ def _handle_layer_loss(state: State, why: str, now: float) -> None:
     since the stop, or a suspect that is still connected), or a file that is not known yet. An
     attempt that would begin just where this one began begins after a pause."""
     suspects, limits = state.membership.suspected.values(), state.deadlines
-    is_vain = would_repeat(state.durable)
-    if is_vain:
+    is_repeat = would_repeat(state.durable)
+    if is_repeat:
         why += f"; attempt {state.durable.attempt} has not computed anything yet"
-    if any(s.is_connected for s in suspects) or state.unasked() or is_vain:
+    if any(s.is_connected for s in suspects) or state.unasked() or is_repeat:
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
         _hold(state, why, now, limits.copy_by)
     elif not _begin_listing(state, why, now):
