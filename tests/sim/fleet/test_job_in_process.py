@@ -173,6 +173,8 @@ async def test_a_noticed_pod_hands_over_to_a_standby(
         await fleet.add(names(5))
         await fleet.until(lambda: len(fleet.status().ready) == 5, "five agents", deadline_s=90.0)
         await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
+        # An agent without a directive holds nothing, and leaves at once.
+        await fleet.committed(1)
         leaver = fleet.plan().live[0]
         fleet.terminate(leaver)
         await fleet.until(lambda: leaver in fleet.exits, "its exit")
