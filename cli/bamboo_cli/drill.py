@@ -82,7 +82,7 @@ class Drill:
             self._wait(chosen.job, names, fault, timeout_s)
 
     def _wait(self, before: Job, names: Sequence[str], fault: Fault, timeout_s: float) -> None:
-        """Until the operator knows of every agent, and a step was committed after that."""
+        """Until training goes on without the agents and has committed a step, or the job ends."""
         kube, namespace = self.place.kube, self.place.namespace
         deadline = self.now() + timeout_s
         known_at: int | None = None  # the job's step when the operator knew of all
@@ -92,8 +92,12 @@ class Drill:
             found = [consequence(name, fault, events) for name in names]
             if all(map(attrgetter("is_known"), found)) and known_at is None:
                 known_at = job.step
-            has_advanced = known_at is not None and (job.step != known_at or job.ended is not None)
-            if has_advanced and all(map(attrgetter("is_over"), found)):
+            has_advanced = known_at is not None and job.step != known_at
+            is_over = all(map(attrgetter("is_over"), found))
+            if job.ended is not None and not is_over:
+                self._say(f"The job is {job.ended}; it ended before all of them were gone.")
+                return
+            if is_over and (has_advanced or job.ended is not None):
                 self._say(consequences_text(found, before, events))
                 return
             if self.now() > deadline:
@@ -106,7 +110,10 @@ class Drill:
 
 def _too_late(job: Job, found: Sequence[Consequence], timeout_s: float) -> str:
     unknown = [each.agent for each in found if not each.is_known]
+    staying = [each.agent for each in found if each.is_known and not each.is_over]
     text = f"the job is {job.phase} at step {job.step}, {timeout_s:g} s after the loss"
     if unknown:
         text += f", and no event tells that {', '.join(unknown)} left"
+    if staying:
+        text += f", and training does not go on without {', '.join(staying)} yet"
     return f"{text}{obstacle(job)}; `bamboo explain {job.name}` says more."

@@ -17,12 +17,8 @@ from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import Slot, pod_name
 
 _MOST_NAMES = 4
-_ABOUT_THE_LOSS = (
-    EventReason.AGENT_LOST,
-    EventReason.AGENT_LEAVING,
-    EventReason.AGENT_LEFT,
-    EventReason.STOPPED,
-)
+_GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
+_ABOUT_THE_LOSS = (*_GONE, EventReason.AGENT_LEAVING, EventReason.STOPPED)
 
 
 @dataclass(frozen=True)
@@ -99,21 +95,22 @@ class Consequence:
     """What the loss of one agent did."""
 
     agent: str
-    is_known: bool  # the operator has said that it is gone
+    is_known: bool  # the operator has said that it is gone or leaves
     pause: Span | None  # Unix time; None: training did not stop for it, or has not resumed
-    is_over: bool  # training has resumed, or did not stop
+    is_over: bool  # training has resumed, or the agent is gone and training did not stop
     plan: str  # with which training continued
 
 
 def consequence(agent: str, fault: Fault, events: Sequence[Manifest]) -> Consequence:
     """Read from the events, whose times are all the operator's."""
-    about = [e.at for e in read_events(events) if e.reason in _ABOUT_THE_LOSS and agent in e.agents]
+    about = [e for e in read_events(events) if e.reason in _ABOUT_THE_LOSS and agent in e.agents]
     if not about:
         return Consequence(agent, False, None, False, "")
-    hit = Hit(fault, (agent,), 0, min(about))
+    hit = Hit(fault, (agent,), 0, min(e.at for e in about))
     pause = pause_of(hit, events)
     if pause is None:
-        return Consequence(agent, True, None, True, "")
+        is_gone = any(e.reason in _GONE for e in about)
+        return Consequence(agent, True, None, is_gone, "")
     found = recovery(hit.pods, events, lost_at=hit.at_s)
     plan = plan_text(found.plan) if found else ""
     if pause.ended_at is None:

@@ -16,7 +16,7 @@ from bamboo_cli.job import Manifest
 from bamboo_core.admission import quota
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, read
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
-from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.placement.capacity import is_enough
 from bamboo_core.placement.plan import layers_of, ranges_of, wants
 from bamboo_core.planning.planner import compute
@@ -130,15 +130,27 @@ def loss(training: Held, lost: Collection[str], zones: Mapping[str, str]) -> Out
     if not staying:
         return Outlook(gone, Fate.RESTORES, _restored(training, "no agent is left"))
     if not is_enough(staying, stages=grid.stages, least=grid.min):
-        least = -(-grid.stages * grid.min // 2)
-        return Outlook(gone, Fate.WAITS, _too_few(len(staying), least))
+        return _too_few(training, gone, staying, zones)
     return _outlook(training, gone, next(compute(_request(training, staying, zones))))
 
 
-def _too_few(staying: int, least: int) -> str:
-    are, they = ("is", "it keeps") if staying == 1 else ("are", "they keep")
-    few = f"{counted(staying, 'agent')} {are} too few to go on"
-    return f"{few}; {they} the state until there are {least}"
+def _too_few(
+    training: Held,
+    gone: tuple[AgentId, ...],
+    staying: Sequence[AgentId],
+    zones: Mapping[str, str],
+) -> Outlook:
+    """Training waits for others. They hold nothing, so what has no copy now has none then."""
+    grid = training.spec.pipelines
+    least = -(-grid.stages * grid.min // 2)
+    newcomers = [AgentId(f"newcomer {n}") for n in range(least - len(staying))]
+    found = next(compute(_request(training, [*staying, *newcomers], zones)))
+    if isinstance(found, Fatal):
+        lost = _outlook(training, gone, found)
+        return replace(lost, text=f"{lost.text}, once there are {least} agents")
+    are, they = ("is", "it keeps") if len(staying) == 1 else ("are", "they keep")
+    few = f"{counted(len(staying), 'agent')} {are} too few to go on"
+    return Outlook(gone, Fate.WAITS, f"{few}; {they} the state until there are {least}")
 
 
 def _outlook(training: Held, gone: tuple[AgentId, ...], found: PlanResult) -> Outlook:
@@ -182,8 +194,11 @@ def _restored(training: Held, why: str) -> str:
     return f"{why}: {again} from the checkpoint of step {newest.step}"
 
 
-def _request(training: Held, staying: Sequence[AgentId], zones: Mapping[str, str]) -> PlanRequest:
-    """As the arbiter asks once the agents that stay have stopped between two steps."""
+def _request(training: Held, agents: Sequence[AgentId], zones: Mapping[str, str]) -> PlanRequest:
+    """As the arbiter asks once these agents have stopped between two steps.
+
+    Those that are not in the plan hold nothing.
+    """
     durable, spec, step = training.durable, training.spec, training.step
     fence, done = durable.plan._replace(epoch=durable.plan.epoch + 1), step - 1
     commits = (CommitRecord(done),) if step else ()
@@ -200,7 +215,7 @@ def _request(training: Held, staying: Sequence[AgentId], zones: Mapping[str, str
         cut=durable.cut,
         step_cut=durable.step_cut if step == durable.target else durable.cut,
         target=step,
-        participants={a: Participant(zones.get(a, ""), "", "", "", b"") for a in staying},
+        participants={a: Participant(zones.get(a, ""), "", "", "", b"") for a in agents},
         reports={
             a: AgentReport(
                 fence,
@@ -210,13 +225,15 @@ def _request(training: Held, staying: Sequence[AgentId], zones: Mapping[str, str
                 commits,
                 done,
             )
-            for a in staying
+            if a in durable.members
+            else AgentReport(fence, Fence(), {}, frozenset())
+            for a in agents
         },
         draining=frozenset(),
         short_notice=frozenset(),
         manifests=eligible(durable),
         base=durable.manifest.step - 1 if durable.manifest is not None else -1,
-        has_voter=not set(staying).isdisjoint(durable.voters),
+        has_voter=not set(agents).isdisjoint(durable.voters),
         is_full=False,
         is_last=False,
         least=spec.pipelines.min,

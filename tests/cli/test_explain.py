@@ -16,9 +16,9 @@ from bamboo_cli.explain import Explanation, explain
 from bamboo_cli.explain_view import explain_view
 from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
-from bamboo_cli.what_if import Fate, held, loss
+from bamboo_cli.what_if import Fate, Outlook, held, loss
 from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import RedundancySpec, from_manifest
+from bamboo_core.api.spec import PipelinesSpec, RedundancySpec, from_manifest
 from bamboo_core.planning.requests import PlannerFault
 
 from .conftest import make_node, make_pod, zoned_pods
@@ -103,8 +103,35 @@ def test_too_few_agents_wait(training: dict[str, Any]) -> None:
     plan = held(training)
     assert plan is not None
     *most, _ = plan.durable.members
-    assert loss(plan, most, {}).text == (
-        "1 agent is too few to go on; it keeps the state until there are 4"
+    assert loss(plan, most, {}) == Outlook(
+        tuple(most),
+        Fate.RESTORES,
+        "no copy of layers 2-5 is left: 10 steps are repeated from the checkpoint of step 10, once"
+        " there are 4 agents",
+    )
+
+
+def test_one_agent_with_all_layers_waits(training: dict[str, Any]) -> None:
+    """In a grid of two stages, Replica gives every agent both."""
+    plan = held(training)
+    assert plan is not None
+    agents = plan.durable.members[:4]
+    small = replace(
+        plan,
+        spec=replace(plan.spec, pipelines=PipelinesSpec(count=2, stages=2, min=2)),
+        durable=replace(
+            plan.durable,
+            members=agents,
+            voters=agents,
+            pipelines=(agents[:2], agents[2:]),
+            cut=((0, 4), (4, 8)),
+            step_cut=((0, 4), (4, 8)),
+        ),
+    )
+    found = loss(small, agents[1:], {})
+    assert (found.fate, found.text) == (
+        Fate.WAITS,
+        "1 agent is too few to go on; it keeps the state until there are 2",
     )
 
 

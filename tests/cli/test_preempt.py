@@ -150,6 +150,19 @@ def test_what_is_not_over_yet(training: dict[str, Any]) -> None:
     assert (found.is_known, found.is_over, found.pause) == (True, False, None)
 
 
+def test_a_leaving_agent_is_still_there(training: dict[str, Any]) -> None:
+    """Its notice comes seconds before training stops for it."""
+    leaving = event(10.0, Reason.AGENT_LEAVING, agents=AGENT, lead_s=15, source="node")
+    found = consequence(AGENT, Fault.NOTICED, [leaving])
+    assert (found.is_known, found.is_over) == (True, False)
+    events = [leaving, *recovered(18.0, AGENT, 4)]
+    found = consequence(AGENT, Fault.NOTICED, events)
+    assert found.is_over
+    assert consequences_text([found], read_job(training), events).startswith(
+        "Training stood still for 0.40 s"
+    )
+
+
 def test_an_agent_for_which_nothing_waits(training: dict[str, Any]) -> None:
     events = [event(10.0, Reason.AGENT_LEFT, agents=AGENT)]
     found = consequence(AGENT, Fault.NOTICED, events)
@@ -188,6 +201,13 @@ def cluster(server: Server, training: dict[str, Any]) -> Server:
 
     server.on_delete = lose
     return server
+
+
+def announce(cluster: Server) -> None:
+    """The deleted pod only says that it leaves."""
+    leaving = event(10.0, Reason.AGENT_LEAVING, agents=AGENT, lead_s=15, source="node")
+    items = cluster.answers[EVENTS_PATH][1]["items"]
+    cluster.on_delete = lambda path: items.append(leaving | {"lastTimestamp": leaving["eventTime"]})
 
 
 def drill(kubeconfig: Path, training: dict[str, Any], said: io.StringIO) -> Drill:
@@ -246,6 +266,27 @@ def test_a_job_that_does_not_go_on(
     said = str(late.value)
     assert "3 s after the loss, and no event tells that gpt-p0-s1-i0 left" in said
     assert said.endswith("`bamboo explain gpt` says more.")
+
+
+def test_a_job_that_does_not_go_on_without_a_leaving_agent(
+    cluster: Server, kubeconfig: Path, training: dict[str, Any]
+) -> None:
+    announce(cluster)
+    one = drill(kubeconfig, training, io.StringIO())
+    with pytest.raises(CommandError, match="does not go on without gpt-p0-s1-i0 yet"):
+        one.run(one.choose(Choice(agent="p0-s1")), Fault.NOTICED, timeout_s=3)
+
+
+def test_a_job_that_ends_before_an_agent_has_left(
+    cluster: Server, kubeconfig: Path, training: dict[str, Any]
+) -> None:
+    announce(cluster)
+    said = io.StringIO()
+    one = drill(kubeconfig, training, said)
+    chosen = one.choose(Choice(agent="p0-s1"))
+    training["status"]["conditions"][1]["status"] = "True"
+    one.run(chosen, Fault.NOTICED, timeout_s=60)
+    assert said.getvalue().endswith("The job is Complete; it ended before all of them were gone.\n")
 
 
 def test_the_command_asks_first(cluster: Server, kubeconfig: Path) -> None:
