@@ -155,7 +155,7 @@ def describe(
         conditions=conditions,
         pipelines=training.pipelines if _is_training(seen) else 0,
         pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
-        feasible_pipelines=pod_zones.feasible_pipelines(spec, view.fleet),
+        feasible_pipelines=pod_zones.feasible_pipelines(spec, view.fleet, seen.alive),
         agents_connected=len(training.connected),
         agents_wanted=seen.wanted,
         zones=_zone_counts(seen),
@@ -299,7 +299,7 @@ def _capacity(seen: _Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
         text += f"; {causes}"
-    if problem := pod_zones.problem(seen.spec, nodes):
+    if problem := pod_zones.problem(seen.spec, nodes, seen.alive):
         text += f"; {problem}"
     if may := on_demand.explain(seen.spec):
         first = min(on_demand.begins_at(seen.spec, seen.memory.short), default=None)
@@ -332,7 +332,7 @@ def _zone_spread(seen: _Seen) -> Condition:
     if spec.pipelines.stages == 1:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
     fleet, is_whole = seen.view.fleet, len(seen.alive) >= seen.wanted and not seen.unplaced
-    problem = "" if is_whole else pod_zones.problem(spec, fleet)
+    problem = "" if is_whole else pod_zones.problem(spec, fleet, seen.alive)
     room = pod_zones.room(spec, fleet)
     if problem and (len(fleet) or not room) and not any(node.suits for node in fleet.alike):
         text = "not known before a node can take an agent; see CapacityAvailable"

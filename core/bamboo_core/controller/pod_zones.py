@@ -73,21 +73,41 @@ def avoiding(spec: JobSpec, nodes: Iterable[NodeView], until: Mapping[str, float
     return marked if feasible_pipelines(spec, marked) >= least else nodes
 
 
-def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:
-    """Number of pipelines that fit now, at most the wanted number."""
+def _room_and_agents(spec: JobSpec, nodes: NodeViews, pods: Iterable[PodView]) -> dict[str, int]:
+    """Zone -> number of agents that fit there now.
+
+    pods: the job's own. They stay on a node that takes no new ones, such as one with a new taint,
+    unless it is about to go.
+    """
+    there, allowed = room(spec, nodes), spec.placement.named_zones
+    for name, agents in Counter(pod.node for pod in pods if pod.node).items():
+        node = nodes.by_name.get(name)
+        if node is None or not node.ready or node.departing:
+            continue
+        takes = sum(node.agents for _, is_usable in sites(spec, [node]) if is_usable)
+        if node.zone in allowed or (not allowed and (node.zone or not keeps_apart(spec))):
+            there[node.zone] = there.get(node.zone, 0) + max(0, agents - takes)
+    return there
+
+
+def feasible_pipelines(
+    spec: JobSpec, nodes: Iterable[NodeView], pods: Iterable[PodView] = ()
+) -> int:
+    """Number of pipelines that fit now, at most the wanted number. pods: the job's own."""
     grid = spec.pipelines
     return rules.feasible_pipelines(
-        room(spec, nodes),
+        _room_and_agents(spec, NodeViews.of(nodes), pods),
         stages=grid.stages,
         most=grid.count,
         adjacency=spec.placement.adjacency,
     )
 
 
-def problem(spec: JobSpec, nodes: Iterable[NodeView]) -> str:
-    """Why the wanted grid does not fit now, and what would help; empty: it fits."""
+def problem(spec: JobSpec, nodes: Iterable[NodeView], pods: Iterable[PodView] = ()) -> str:
+    """Why the wanted grid does not fit now, and what would help; empty: it fits. pods: the job's
+    own."""
     nodes = NodeViews.of(nodes)
-    there, adjacency = room(spec, nodes), spec.placement.adjacency
+    there, adjacency = _room_and_agents(spec, nodes, pods), spec.placement.adjacency
     found = rules.explain(there, **_grid(spec), adjacency=adjacency)
     if found is None:
         return ""

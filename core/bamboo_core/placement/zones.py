@@ -79,7 +79,8 @@ def explain(
     listed = ", ".join(f"{z}: {n}" for z, n in sorted(zones.items())) or "none"
     grid = f"{pipelines} x {stages} needs {seats} agents; usable by zone: {listed}"
     if agents < seats:
-        return Infeasible(f"{grid}: add {seats - agents} agents or ask for fewer pipelines")
+        more = f"{seats - agents} agent{'s' if seats - agents > 1 else ''}"
+        return Infeasible(f"{grid}: add {more} or ask for fewer pipelines")
     limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
     able = capacity(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
     return Infeasible(

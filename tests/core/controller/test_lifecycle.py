@@ -137,6 +137,17 @@ def test_capacity_names_the_zones_where_nodes_are_missing() -> None:
     assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
 
 
+def test_an_agent_on_a_node_with_a_new_taint_is_not_missing() -> None:
+    tainted, free = nodes(a=0, b=0)
+    view = ClusterView(
+        (replace(tainted, suits=False), free),
+        (pod(0, 0), pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)),
+    )
+    found = describe(spec(), view, TrainingView(), Memory(), job=JOB, now=50.0)
+    text = condition(found, ConditionType.CAPACITY_AVAILABLE).message
+    assert "usable by zone: a: 1, b: 0: add 1 agent" in text
+
+
 @pytest.mark.parametrize("is_placed", [True, False])
 def test_avoided_nodes_are_named_with_their_time(is_placed: bool) -> None:
     until = {"a": 3600.0, "b": 0.0, "c": 60.0}

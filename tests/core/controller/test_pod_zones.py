@@ -155,6 +155,32 @@ def test_feasible_pipelines() -> None:
     assert pod_zones.problem(wanted, nodes(a=3, b=3)) == ""
 
 
+def test_agents_on_nodes_that_take_no_new_ones_count() -> None:
+    """A node with a new taint, or one that is cordoned, keeps its agents."""
+    wanted = spec(count=2, stages=2)
+    tainted, other = nodes(a=1, b=2)
+    tainted = replace(tainted, suits=False, agents=0)
+    cordoned = replace(tainted, name="cordoned", suits=True, agents=1, schedulable=False)
+    known = [tainted, cordoned, other]
+    assert pod_zones.feasible_pipelines(wanted, known) == 0
+    there = [
+        pod(0, 0, zone="a", node=tainted.name),
+        pod(1, 0, zone="a", node=cordoned.name),
+        pod(0, 1, zone="b", node=other.name),  # it fits there in any case
+        pod(1, 1, zone="b", node=""),
+    ]
+    assert pod_zones.feasible_pipelines(wanted, known, there) == 2
+    assert pod_zones.problem(wanted, known, there) == ""
+    assert "usable by zone: a: 1, b: 2: add 1 agent or" in pod_zones.problem(
+        wanted, known, there[1:]
+    )
+    for gone in ({"departing": True}, {"ready": False}):
+        leaving = [replace(node, **gone) if node is known[0] else node for node in known]
+        assert pod_zones.feasible_pipelines(wanted, leaving, there) == 1
+    elsewhere = spec(count=2, stages=2, zones=("b", "c"))
+    assert "usable by zone: b: 2, c: 0" in pod_zones.problem(elsewhere, known, there)
+
+
 def test_the_problem_names_the_zone_where_the_next_node_helps_most() -> None:
     text = pod_zones.problem(spec(count=2, stages=2), nodes(a=3, b=0))
     assert "usable by zone: a: 3, b: 0" in text

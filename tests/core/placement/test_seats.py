@@ -180,7 +180,7 @@ def test_cluster_keeps_a_ring_in_one_zone():
 def test_infeasible_reports_numbers_and_remedy():
     few = explain({"a": 2, "b": 1}, stages=4, pipelines=1)
     assert few == Infeasible(
-        "1 x 4 needs 4 agents; usable by zone: a: 2, b: 1: add 1 agents or ask for fewer pipelines"
+        "1 x 4 needs 4 agents; usable by zone: a: 2, b: 1: add 1 agent or ask for fewer pipelines"
     )
     lone = explain({"a": 9}, stages=4, pipelines=2)
     assert lone is not None
