@@ -36,7 +36,7 @@ class Seat:
     pod: str
     phase: str  # as `kubectl get pods` shows it
     node: str
-    zone: str  # of the node
+    zone: str  # of the node, or the one that the pod asks for
     incarnation: int
 
 
@@ -186,7 +186,7 @@ def _is_ready(node: Manifest) -> bool:
 
 
 def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:
-    """The pod of each slot: the newest running one, else the newest."""
+    """The pod of each slot: the newest running one, else the newest. zones: pod -> zone."""
     found: dict[Slot, Seat] = {}
     for pod in pods:
         parsed = parse_pod_name(job, pod["metadata"]["name"])
@@ -212,6 +212,6 @@ def _seat(pod: Manifest, incarnation: int, zones: Mapping[str, str]) -> Seat:
         pod=pod["metadata"]["name"],
         phase=phase,
         node=node,
-        zone=zones.get(node, ""),
+        zone=zones.get(pod["metadata"]["name"], ""),
         incarnation=incarnation,
     )

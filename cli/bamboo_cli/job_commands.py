@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bamboo_cli import terminal
+from bamboo_cli.errors import CommandError
 from bamboo_cli.place import Place, allowed
 
 Command = Callable[..., Any]
@@ -128,7 +129,14 @@ def preempt(
     drill = Drill(Place(**where), job, terminal.console())
     chosen = drill.choose(choice)
     if not yes:
-        click.confirm("Delete these pods?", abort=True)
+        try:
+            is_sure = click.confirm("Delete these pods?")
+        except click.Abort as error:
+            raise CommandError(
+                "no answer, so nothing is deleted; give --yes where nobody can answer."
+            ) from error
+        if not is_sure:
+            raise click.Abort
     drill.run(chosen, fault, timeout_s=timeout_s)
 
 
@@ -188,7 +196,7 @@ def report(
     Example:
       bamboo report my-model --html run.html --price spot-pool=1.47
     """
-    from bamboo_cli.money import prices_of, read_prices
+    from bamboo_cli.money import prices_of, read_prices, unused
     from bamboo_cli.page import page, text_report
     from bamboo_cli.prometheus import Prometheus, with_history
     from bamboo_cli.record import from_cluster
@@ -220,6 +228,8 @@ def report(
     if server is not None:
         run = with_history(run, server)
     known = prices_of(manifest, prices)
+    if text := unused(run, prices, manifest):
+        click.echo(text, err=True)
     if html is None:
         console.print(text_report(run, known))
         return

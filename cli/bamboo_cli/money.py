@@ -59,6 +59,19 @@ def prices_of(manifest: Manifest, given: Iterable[str]) -> dict[str, float]:
     return stated if OTHERS in stated else {**known, **stated}
 
 
+def unused(run: Run, given: Iterable[str], manifest: Manifest) -> str:
+    """Which prices of the user belong to no pool or zone of the job; empty: all do."""
+    cost = (manifest.get("status") or {}).get("cost") or {}
+    known = {*run.zones, *(life.pool for life in run.lives), *(cost.get("pools") or {})} - {""}
+    strange = sorted(read_prices(given).keys() - known - {OTHERS})
+    if not strange:
+        return ""
+    return (
+        f"--price {', '.join(strange)}: no agent of the job is known to have run there; known are"
+        f" {', '.join(sorted(known)) or 'no pools and no zones'}."
+    )
+
+
 def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
     """By pool, or by zone where the pool is not known."""
     if run.counts:

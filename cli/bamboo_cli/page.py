@@ -16,7 +16,7 @@ from bamboo_cli.counts import counted
 from bamboo_cli.explain import duration
 from bamboo_cli.job import Job
 from bamboo_cli.money import costs, money_text
-from bamboo_cli.record import Run, clock
+from bamboo_cli.record import Account, Run, clock
 from bamboo_cli.svg import LOST, NOTICED
 
 _MOST_ROWS = 10
@@ -70,8 +70,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
         ("pauses since the start", _pauses(job)),
         ("restores", _restores(job)),
-        ("USD per hour now", _usd(run.rate)),
-        ("USD since the start", _usd(run.spent)),
+        *_account(run.account),
     ]
     return [(name, value) for name, value in shown if value]
 
@@ -88,9 +87,22 @@ def _restores(job: Job) -> str:
     return f"{job.attempt}{again}"
 
 
-def _usd(found: tuple[float, float] | None) -> str:
-    if found is None:
-        return ""
+def _account(account: Account | None) -> list[tuple[str, str]]:
+    if account is None:
+        return []
+    missing = ""
+    if account.unpriced:
+        nodes = counted(account.unpriced, "node")
+        missing = f", without {nodes} of no pool in the chart's prices"
+    rows = []
+    if any(account.per_hour) or account.unpriced:
+        rows.append(("USD per hour now", _usd(account.per_hour) + missing))
+    if account.spent is not None:
+        rows.append(("USD since the start", _usd(account.spent) + missing))
+    return rows
+
+
+def _usd(found: tuple[float, float]) -> str:
     paid, on_demand = found
     return f"{paid:.2f}, on demand {on_demand:.2f}"
 

@@ -46,11 +46,7 @@ def running(
     job = read_job(manifest)
     if job.ended is not None:
         raise CommandError(f"the job is {job.ended}: it has no agents to lose; apply another job.")
-    pods = list(pods)
-    nodes = {
-        pod["spec"].get("nodeName", ""): zones.get(pod["metadata"]["name"], "") for pod in pods
-    }
-    found = {s: x for s, x in seats(job.name, pods, nodes).items() if x.phase == "Running"}
+    found = {s: x for s, x in seats(job.name, pods, zones).items() if x.phase == "Running"}
     if not found:
         raise CommandError(
             f"no agent of the job runs; `bamboo explain {job.name}` says what it waits for."

@@ -16,13 +16,15 @@ from urllib3.util import parse_url
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Span
 from bamboo_cli.plain_text import make_plain
-from bamboo_cli.record import Run
+from bamboo_cli.record import SOON_S, Run, clock
 
 _TIMEOUT_S = 20.0
 _POINTS, _LEAST_STEP_S = 500, 15.0
 
 Points = Sequence[tuple[float, float]]
 """(Unix time in seconds, value), in order."""
+Counts = Sequence[tuple[float, int]]
+"""(Unix time in seconds, agents that run from then on), in order."""
 
 
 def step_s(span: Span) -> float:
@@ -95,16 +97,33 @@ def with_history(run: Run, server: Prometheus) -> Run:
     if not steps:
         text = "The Prometheus knows no series of this job; does it scrape the operator?"
         return replace(run, notes=[*run.notes, text])
+    found = replace(run, counts=counts)
+    first = min(at for at, _ in [*steps, *(x for points in counts.values() for x in points)])
+    if first > run.span.begin + SOON_S:
+        found = _with_beginning(run, counts, first)
+        steps = [*(p for p in run.progress if p[0] < first), *steps]
     curve = {int(step): losses[at] for at, step in steps if math.isfinite(losses.get(at, math.nan))}
     return replace(
-        run,
+        found,
         progress=[(at, int(step)) for at, step in steps],
         loss=sorted(curve.items()) or run.loss,
-        counts=counts,
     )
 
 
-def _with_gaps(points: Points, every_s: float) -> list[tuple[float, int]]:
+def _with_beginning(run: Run, counts: Mapping[str, Counts], first: float) -> Run:
+    """Until the first time that the Prometheus knows, agents are those that the cluster knows."""
+    whole: dict[str, Counts] = {}
+    for zone in sorted({*run.zones, *counts}):
+        early = [point for point in run.fleet(zone) if point[0] < first]
+        whole[zone] = [*early, (first, 0), *counts.get(zone, ())]
+    text = (
+        f"The Prometheus knows nothing of this job before {clock(first)}. Until then, agents and"
+        " steps are those of pods and events that the API server still has, and no loss is shown."
+    )
+    return replace(run, counts=whole, notes=[*run.notes, text])
+
+
+def _with_gaps(points: Points, every_s: float) -> Counts:
     """A zone without agents has no value: then it counts 0."""
     found: list[tuple[float, int]] = []
     for (at, count), (following, _) in pairwise([*points, (math.inf, 0.0)]):

@@ -20,7 +20,7 @@ from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import parse_pod_name
 from bamboo_core.placement.node_pools import pool_of
 
-_SOON_S = 60.0
+SOON_S = 60.0
 _NO_ZONE = "zone not known"
 
 
@@ -45,6 +45,15 @@ class Gone:
 
 
 @dataclass(frozen=True)
+class Account:
+    """The operator's account of the job's whole life, in USD: (what it pays, on demand)."""
+
+    per_hour: tuple[float, float]  # of the nodes that it has now
+    spent: tuple[float, float] | None  # None: not known
+    unpriced: int = 0  # nodes that it has now for which there is no price
+
+
+@dataclass(frozen=True)
 class Run:
     """A run, or the part of it of which something is known."""
 
@@ -60,10 +69,7 @@ class Run:
     # Zone -> (time, agents that run from then on), by a Prometheus; empty: ``lives`` say it.
     counts: Mapping[str, Sequence[tuple[float, int]]] = field(default_factory=dict)
 
-    # USD for an hour of the job's nodes, and what they would cost on demand; None: not known.
-    rate: tuple[float, float] | None = None
-    # The same for its whole life, by the operator's account.
-    spent: tuple[float, float] | None = None
+    account: Account | None = None  # None: the operator knows no prices
 
     @property
     def zones(self) -> list[str]:
@@ -138,7 +144,7 @@ def from_cluster(
     if end is None:
         end = now
     notes = []
-    if known and known[0].at > begin + _SOON_S and not _has_first_plan(known):
+    if known and known[0].at > begin + SOON_S and not _has_first_plan(known):
         text = (
             f"Events before {clock(known[0].at)} are gone: an API server keeps them for an hour,"
             " unless its --event-ttl says otherwise."
@@ -170,21 +176,20 @@ def from_cluster(
         _progress(known, job, status, span),
         loss,
         notes,
-        rate=_rate(status),
-        spent=_spent(status, span.end),
+        account=_account(status.get("cost") or {}, span.end),
     )
 
 
-def _rate(status: Manifest) -> tuple[float, float] | None:
-    cost = status.get("cost") or {}
+def _account(cost: Manifest, until: float) -> Account | None:
+    if not cost:
+        return None
     names = ("dollarsPerHour", "onDemandDollarsPerHour")
     now, on_demand = (float(cost.get(name, 0.0)) for name in names)
-    return (now, on_demand) if now else None
+    return Account((now, on_demand), _spent(cost, until), int(cost.get("unpricedNodes", 0)))
 
 
-def _spent(status: Manifest, until: float) -> tuple[float, float] | None:
+def _spent(cost: Manifest, until: float) -> tuple[float, float] | None:
     """The operator writes when the rate changes, and what was spent until then."""
-    cost = status.get("cost") or {}
     since = _time(cost.get("since"))
     if since is None:
         return None

@@ -113,7 +113,7 @@ def grid(snapshot: Snapshot) -> RenderableType:
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("")
     for stage in range(job.stages):
-        table.add_column(f"stage {stage}")
+        table.add_column(f"stage {stage}", overflow="fold")
     rows = max([job.pipelines, *(slot.pipeline + 1 for slot in snapshot.seats)])
     for pipeline in range(rows):
         cells = (snapshot.seats.get(Slot(pipeline, stage)) for stage in range(job.stages))

@@ -42,7 +42,8 @@ class JobRow:
     ready: str  # agents connected / wanted
     zones: Mapping[str, int]  # zone -> agents that run
     last_loss_at: float | None  # Unix time of the newest loss or notice, by the events
-    usd_per_h: float | None = None  # of the nodes that it uses
+    usd_per_h: float | None = None  # of the nodes that it uses and that have a price
+    has_unpriced: bool = False  # some have none
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,15 @@ def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
     status, spec = manifest.get("status") or {}, manifest["spec"]
     job = read_job(manifest)
     batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
+    cost = status.get("cost") or {}
     return JobRow(
         job,
         job.samples_per_s / batch if batch and job.samples_per_s else None,
         str(status.get("agentsSummary", "-")),
         {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
         _last_loss(read_events(events)),
-        (status.get("cost") or {}).get("dollarsPerHour"),
+        cost.get("dollarsPerHour"),
+        bool(cost.get("unpricedNodes")),
     )
 
 
@@ -142,7 +145,7 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
         Column("last preemption", [_ago(row.last_loss_at, now) for row in rows], rank=5),
     ]
     if has_prices:
-        columns.append(Column("USD/h", [_figure(row.usd_per_h, ".2f") for row in rows], rank=3))
+        columns.append(Column("USD/h", [_price(row) for row in rows], rank=3))
     return FittingTable(columns)
 
 
@@ -168,6 +171,11 @@ def _name(job: Job, *, has_namespaces: bool) -> str:
 
 def _phase(job: Job) -> Text:
     return Text(job.phase, style=PHASE_STYLES.get(job.phase, "white"))
+
+
+def _price(row: JobRow) -> str:
+    known = _figure(row.usd_per_h, ".2f")
+    return f"{known}+?" if row.has_unpriced else known
 
 
 def _figure(value: float | None, digits: str) -> str:

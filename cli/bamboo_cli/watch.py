@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from bamboo_cli.errors import CommandError
-from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats, zones_of
+from bamboo_cli.errors import CommandError, ForbiddenError
+from bamboo_cli.explain import agent_zones
+from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats
 from bamboo_cli.kube import Kube, event_time
 from bamboo_cli.screen import Snapshot
 
@@ -16,13 +17,20 @@ _POLL_S = 0.7
 
 
 def look(kube: Kube, namespace: str, name: str) -> Snapshot:
-    """The job now. ClusterError if it does not exist."""
+    """The job now. ClusterError if it does not exist.
+
+    If the user may not list nodes, zones come from the pods.
+    """
     manifest = kube.job(namespace, name)
     job = read_job(manifest)
-    nodes = kube.nodes()
+    pods = kube.pods(namespace, job.uid)
+    try:
+        nodes = kube.nodes()
+    except ForbiddenError:
+        nodes = []
     return Snapshot(
         job=job,
-        seats=seats(name, kube.pods(namespace, job.uid), zones_of(nodes)),
+        seats=seats(name, pods, agent_zones(pods, nodes)),
         nodes=ready_by_zone(nodes),
         news=[news_line(event) for event in kube.events(namespace, job.uid)[-_NEWS:]],
     )

@@ -49,7 +49,7 @@ def test_the_newest_pod_has_the_seat() -> None:
         make_pod("gpt-p1-s0-i1"),
         make_pod("another"),
     ]
-    found = seats("gpt", pods, {"a": "z1", "b": "z2"})
+    found = seats("gpt", pods, {"gpt-p0-s1-i2": "z1", "gpt-p0-s1-i7": "z2"})
     assert set(found) == {Slot(0, 1), Slot(1, 0)}
     assert (found[Slot(0, 1)].pod, found[Slot(0, 1)].zone) == ("gpt-p0-s1-i7", "z2")
     assert found[Slot(1, 0)].zone == ""

@@ -15,7 +15,7 @@ from bamboo_cli.kube import Kube
 from bamboo_cli.main import cli, main
 from bamboo_cli.watch import follow, look
 
-from .fake_api import EVENTS_PATH, JOBS_PATH, Server, write_kubeconfig
+from .fake_api import EVENTS_PATH, JOBS_PATH, PODS_PATH, Server, write_kubeconfig
 
 
 def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
@@ -25,6 +25,17 @@ def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
     assert snapshot.nodes == {"zone-a": (1, 1)}
     assert [seat.zone for seat in snapshot.seats.values()] == ["zone-a"]
     assert snapshot.news == ["08:00:01 First: a", "08:00:02 Second: b"]
+
+
+def test_without_the_right_to_list_nodes_zones_come_from_the_pods(
+    kubeconfig: Path, server: Server
+) -> None:
+    server.answers["/api/v1/nodes"] = (403, {"message": "nodes is forbidden"})
+    pods = server.answers[PODS_PATH][1]["items"]
+    pods[0]["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": "zone-b"}
+    snapshot = look(Kube(kubeconfig), "team", "gpt")
+    assert snapshot.nodes == {}
+    assert [seat.zone for seat in snapshot.seats.values()] == ["zone-b"]
 
 
 def test_events_within_one_second_are_in_order(kubeconfig: Path, server: Server) -> None:

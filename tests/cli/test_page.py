@@ -19,7 +19,7 @@ from bamboo_cli.history import Span
 from bamboo_cli.job import read_job
 from bamboo_cli.main import cli
 from bamboo_cli.page import facts, page, text_report
-from bamboo_cli.record import Gone, Life, Run
+from bamboo_cli.record import Account, Gone, Life, Run
 from bamboo_core.api.events import EventReason as Reason
 
 from .events import event
@@ -98,9 +98,22 @@ def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> N
     once = replace(run, job=replace(run.job, repeated_steps=1))
     assert dict(facts(once))["restores"] == "0, 1 step repeated"
     assert "USD per hour now" not in known
-    assert dict(facts(replace(run, rate=(1.5, 4.0))))["USD per hour now"] == "1.50, on demand 4.00"
-    spent = dict(facts(replace(run, spent=(12.345, 40.0))))["USD since the start"]
-    assert spent == "12.35, on demand 40.00"
+    assert account(run, Account((1.5, 4.0), None)) == ["1.50, on demand 4.00"]
+    assert account(run, Account((0.0, 0.0), (12.345, 40.0))) == ["12.35, on demand 40.00"]
+
+
+def account(run: Run, found: Account) -> list[str]:
+    """What the page says of it."""
+    return [text for name, text in facts(replace(run, account=found)) if name.startswith("USD")]
+
+
+def test_nodes_without_a_price_are_not_free(run: Run) -> None:
+    missing = "without 2 nodes of no pool in the chart's prices"
+    assert account(run, Account((0.0, 0.0), (0.0, 0.0), unpriced=2)) == [
+        f"0.00, on demand 0.00, {missing}"
+    ] * 2  # fmt: skip
+    (text,) = account(run, Account((1.5, 4.0), None, unpriced=1))
+    assert text == "1.50, on demand 4.00, without 1 node of no pool in the chart's prices"
 
 
 def test_long_tables_are_folded(run: Run) -> None:

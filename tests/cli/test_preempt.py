@@ -296,6 +296,13 @@ def test_the_command_asks_first(cluster: Server, kubeconfig: Path) -> None:
     assert "Delete these pods? [y/N]" in result.output
 
 
+def test_nobody_answers(cluster: Server, kubeconfig: Path) -> None:
+    arguments = ["preempt", "gpt", "--agent", "p0-s1", "--kubeconfig", str(kubeconfig)]
+    result = CliRunner().invoke(cli, arguments, input="")
+    assert (result.exit_code, cluster.deleted) == (1, [])
+    assert "nothing is deleted; give --yes where nobody can answer" in str(result.exception)
+
+
 def test_the_command_may_be_forbidden(cluster: Server, kubeconfig: Path) -> None:
     cluster.answers[f"DELETE {PODS_PATH}/{AGENT}"] = (403, {"message": "pods is forbidden"})
     arguments = ["preempt", "gpt", "--agent", "p0-s1", "--yes", "--kubeconfig", str(kubeconfig)]

@@ -62,6 +62,28 @@ def test_the_whole_run_is_shown(run: Run) -> None:
     assert list(found.notes) == []
 
 
+def test_a_prometheus_that_began_later(run: Run) -> None:
+    """Until then the agents are those that the cluster knows."""
+    run = replace(
+        run,
+        span=Span(0.0, 400.0),
+        lives=[Life("x", "a", "", Span(0.0, 400.0)), Life("y", "b", "", Span(100.0, 150.0))],
+        progress=[(0.0, 0), (100.0, 9), (300.0, 30)],
+    )
+    server = Scripted(
+        bamboo_job_steps=[({}, [(200.0, 20.0), (215.0, 21.0)])],
+        bamboo_job_workers=[({"zone": "a"}, [(200.0 + 15 * n, 2.0) for n in range(14)])],
+    )
+    found = with_history(run, server)
+    assert found.agent_hours() == pytest.approx({"a": 600 / 3600, "b": 50 / 3600})
+    assert list(found.progress) == [(0.0, 0), (100.0, 9), (200.0, 20), (215.0, 21)]
+    assert list(found.notes) == [
+        "The Prometheus knows nothing of this job before 1970-01-01 00:03:20 UTC. Until then,"
+        " agents and steps are those of pods and events that the API server still has, and no loss"
+        " is shown."
+    ]
+
+
 class Counters(Scripted):
     """Knows the two counters of steps, and evaluates their difference."""
 

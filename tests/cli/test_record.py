@@ -11,8 +11,8 @@ import pytest
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Frame, Span, history
 from bamboo_cli.job import read_job
-from bamboo_cli.money import Cost, costs, money_text, prices_of, read_prices, total
-from bamboo_cli.record import Life, Run, from_cluster, from_frames
+from bamboo_cli.money import Cost, costs, money_text, prices_of, read_prices, total, unused
+from bamboo_cli.record import Account, Life, Run, from_cluster, from_frames
 from bamboo_cli.report import RunRecord
 from bamboo_core.api.events import EventReason as Reason
 from bamboo_core.controller.view import Slot
@@ -162,13 +162,31 @@ def test_prices_are_for_a_pool_or_else_a_zone_or_else_all_others(priced: Run) ->
 def test_money_is_that_of_the_whole_life_though_events_are_gone(manifest: dict[str, Any]) -> None:
     """The operator writes when a price changes; until the end of the report the last one holds."""
     now = datetime(2026, 7, 1, 12, 30, tzinfo=UTC).timestamp()
-    assert from_cluster(manifest, [], [], [], [], now).spent is None
+    assert from_cluster(manifest, [], [], [], [], now).account is None
     manifest["status"]["cost"] = {
         "dollarsPerHour": 3.0, "onDemandDollarsPerHour": 5.0, "dollars": 6.0,
         "onDemandDollars": 10.0, "since": "2026-07-01T12:00:00.000000Z",
+        "unpricedNodes": 2,
     }  # fmt: skip
-    assert from_cluster(manifest, [], [], [], [], now).spent == (7.5, 12.5)
-    assert from_cluster(manifest, [], [], [], [], now - 7200).spent == (6.0, 10.0)
+    found = from_cluster(manifest, [], [], [], [], now).account
+    assert found == Account((3.0, 5.0), (7.5, 12.5), unpriced=2)
+    earlier = from_cluster(manifest, [], [], [], [], now - 7200).account
+    assert earlier is not None
+    assert earlier.spent == (6.0, 10.0)
+    del manifest["status"]["cost"]["since"]
+    found = from_cluster(manifest, [], [], [], [], now).account
+    assert found == Account((3.0, 5.0), None, unpriced=2)
+
+
+def test_a_price_of_a_pool_where_no_agent_ran(priced: Run, manifest: dict[str, Any]) -> None:
+    assert unused(priced, ["spot=1", "a=1", "others=2"], manifest) == ""
+    assert unused(priced, ["spto=1", "b=2"], manifest) == (
+        "--price spto: no agent of the job is known to have run there; known are a, b, spot."
+    )
+    manifest["status"]["cost"] = {"pools": {"spto": 1.0}}
+    assert unused(priced, ["spto=1"], manifest) == ""
+    nothing = replace(priced, lives=())
+    assert "known are no pools and no zones." in unused(nothing, ["x=1"], {})
 
 
 def test_money_is_never_invented(priced: Run) -> None:

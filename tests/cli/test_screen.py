@@ -52,6 +52,17 @@ def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:
     assert "news 23" not in shown
 
 
+def test_long_names_of_zones_can_be_told_apart(snapshot: Snapshot) -> None:
+    zones = [f"northamerica-northeast1-{letter}" for letter in "abc"]
+    seats = {
+        Slot(0, stage): replace(snapshot.seats[Slot(0, 1)], zone=zone)
+        for stage, zone in enumerate(zones)
+    }
+    said = text_of(screen.grid(replace(snapshot, seats=seats)), width=80)
+    assert "…" not in said
+    assert all(said.count(zone[-3:]) == 1 for zone in zones), said
+
+
 def test_a_wide_grid_is_summarised(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
     manifest["spec"]["pipelines"] = {"count": 64, "stages": 16}
     wide = Snapshot(job=read_job(manifest), seats=snapshot.seats)

@@ -70,6 +70,8 @@ def test_what_a_job_costs_where_the_operator_knows_prices(training: dict[str, An
     said = shown(jobs_view([job_row(training, [])], 0.0, has_namespaces=False))
     assert "USD/h" in said
     assert "9.20" in said
+    training["status"]["cost"] |= {"unpricedNodes": 2}
+    assert "9.20+?" in shown(jobs_view([job_row(training, [])], 0.0, has_namespaces=False))
 
 
 def test_a_new_job_has_no_figures(manifest: dict[str, Any]) -> None:
