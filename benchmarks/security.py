@@ -1,6 +1,6 @@
 """Attacks the operator and agents with made-up messages and manifests; counts what goes wrong.
 
-    python benchmarks/security.py [--cases 10000] [--seed 1] [--port NAME|all]
+    python benchmarks/security.py [--cases 10000] [--seed 1] [--port NAME|all] [--no-record]
 
 Ports: an agent's data port, its process groups, the operator's port for agents, an agent's liveness
 port, the ports for health and metrics of both; ``manifests`` are BambooJobs. Each gets at least
@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--cases", type=arguments.at_least(1), default=10_000)
     parser.add_argument("--seed", type=arguments.at_least(0), default=1)
     parser.add_argument("--port", choices=[*PORTS, "all"], default="all")
+    parser.add_argument("--no-record", action="store_true", help="write no result")
     given = parser.parse_args()
     names = [*PORTS] if given.port == "all" else [given.port]
     found: dict[str, Any] = {name: PORTS[name](given.cases, given.seed) for name in names}
@@ -60,7 +61,7 @@ def main() -> int:
         figures["manifests_pods"] = found["manifests"]["pods"]
         figures["manifests_slowest_cpu_s"] = found["manifests"]["slowest_cpu_s"]
     print(json.dumps(found, indent=1))
-    if given.port == "all":
+    if given.port == "all" and not given.no_record:
         path = results_file.write("security", samples=found, figures=figures)
         print(f"-> {path}")
     print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")

@@ -336,12 +336,13 @@ def _gone(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) -> l
     return list(found.values())
 
 
-def _pauses(known: Iterable[JobEvent], whole: Span) -> list[Span]:
-    """From the operator's STOP to the next commit."""
+def _pauses(known: Sequence[JobEvent], whole: Span) -> list[Span]:
+    """From the operator's STOP to the next commit. The start of the job is no pause."""
+    resumed = [event for event in known if event.reason == EventReason.RESUMED]
     found = [
         Span(event.at - float(event.facts.get(EventFact.PAUSE_S, 0.0)), event.at)
-        for event in known
-        if event.reason == EventReason.RESUMED
+        for n, event in enumerate(resumed)
+        if n or event.epoch != 1
     ]
     kept = [s for s in found if s.seconds > 0 and s.begin >= whole.begin and s.end <= whole.end]
     return merged(sorted(kept, key=lambda s: s.begin))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -28,6 +29,7 @@ _ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow",
 _BAR_WIDTH = 40
 _MAX_NEWS = 6
 _MAX_ROWS, _MAX_COLUMNS = 16, 12
+_ROW_WIDTH = 60  # of the cells; a terminal has 80 characters
 
 
 @dataclass(frozen=True)
@@ -110,15 +112,29 @@ def grid(snapshot: Snapshot) -> RenderableType:
     if job.pipelines > _MAX_ROWS or job.stages > _MAX_COLUMNS:
         return _summary(snapshot)
     styles = zone_styles(dict.fromkeys(seat.zone for seat in snapshot.seats.values()))
+    begin = _common_beginning(styles, columns=job.stages)
     table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("")
+    table.add_column(Text(f"{begin}..." if begin else ""))
     for stage in range(job.stages):
         table.add_column(f"stage {stage}", overflow="fold")
     rows = max([job.pipelines, *(slot.pipeline + 1 for slot in snapshot.seats)])
     for pipeline in range(rows):
         cells = (snapshot.seats.get(Slot(pipeline, stage)) for stage in range(job.stages))
-        table.add_row(f"pipeline {pipeline}", *(_cell(seat, styles) for seat in cells))
+        shown = (_cell(seat, styles, begin) for seat in cells)
+        table.add_row(f"pipeline {pipeline}", *shown)
     return table
+
+
+def _common_beginning(zones: Collection[str], *, columns: int) -> str:
+    """What all names begin with, such as ``europe-west4-``, if a row of whole names is too long."""
+    if len(zones) < 2 or columns * (max(map(len, zones)) + 5) < _ROW_WIDTH:
+        return ""
+    least, most = min(zones), max(zones)  # all others begin with what these two share
+    same = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
+    )
+    first, dash, _ = least[:same].rpartition("-")
+    return first + dash
 
 
 def _summary(snapshot: Snapshot) -> Text:
@@ -130,11 +146,12 @@ def _summary(snapshot: Snapshot) -> Text:
     return Text(f"{grid_of(job.pipelines, job.stages)}: {', '.join(parts)}")
 
 
-def _cell(seat: Seat | None, styles: Mapping[str, str]) -> Text:
+def _cell(seat: Seat | None, styles: Mapping[str, str], begin: str) -> Text:
+    """begin: of the zone's name, which the head of the table has already."""
     if seat is None:
         return Text("-", style="dim")
     text = Text("● ", style=_SEAT_STYLES.get(seat.phase, "dim"))
-    text.append(seat.zone or "?", style=styles.get(seat.zone, "dim"))
+    text.append(seat.zone.removeprefix(begin) or "?", style=styles.get(seat.zone, "dim"))
     if seat.phase != "Running":
         text.append(f" {seat.phase}", style="dim")
     return text

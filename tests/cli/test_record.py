@@ -84,6 +84,15 @@ def test_pauses_and_progress_come_from_the_events(finished: dict[str, Any]) -> N
     assert sum(rate * span.seconds for span, rate in rates) == pytest.approx((20 - 4) * 32)
 
 
+def test_the_start_is_no_pause(finished: dict[str, Any]) -> None:
+    started = event(3.0, Reason.RESUMED, epoch=1, step=0, pause_s=1.0)
+    run = from_cluster(finished, [EVENTS[0], started, *EVENTS[1:]], [], [], [], now=99.0)
+    assert [pause.end for pause in run.pauses] == [11.0]
+    again = event(20.0, Reason.RESUMED, epoch=1, step=0, pause_s=1.0)
+    run = from_cluster(finished, [*EVENTS, again], [], [], [], now=99.0)
+    assert [pause.end for pause in run.pauses] == [11.0, 20.0]
+
+
 def test_what_is_gone_is_said(finished: dict[str, Any]) -> None:
     finished["status"]["startTime"] = "1969-12-31T22:00:00Z"
     run = from_cluster(finished, EVENTS[1:], [], [], [], now=99.0)

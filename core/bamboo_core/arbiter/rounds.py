@@ -165,8 +165,9 @@ def decide(state: State, now: float) -> None:
         return
     state.deadlines.voter_by = inf
     if is_short(state):
-        staying = membership.members - leavers(state)
-        _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", now)
+        staying = len(membership.members - leavers(state))
+        agents = "1 agent is" if staying == 1 else f"{staying} agents are"
+        _hold(state, f"{agents} too few to go on; the state is kept", now)
         return
     state.requests += 1
     request, mode = _make_request(state, phase.reports), redundancy.open_mode(state)
