@@ -30,6 +30,7 @@ class Patience:
     agents: int  # that would have fitted on the usable nodes then without the other jobs
     aside_until: float = 0.0  # others go first until then
     is_unheard: bool = False  # since its pods were
+    has_started: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,24 @@ def decide(
     kept for that job, whose own may be pinned to another zone at first.
 
     A started job gets back first what it has started with, and until then no other one grows. What
-    its spec has asked for since then stands in the line.
+    its spec has asked for since then stands in the line. One that has lost the state of its
+    training is in the line as a new one, whatever its patience was.
     """
-    patience = patience or {}
+    claims, ledger = list(claims), Ledger(room)
+    begun = {c.job.uid for c in claims if c.is_training or c.fits(ledger.held(c))}
+    known = (patience or {}).items()
+    patience = {uid: old for uid, old in known if uid in begun or not old.has_started}
     line = sorted(claims, key=lambda claim: _place(claim, patience, now))
-    ledger = Ledger(room)
     started = {
         claim.job.uid: _assure(claim, ledger, is_stuck=_is_stuck(claim, patience, now))
         for claim in line
-        if claim.is_training or claim.fits(ledger.held(claim))
+        if claim.job.uid in begun
     }
     hurt = [c for c in line if c.job.uid in started and _is_hurt(c, patience, now)]
     turns, askers = _Line(line, started, hurt, ledger).turns()
-    return _judged(line, turns, askers, ledger, patience, now)
+    found = _judged(line, turns, askers, ledger, patience, now)
+    kept = {uid: replace(x, has_started=uid in begun) for uid, x in found.patience.items()}
+    return replace(found, patience=kept)
 
 
 def _place(claim: Claim, patience: Mapping[str, Patience], now: float) -> tuple[object, ...]:
@@ -145,14 +151,25 @@ class _Line:
             if claim.job.uid in self._started:
                 self._grow(claim, ahead)
             else:
+                ahead = ahead or self._hurt_beside(claim, is_short=True)
                 self._start(claim, ahead, self._line[index + 1 :])
         return self._turns, frozenset(claim.job.uid for claim in self._askers)
+
+    def _hurt_beside(self, claim: Claim, *, is_short: bool = False) -> Claim | None:
+        """A started job that needs the claim's nodes to get its lost agents back. is_short: only
+        one for whose agents there is no room. If a new job held nodes or asked for more meanwhile,
+        the two could wait for each other for ever."""
+        found = (h for h in self._hurt.values() if competes(h, claim))
+        return next((h for h in found if self._is_short(h) or not is_short), None)
+
+    def _is_short(self, hurt: Claim) -> bool:
+        return sum(self._started[hurt.job.uid].values()) < hurt.assured - hurt.pods
 
     def _grow(self, claim: Claim, ahead: Claim | None) -> None:
         """A minimum that was raised is waited for as that of a new job is."""
         is_hurt = claim.job.uid in self._hurt
         if ahead is None and not is_hurt:
-            ahead = next((h for h in self._hurt.values() if competes(h, claim)), None)
+            ahead = self._hurt_beside(claim)
         if ahead is not None:
             self._say(Word.KEEPS, claim, ahead)
             return

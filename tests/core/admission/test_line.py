@@ -356,6 +356,39 @@ def test_a_job_too_big_for_all_nodes_stands_aside_after_a_while_and_comes_back()
     assert decide([big, small], enough, found.patience, now=late + 2).patience == {}
 
 
+def test_a_started_job_and_a_new_one_do_not_wait_for_each_other() -> None:
+    """It has lost agents, and the scheduler gave their nodes to the other one."""
+    old = a_claim("old", A, grid=(1, 1, 4), held={"n": 1}, training=True)
+    new = a_claim("new", A, grid=(1, 1, 6), priority=1, held={"n": 5})
+    found = decide([old, new], {"n": node_room("a", 0, 6)}, now=0.0)
+    assert words(found) == {"old": Word.ASKS, "new": Word.WAITS}
+    assert found.turns["uid-new"].first == old.job
+    gone = replace(new, held={})
+    found = decide([old, gone], {"n": node_room("a", 5, 6)}, found.patience, now=1.0)
+    assert words(found) == {"old": Word.KEEPS, "new": Word.ASKS}, "its room is kept"
+    elsewhere = a_claim("elsewhere", shape("m"), priority=2)
+    room = {"n": node_room("a", 0, 6), "m": node_room("b", 0, 6)}
+    found = decide([old, new, elsewhere], room, now=0.0)
+    assert words(found)["elsewhere"] is Word.ASKS, "it can use none of its nodes"
+
+
+def test_a_job_that_has_lost_its_state_waits_as_a_new_one() -> None:
+    """It has stood aside while it trained. By that it must not lose its pods now."""
+    big = a_claim("big", A, grid=(1, 1, 4), age=9, held={"n": 3}, training=True)
+    small, room = a_claim("small", A, grid=(1, 1, 3)), {"n": node_room("a", 0, 3)}
+    found = decide([big, small], room, now=0.0)
+    for _ in range(2):
+        found = decide([big, small], room, found.patience, now=PATIENCE_S)
+    assert found.patience["uid-big"].aside_until > PATIENCE_S
+    lost, room = replace(big, held={"n": 1}, is_training=False), {"n": node_room("a", 2, 3)}
+    for now in (PATIENCE_S + 1, 2 * PATIENCE_S):
+        found = decide([lost, small], room, found.patience, now=now)
+        assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
+    for _ in range(2):
+        found = decide([lost, small], room, found.patience, now=2 * PATIENCE_S + 1)
+    assert words(found) == {"big": Word.WAITS, "small": Word.STARTS}
+
+
 LAME = Shape({GPU: 1}, ("n",), frozenset({"n", "c"}))
 """A node that suits but is cordoned, not ready, about to go, or no spot node."""
 
