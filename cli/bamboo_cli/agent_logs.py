@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import click
 
@@ -22,15 +23,20 @@ def show(
     is_followed: bool,
     tail: int,
     write: Callable[[str], None] = click.echo,
+    say: Callable[[str], None] | None = None,
 ) -> None:
-    """Print the lines. CommandError if no such agent has run yet."""
+    """Print the lines. CommandError if no such agent has run yet.
+
+    say: is told what is left out (default: on standard error).
+    """
+    say = say or partial(click.echo, err=True)
     kube, namespace = place.kube, place.namespace
     manifest = kube.job(namespace, name)
     uid = manifest["metadata"]["uid"]
     found = started(name, kube.pods(namespace, uid), agent)
     writer = Writer(name)
     if not is_followed:
-        for line in newest(kube, namespace, sorted(found), tail):
+        for line in newest(kube, namespace, sorted(found), tail, say):
             write(writer.write(line))
         return
 

@@ -5,6 +5,7 @@ CommandError              one sentence: what is wrong and what to do; exit code 
 |   |-- NotFoundError     it does not know the object
 |   |-- ConflictError     the object is not as the request expects
 |   |-- NotReadyError     a pod has no log yet, or is gone
+|   |   `-- NodeSilentError  its node does not answer the API server
 |   `-- ForbiddenError    the user may not do this
 `-- ProgramError          kubectl or helm failed
 """
@@ -28,6 +29,10 @@ class ConflictError(ClusterError):
 
 class NotReadyError(ClusterError):
     """A pod has no log: its container has not started, or the pod is gone."""
+
+
+class NodeSilentError(NotReadyError):
+    """The API server does not reach the kubelet of the pod's node."""
 
 
 class ForbiddenError(ClusterError):

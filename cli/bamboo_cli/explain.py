@@ -28,6 +28,13 @@ _TROUBLE = (  # type, and the statuses that tell of trouble; the gravest first
 )
 _MOST_NAMES = 3
 
+_STALE_S = 60.0
+_LONG_STEP_S = 200.0  # if the length of a step is not known
+_CHECK_OPERATOR = (
+    "check that Bamboo's operator runs (`kubectl get pods -A -l"
+    " app.kubernetes.io/name=bamboo-operator`)"
+)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -53,7 +60,7 @@ def explain(
 ) -> Explanation:
     """now: Unix time in seconds; nodes: may be empty if the user may not see them."""
     job = read_job(manifest)
-    found = [*_unseen(manifest), *_conditions(manifest, job, now)]
+    found = [*_unseen(manifest), *_stale(manifest, job, now), *_conditions(manifest, job, now)]
     if job.ended is None:
         found += [*_unplaced(pods, now), *_not_started(pods)]
     zones = agent_zones(pods, nodes)
@@ -91,14 +98,28 @@ def _unseen(manifest: Manifest) -> list[Finding]:
         return [
             Finding(
                 "No operator has looked at the job yet.",
-                "check that Bamboo's operator runs (`kubectl get pods -A -l"
-                " app.kubernetes.io/name=bamboo-operator`) and that it serves this namespace",
+                f"{_CHECK_OPERATOR} and that it serves this namespace",
             )
         ]
     if status.get("observedGeneration", 0) < metadata.get("generation", 0):
         text = "The operator has not read the newest spec yet, so what follows is older."
         return [Finding(text, "wait some seconds; if it lasts, read the operator's log")]
     return []
+
+
+def _stale(manifest: Manifest, job: Job, now: float) -> list[Finding]:
+    """A job that trains has a new step in its status every few seconds, or after each step."""
+    progress = (manifest.get("status") or {}).get("progress") or {}
+    written = progress.get("reportTime")
+    if written is None or job.ended is not None or not job.has(ConditionType.RUNNING):
+        return []
+    batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
+    step_s = batch / job.samples_per_s if job.samples_per_s else _LONG_STEP_S
+    age_s = now - datetime.fromisoformat(written).timestamp()
+    if age_s < _STALE_S + 3 * step_s:
+        return []
+    text = f"The status says that the job trains, but nobody has written it for {duration(age_s)}"
+    return [Finding(f"{text}, so what follows may have changed.", _CHECK_OPERATOR)]
 
 
 def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:

@@ -52,7 +52,10 @@ def _zones(found: Explanation) -> Iterator[RenderableType]:
     mode = found.training.spec.redundancy.mode
     yield Text(f"\nWhat the loss of a zone would do now (redundancy {mode}):")
     if not found.outlooks:
-        yield Text("The zones of the agents are not known: their nodes have no zone label.")
+        yield Text(
+            "The zones of the agents are not known: their pods are gone, or their nodes have no"
+            " zone label."
+        )
         return
     table = Table(box=box.SIMPLE, pad_edge=False)
     for heading in ("zone", "agents", "seats", "then"):

@@ -20,6 +20,7 @@ from bamboo_cli.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    NodeSilentError,
     NotFoundError,
     NotReadyError,
 )
@@ -138,7 +139,8 @@ class Kube:
     ) -> Iterator[bytes]:
         """The log of a pod's agent in pieces; each of its lines begins with its time.
 
-        tail: number of newest lines; None: all. NotReadyError if no container runs yet.
+        tail: number of newest lines; None: all. NotReadyError if no container runs yet, or the
+        node does not answer.
         """
         more: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
         patience = (_TIMEOUT_S, _QUIET_S if is_followed else _TIMEOUT_S)
@@ -154,6 +156,8 @@ class Kube:
         except client.ApiException as error:
             if error.status in (400, 404):  # waiting to start, or gone
                 raise NotReadyError(_message(error)) from error
+            if error.status >= 500:  # the API server asks the kubelet, and only it may be silent
+                raise NodeSilentError(_message(error)) from error
             raise _refused(error) from error
         except (HTTPError, OSError) as error:
             raise _silent(error) from error

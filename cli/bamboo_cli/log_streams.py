@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bamboo_cli.errors import ClusterError, CommandError, NotReadyError
+from bamboo_cli.errors import ClusterError, CommandError, NodeSilentError, NotReadyError
 from bamboo_cli.log_lines import Line, merged, read_line, split_lines
 
 MOST_FOLLOWED = 64
@@ -28,13 +28,20 @@ class Logs(Protocol):
     ) -> Iterator[bytes]: ...
 
 
-def newest(kube: Logs, namespace: str, pods: list[str], tail: int) -> Iterator[Line]:
-    """The newest lines of each pod, merged by time. Pods without a log are left out."""
+def newest(
+    kube: Logs, namespace: str, pods: list[str], tail: int, say: Callable[[str], None]
+) -> Iterator[Line]:
+    """The newest lines of each pod, merged by time. Pods without a log are left out.
+
+    say: is told which nodes do not answer.
+    """
     logs = []
     for pod in pods:
         try:
             pieces = kube.log(namespace, pod, tail=tail)
             logs.append([read_line(pod, text) for text in split_lines(pieces)])
+        except NodeSilentError as error:
+            say(f"{pod} is left out, since its node does not answer: {error}")
         except NotReadyError:
             continue
     return merged(logs)

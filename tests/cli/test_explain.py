@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,30 @@ def test_without_a_checkpoint_everything_is_repeated(training: dict[str, Any]) -
     for step, words in ((1, "1 step is repeated"), (0, "no step is repeated")):
         found = loss(replace(everything, step=step), every, {})
         assert found.text.endswith(f"no checkpoint is complete: {words}")
+
+
+@pytest.mark.parametrize(
+    ("age_s", "samples_per_s", "is_stale"),
+    [(70.0, 32.0, True), (60.0, 32.0, False), (300.0, 0.1, False), (500.0, None, False),
+     (700.0, None, True)],
+)  # fmt: skip
+def test_a_status_that_nobody_writes(
+    training: dict[str, Any], age_s: float, samples_per_s: float | None, is_stale: bool
+) -> None:
+    """A step has 32 samples. The operator may be gone, and the job stand still."""
+    written = datetime.fromtimestamp(NOW - age_s, UTC).isoformat().replace("+00:00", "Z")
+    progress = training["status"]["progress"]
+    progress["reportTime"] = written
+    del progress["samplesPerSecond"]
+    if samples_per_s is not None:
+        progress["samplesPerSecond"] = str(samples_per_s)
+    found = explain(training, zoned_pods(*SPREAD), [], NOW)
+    said = [each for each in found.findings if "nobody has written it for" in each.text]
+    assert bool(said) is is_stale
+    if said:
+        assert "app.kubernetes.io/name=bamboo-operator" in said[0].remedy
+        training["status"]["conditions"][1]["status"] = "True"
+        assert not any("nobody" in f.text for f in explain(training, [], [], NOW).findings)
 
 
 def test_too_few_agents_wait(training: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from bamboo_cli.agent_logs import started
-from bamboo_cli.errors import ClusterError, CommandError, NotReadyError
+from bamboo_cli.errors import ClusterError, CommandError, NodeSilentError, NotReadyError
 from bamboo_cli.log_lines import Line, Writer, merged, read_line, split_lines
 from bamboo_cli.log_streams import MOST_FOLLOWED, Streams, newest
 from bamboo_cli.main import cli
@@ -103,7 +103,14 @@ class FakeLogs:
 
 def test_pods_without_a_log_are_left_out() -> None:
     kube = FakeLogs(a=[sent(2, "x").encode()], b=[NotReadyError("starting")])
-    assert [line.agent for line in newest(kube, "team", ["a", "b"], 5)] == ["a"]
+    assert [line.agent for line in newest(kube, "team", ["a", "b"], 5, pytest.fail)] == ["a"]
+
+
+def test_a_node_that_does_not_answer_does_not_hide_the_other_agents() -> None:
+    kube = FakeLogs(a=[sent(2, "x").encode()], b=[NodeSilentError("connection refused")])
+    said: list[str] = []
+    assert [line.agent for line in newest(kube, "team", ["a", "b"], 5, said.append)] == ["a"]
+    assert said == ["b is left out, since its node does not answer: connection refused"]
 
 
 def following(kube: FakeLogs, looks: list[tuple[list[str], bool]]) -> Streams:
@@ -229,18 +236,21 @@ def test_the_command_follows_until_the_job_ends(
     assert len(run("-f", "--agent", "p0-s0").output.splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ((403, {"message": "pods/log is forbidden"}), "refused the request: pods/log is forbidden"),
-        ((500, {"message": "broken"}), "refused the request: broken"),
-    ],
-)
-def test_the_command_may_be_refused(
-    two_agents: Server, run: Callable[..., Any], answer: tuple[int, Any], words: str
-) -> None:
+def test_the_command_may_be_refused(two_agents: Server, run: Callable[..., Any]) -> None:
+    answer = (403, {"message": "pods/log is forbidden"})
     two_agents.answers[f"{PODS_PATH}/gpt-p0-s0-i0/log"] = answer
-    assert words in str(run().exception)
+    assert "refused the request: pods/log is forbidden" in str(run().exception)
+
+
+def test_the_other_agents_are_shown_if_a_node_is_dead(
+    two_agents: Server, run: Callable[..., Any]
+) -> None:
+    answer = (500, {"message": 'Get "https://10.0.0.1:10250/": connection refused'})
+    two_agents.answers[f"{PODS_PATH}/gpt-p0-s0-i0/log"] = answer
+    done = run()
+    assert done.exception is None
+    assert done.stdout.splitlines() == ["08:00:02.123 p0-s1-i0 | second"]
+    assert "gpt-p0-s0-i0 is left out, since its node does not answer: Get" in done.stderr
 
 
 def test_a_container_that_waits_has_no_log(two_agents: Server, run: Callable[..., Any]) -> None:

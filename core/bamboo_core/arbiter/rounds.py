@@ -207,10 +207,7 @@ def retry(state: State, now: float) -> None:
     phase = state.phase
     assert isinstance(phase, Holding)
     if now >= phase.restore_by:
-        if phase.cause is not RestoreCause.LAYER_LOST or not _begin_listing(
-            state, phase.detail, now
-        ):
-            restore(state, phase.cause, phase.detail, now)
+        _list_and_restore(state, phase.cause, phase.detail, now)
     elif now >= state.deadlines.retry_at and _reinstate_suspects(state):
         state.deadlines.retry_at = inf
         begin(state, "suspected agents are asked again")
@@ -344,28 +341,30 @@ def _handle_layer_loss(state: State, why: str, now: float) -> None:
     if any(s.is_connected for s in suspects) or state.unasked() or is_repeat:
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
         _hold(state, why, now, limits.copy_by)
-    elif not _begin_listing(state, why, now):
-        restore(state, RestoreCause.LAYER_LOST, why, now)
+    else:
+        _list_and_restore(state, RestoreCause.LAYER_LOST, why, now)
 
 
-def _begin_listing(state: State, why: str, now: float) -> bool:
-    """Have the members list the checkpoints. False if there is nothing or nobody to list, or if
-    they had the time for it."""
-    limits = state.deadlines
-    if not _can_list(state) or now >= limits.listing_by:
-        return False
+def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -> None:
+    """Restore once members have listed the checkpoints, or had the time for it: an agent may have
+    sealed one and died before it could say so.
+
+    While no operator was there, agents may even have deleted all that were known then. So a leader
+    that has not seen the attempt train waits for an agent that can list.
+    """
+    limits, members = state.deadlines, state.membership.members
+    is_stranger = state.in_force is None and bool(state.durable.voters)
+    can_list = state.job.spec.checkpoint is not None and not state.is_listed
+    if not can_list or now >= limits.listing_by or not (members or is_stranger):
+        restore(state, cause, why, now)
+        return
+    if not members:
+        _hold(state, f"{why}; an agent is awaited that lists the checkpoints", now)
+        return
     limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
-    _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by)
+    _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by, cause)
     for agent in sorted(state.membership.members):
         state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
-    return True
-
-
-def _can_list(state: State) -> bool:
-    """Whether members may see a checkpoint that is not known: an agent may have sealed it and died
-    before it could say so."""
-    has_files = state.job.spec.checkpoint is not None
-    return has_files and not state.is_listed and bool(state.membership.members)
 
 
 def _direct(state: State, decision: Decision, now: float) -> None:

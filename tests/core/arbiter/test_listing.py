@@ -6,6 +6,7 @@ import pytest
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter.durable import to_json
 from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Stop
 
 from .fleet import Fleet, committed, running
@@ -55,6 +56,40 @@ def test_a_checkpoint_that_nobody_has_told_is_used() -> None:
     manifest = fleet.arbiter.durable.manifest
     assert manifest is not None
     assert manifest.step == 4
+
+
+def alone(*, knows_deaths: bool) -> Fleet:
+    """While no operator is there, version 4 is sealed, version 2 is deleted, and all agents die."""
+    fleet = running(steps=20, stages=4, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    state = fleet.arbiter.state
+    state.out.save(manifests=tuple(m for m in state.durable.manifests if m.step < 4))
+    fleet.stored = to_json(state.durable)
+    fleet.sealed = [m for m in fleet.sealed if m.step >= 4]
+    names = list(fleet.agents)
+    fleet.agents.clear()
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    for name in names if knows_deaths else ():
+        fleet.tell(a.Lost(name, True, "its pod is gone"))
+    return fleet
+
+
+@pytest.mark.parametrize("knows_deaths", [True, False])
+def test_a_new_operator_does_not_restore_before_the_checkpoints_are_listed(
+    knows_deaths: bool,
+) -> None:
+    fleet = alone(knows_deaths=knows_deaths)
+    fleet.wait(130.0)
+    assert fleet.arbiter.durable.attempt == 0, "nobody can list"
+    fleet.add_grid(1, 4, prefix="b")
+    fleet.run()
+    fleet.wait(130.0)
+    manifest = fleet.arbiter.durable.manifest
+    assert manifest is not None
+    assert (fleet.arbiter.durable.attempt, manifest.step) == (1, 4)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
 
 
 def test_a_list_that_does_not_come_is_waited_for_only_so_long() -> None:
