@@ -354,8 +354,8 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
     """
     limits, members = state.deadlines, state.membership.members
     is_stranger = state.in_force is None and bool(state.durable.voters)
-    can_list = state.job.spec.checkpoint is not None and not state.is_listed
-    if not can_list or now >= limits.listing_by or not (members or is_stranger):
+    is_late = now >= limits.listing_by
+    if is_late or not _may_have_unknown_files(state) or not (members or is_stranger):
         restore(state, cause, why, now)
         return
     if not members:
@@ -365,6 +365,10 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
     _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by, cause)
     for agent in sorted(state.membership.members):
         state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
+
+
+def _may_have_unknown_files(state: State) -> bool:
+    return state.job.spec.checkpoint is not None and not state.is_listed
 
 
 def _direct(state: State, decision: Decision, now: float) -> None:

@@ -209,7 +209,7 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
     """What the leader says is true. A deposed one cannot make it durable."""
     if record.reason is EventReason.RESTORING:
         check_restore(world, before, record)
-        if record.facts[EventFact.CAUSE] == RestoreCause.LAYER_LOST:
+        if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
             check_listed(world, operator.name)
     elif record.reason is EventReason.AGENT_LOST:
         check_loss(world, operator, record)

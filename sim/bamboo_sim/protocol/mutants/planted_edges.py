@@ -102,7 +102,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("agents that never begin are not seen", "W5",
             patched(stalls, "_all_idle", edges.no_end), (("hangs", SINGLE),)),
     Planted("a layer is given up before the checkpoints are listed", "F2",
-            patched(rounds, "_can_list", edges.no_listing),
+            patched(rounds, "_may_have_unknown_files", edges.no_listing),
             (("storage", SAVING), ("restores", SAVING))),
     Planted("a job ends before its files are written", "F3",
             patched(Executor, "_are_files_due", edges.no_files_due), (("storage", SAVING),)),
