@@ -43,8 +43,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.MEMORY_SHORT: "raise spec.redundancy.hostMemory, use larger devices, or set"
     " spec.redundancy.mode to None",
     Reason.REPLANNING: "wait some seconds; if it lasts over a minute, read the operator's log",
-    Reason.WAITING_FOR_CAPACITY: "add nodes or lower spec.pipelines.min; do not delete the waiting"
-    " pods, since they hold the training state",
+    Reason.WAITING_FOR_CAPACITY: "add nodes or lower spec.pipelines.min; do not delete pods that"
+    " run, since they may hold the training state",
     Reason.IMAGE_PULL_FAILED: "check spec.worker.image, the registry, and imagePullSecrets in"
     " spec.worker.podTemplate",
     Reason.CONTAINER_CANNOT_START: "create what is missing, or change spec.worker; `kubectl"

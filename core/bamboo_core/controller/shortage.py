@@ -158,7 +158,10 @@ def _remedies(spec: JobSpec, causes: Counter[str], *, is_new: bool = False) -> s
     if any(cause.startswith(_TAINT) for cause in causes):
         found.append("tolerate the taint in spec.worker.podTemplate")
     if any(cause.startswith(_LABEL) for cause in causes):
-        found.append("label the nodes or change the node selector in spec.worker.podTemplate")
+        pools = "spec.placement.pools or " if spec.placement.pools else ""
+        found.append(
+            f"label the nodes or change the node selector in {pools}spec.worker.podTemplate"
+        )
     if spec.placement.zones:
         found.append("add zones to spec.placement.zones")
     elif spec.placement.pools:

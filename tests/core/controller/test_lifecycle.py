@@ -11,7 +11,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
 from bamboo_core.api.records import Problem
-from bamboo_core.api.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
+from bamboo_core.api.spec import Adjacency, CheckpointSpec, PoolSpec, RedundancyMode, WorkerSpec
 from bamboo_core.controller import lifecycle
 from bamboo_core.controller.lifecycle import JobStatus, describe
 from bamboo_core.controller.shortage import at_present, insufficient, offers_no
@@ -284,6 +284,11 @@ def test_no_node_suits() -> None:
         "no node can take an agent: no label gpu=a100 (2 nodes); add nodes to the pool or label the"
         " nodes or change the node selector in spec.worker.podTemplate; spec.worker and"
         " spec.placement can change while spec.suspend is true"
+    )
+    pools = (PoolSpec(("a",), {"gpu": "a100"}),)
+    assert (
+        "change the node selector in spec.placement.pools or spec.worker.podTemplate"
+        in capacity(nodes_=tuple(wrong), pools=pools).message
     )
 
 
