@@ -11,14 +11,13 @@ from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Span, merged
 from bamboo_cli.job import Job, Manifest, Seat, read_job, seats
-from bamboo_cli.recoveries import JobEvent, read_events, recovery
+from bamboo_cli.recoveries import GONE, JobEvent, read_events, recovery
 from bamboo_cli.report import pause_of, plan_text
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import Slot, pod_name
 
 _MOST_NAMES = 4
-_GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
-_ABOUT_THE_LOSS = (*_GONE, EventReason.AGENT_LEAVING, EventReason.STOPPED)
+_ABOUT_THE_LOSS = (*GONE, EventReason.AGENT_LEAVING, EventReason.STOPPED)
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def consequence(agent: str, fault: Fault, events: Sequence[Manifest]) -> Consequ
     hit = Hit(fault, (agent,), 0, min(e.at for e in about))
     pause = pause_of(hit, events)
     if pause is None:
-        is_gone = any(e.reason in _GONE for e in about)
+        is_gone = any(e.reason in GONE for e in about)
         return Consequence(agent, True, None, is_gone, "")
     found = recovery(hit.pods, events, lost_at=hit.at_s)
     plan = plan_text(found.plan) if found else ""

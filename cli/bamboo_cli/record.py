@@ -14,7 +14,7 @@ from itertools import pairwise
 from bamboo_cli.explain import agent_zones
 from bamboo_cli.history import Frame, History, Span, lives, merged
 from bamboo_cli.job import Job, Manifest, read_job
-from bamboo_cli.recoveries import JobEvent, read_events
+from bamboo_cli.recoveries import GONE, JobEvent, read_events
 from bamboo_cli.report import RunRecord
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import parse_pod_name
@@ -300,7 +300,7 @@ def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
                 over.add(agent)
             for agent in event.agents - spans.keys():
                 spans[agent] = Span(event.at, whole.end)
-        elif event.reason in (EventReason.AGENT_LOST, EventReason.AGENT_LEFT):
+        elif event.reason in GONE:
             for agent in (event.agents & spans.keys()) - over:
                 spans[agent] = Span(spans[agent].begin, event.at)
                 over.add(agent)
@@ -308,8 +308,7 @@ def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
 
 
 def _has_left(known: Iterable[JobEvent], agent: str) -> bool:
-    gone = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
-    return any(e.reason in gone and agent in e.agents for e in known)
+    return any(e.reason in GONE and agent in e.agents for e in known)
 
 
 def _finished(status: Manifest) -> float | None:

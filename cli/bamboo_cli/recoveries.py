@@ -16,7 +16,7 @@ from math import inf
 from bamboo_cli.job import Manifest
 from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
 
-_GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
+GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _is_over(stop: JobEvent, known: Sequence[JobEvent], at: float) -> bool:
 
 def _stop_during_loss(pods: Sequence[str], known: Sequence[JobEvent]) -> JobEvent | None:
     """The stop that was in force when the first of the pods was reported lost."""
-    lost = [event.at for event in _only(known, *_GONE) if event.agents & set(pods)]
+    lost = [event.at for event in _only(known, *GONE) if event.agents & set(pods)]
     stops = _only(known, EventReason.STOPPED)
     before = [stop for stop in stops if lost and stop.at <= min(lost)]
     return max(before, key=lambda stop: stop.epoch, default=None)
