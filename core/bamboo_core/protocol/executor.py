@@ -127,7 +127,8 @@ class Executor:
     # ------------------------------------------------------------ events
 
     def stop(self, stop: Stop) -> list[Effect]:
-        """Adopt the fence unless it is lower: drop program and votes, report."""
+        """Adopt the fence unless it is lower: drop program and votes, report. What is said again
+        may come late, when peers have begun the plan: votes of this fence are valid."""
         newest = self._asked.fence if self._asked is not None else self.fence
         if stop.fence < newest or (stop.fence == self.fence and self._program is not None):
             return []
@@ -249,7 +250,8 @@ class Executor:
             effects += self._wipe()
         elif self.fence < stop.void:
             effects += self._give_up_step()
-        effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
+        if stop.fence != self.fence:
+            effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
         self.fence, self._program, self._over = stop.fence, None, False
         self._owed, self._seals = {}, ()
         return [*effects, SendOperator(self._report())]

@@ -101,6 +101,17 @@ def test_votes_do_not_outlive_a_stop():
     assert vote not in reports(effects)[0].items
 
 
+def test_a_vote_outlives_a_stop_of_its_own_fence_that_is_said_again():
+    """Peers may have begun the plan before this agent hears the leader again."""
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    executor.arrive(Item.vote(4, PEER), FIRST)
+    again = executor.stop(Stop(FIRST))
+    assert [type(effect) for effect in again] == [SendOperator]
+    effects = executor.install(directive("RECV (vote b) <b\nINIT[0:1]", target=4))
+    assert runs(effects) == ["INIT[0:1] @4"]
+
+
 def test_a_new_attempt_discards_everything_even_what_was_running():
     executor, _ = started("INIT[0:1]\nF[0:1] m0")
     executor.done()

@@ -91,6 +91,7 @@ SLICES = [
     ("suspensions", SLEEPING),
     ("fuzz", SPARE),
     ("farewells", SPARE),
+    ("echoes", SAVING),
     ("finishes", SMALL),
     ("reports", MOVING),
     ("tears", SAVING),

@@ -99,6 +99,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "farewells": moments.farewells,
     "finishes": moments.finishes,
     "reports": moments.reports,
+    "echoes": moments.echoes,
     "stops": moments.stops,
     "sources": moments.sources,
     "resets": edges.resets,

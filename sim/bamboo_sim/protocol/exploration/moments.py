@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 
@@ -18,6 +19,7 @@ from bamboo_core.protocol.messages import (
     Finished,
     Left,
     Sealed,
+    Stop,
 )
 from bamboo_sim.protocol.control.shell import Put
 from bamboo_sim.protocol.exploration.branching import (
@@ -179,6 +181,40 @@ def reports(base: History, part: Part = WHOLE) -> Histories:
             stopped = wait_until(broken, partial(_is_asked, name=teller, term=term))
             if stopped is not None:
                 yield inject(stopped, 0, ("stand still", "supervisor", teller, 2.0))
+
+
+def echoes(base: History, part: Part = WHOLE) -> Histories:
+    """After a loss, an agent's session breaks while its report is under way, so it is asked again.
+    It hears that late, when the others have begun the plan."""
+    base = replace(base, policy="slow-control")
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        name, *others = names[n % 2 :] + names[: n % 2]
+        found = inject(at, 0, ("kill", others[n % len(others)], n % 3))
+        moment = wait_until(found, partial(_says_report, name=name))
+        if moment is None:
+            continue
+        for kept in (7, 8, 9):  # each gives another order of events
+            broken = inject(moment, 0, ("reconnect", name, kept))
+            again = wait_until(broken, partial(_hears_stop, name=name))
+            if again is not None:
+                yield again
+
+
+def _says_report(world: World, name: AgentId) -> bool:
+    return any(
+        source == name and isinstance(x, Received) and isinstance(x.message, AgentReport)
+        for source, _, x in world.network.messages
+    )
+
+
+def _hears_stop(world: World, name: AgentId) -> bool:
+    """A STOP that the agent has obeyed already is under way to it."""
+    node = world.nodes.get(name)
+    return node is not None and any(
+        target == name and isinstance(x, Stop) and x.fence == node.executor.fence
+        for _, target, x in world.network.messages
+    )
 
 
 def _is_asked(world: World, name: AgentId, term: int) -> bool:

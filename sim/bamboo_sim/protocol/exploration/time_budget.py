@@ -71,7 +71,7 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
     **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
     **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
-    **dict.fromkeys(("pairs", "partitions", "farewells"), _AHEAD_SPARE),
+    **dict.fromkeys(("pairs", "partitions", "farewells", "echoes"), _AHEAD_SPARE),
     **dict.fromkeys(("finishes", "stops", "shrinks"), CHECKED_TWICE),
     "learners": _AHEAD_LEARNING,
     "sources": _AHEAD_LEARNT,
@@ -141,6 +141,7 @@ def runs() -> list[tuple[str, Job, float]]:
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
     out += [("races", Job(1, 3, 2), 0.5)]
+    out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
     out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
     for job in MIXED:
         out += [(family, job, 0.3) for family in ("changes", "operators", "bulks", "partitions")]

@@ -15,7 +15,9 @@ from bamboo_core.evidence.stalls import Stall
 from bamboo_core.job.durable_writer import DurableWriter
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Kind
 from bamboo_core.protocol.clock import PatientClock
+from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import AgentReport, Finished, Left, Ready
 from bamboo_core.protocol.said import Said, Word
 from bamboo_core.protocol.supervisor import SendOperator, Supervisor
@@ -71,6 +73,14 @@ _in_disorder: Any = None  # set by the list of faults, which finds the class
 
 
 # ---------------------------------------------------------------- sessions
+
+_adopt = Executor._adopt
+
+
+def drop_every_vote(self: Executor) -> list[Any]:
+    """A STOP drops votes of its own fence, too."""
+    votes = [item for item in self.held if item.kind is Kind.VOTE]
+    return [*self._drop(votes), *_adopt(self)]
 
 
 def only_news(self: Watch, fence: Fence) -> Any:
