@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from bamboo_core.api.records import Problem
@@ -17,6 +18,9 @@ OFFERED = "bamboo-job-*"
 """Secrets and service accounts with such names are offered to jobs unless the chart says else."""
 
 _TRUSTED = "where all users are trusted, the chart's value podTemplate.trusted allows it"
+
+_ALIKE = 0.75
+"""Of two names that are probably meant to be the same, by difflib's ratio."""
 
 _METADATA = frozenset({"labels", "annotations"})
 _POD = frozenset(
@@ -306,7 +310,12 @@ def _secret(name: Any, path: str, rules: PodRules) -> Iterator[Problem]:
 def _unlisted(given: dict[str, Any], listed: frozenset[str], path: str) -> Iterator[Problem]:
     for key, value in given.items():
         if key not in listed and value not in (None, False, "", [], {}):
-            yield _refused(f"{path}.{key}", "is not allowed in a pod template")
+            meant = get_close_matches(key, listed, n=1, cutoff=_ALIKE)
+            if meant:
+                text = f"is not allowed in a pod template; do you mean {meant[0]}? Else remove it"
+                yield Problem(f"{path}.{key}", text)
+            else:
+                yield _refused(f"{path}.{key}", "is not allowed in a pod template")
 
 
 def _refused(path: str, text: str) -> Problem:

@@ -155,7 +155,7 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
     found += _affinity_problems(spec, path)
     for key in _LISTS:
         found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
-    return found or [*_double_names(spec, path)]
+    return found or [*_double_names(spec, path)] or [*_no_images(spec, path)]
 
 
 def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:
@@ -169,6 +169,18 @@ def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:
                 yield Problem(f"{where}.name", text)
             owners.setdefault(name, where)
         owners.setdefault(AGENT_CONTAINER, "the agent's own container")
+
+
+def _no_images(spec: dict[str, Any], path: str) -> Iterator[Problem]:
+    """Only the agent's own container gets its image from the operator."""
+    for key in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(key, [])):
+            if container.get("image") or container["name"] == AGENT_CONTAINER:
+                continue
+            text = "is required; set it"
+            if key == "containers":
+                text += f", or name the container {AGENT_CONTAINER!r} to extend the agent's own one"
+            yield Problem(f"{path}.{key}[{index}].image", text)
 
 
 def _affinity_problems(spec: dict[str, Any], path: str) -> list[Problem]:

@@ -107,7 +107,7 @@ def on_pod(**fields: Any) -> dict[str, Any]:
 
 
 def on_container(**fields: Any) -> dict[str, Any]:
-    return on_spec(containers=[{"name": "x"} | fields])
+    return on_spec(containers=[{"name": "x", "image": "i"} | fields])
 
 
 def on_security(**fields: Any) -> dict[str, Any]:
@@ -444,6 +444,44 @@ def test_the_name_of_the_agent_is_taken_without_its_container() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (
+            on_spec(tolerationz=[{"key": "a"}]),
+            "t.spec.tolerationz: {} do you mean tolerations? Else remove it",
+        ),
+        (
+            on_spec(nodeselector={"a": "b"}),
+            "t.spec.nodeselector: {} do you mean nodeSelector? Else remove it",
+        ),
+        (
+            on_container(envv=[{"name": "A"}]),
+            "t.spec.containers[0].envv: {} do you mean env? Else remove it",
+        ),
+        (
+            {"metadata": {"label": {"a": "b"}}},
+            "t.metadata.label: {} do you mean labels? Else remove it",
+        ),
+    ],
+)
+def test_of_a_misspelt_field_the_right_name_is_told(template: dict[str, Any], text: str) -> None:
+    (problem,) = problems(template, path="t")
+    assert str(problem) == text.format("is not allowed in a pod template;")
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_container_beside_the_agents_needs_an_image(trusted: bool) -> None:
+    """Else a misspelt name of the agent's container would be a container of its own."""
+    rules = PodRules(trusted=trusted)
+    spec = {"containers": [{"name": "agnt"}], "initContainers": [{"name": "a"}]}
+    assert [*map(str, problems({"spec": spec}, path="t", rules=rules))] == [
+        "t.spec.containers[0].image: is required; set it, or name the container 'agent' to extend"
+        " the agent's own one",
+        "t.spec.initContainers[0].image: is required; set it",
+    ]
+
+
 JUNK: tuple[Any, ...] = (None, 5, "x", [], {}, [5], [{}], {"name": None}, [{"name": []}], True)
 
 
@@ -480,7 +518,10 @@ def test_accepted() -> None:
         "metadata": {"labels": {"team": "a"}},
         "spec": {
             "hostNetwork": False,
-            "containers": [{"name": "agent", "volumeMounts": []}, {"name": "sidecar"}],
+            "containers": [
+                {"name": "agent", "volumeMounts": []},
+                {"name": "sidecar", "image": "i"},
+            ],
             "volumes": [{"name": "cache", "emptyDir": {}}],
             "tolerations": [{"key": "spot", "operator": "Exists"}],
         },
