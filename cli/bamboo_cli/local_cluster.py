@@ -21,10 +21,10 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli.counts import counted
 from bamboo_cli.errors import CommandError
 from bamboo_cli.programs import Programs
 from bamboo_cli.timeline import Timeline
+from bamboo_core.model.counts import counted
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.spec import NodeSpec, spread_nodes

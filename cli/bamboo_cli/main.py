@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from bamboo_cli import job_commands, screen, terminal
-from bamboo_cli.counts import counted
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
 from bamboo_core.api.spec import Channel
+from bamboo_core.model.counts import counted
 from bamboo_core.protection.hazard import PRIOR
 from bamboo_devcluster.errors import DevclusterError
 

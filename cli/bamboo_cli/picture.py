@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bamboo_cli.counts import counted, grid_of
 from bamboo_cli.history import History, Loss
 from bamboo_cli.svg import (
     AGENT,
@@ -23,6 +22,7 @@ from bamboo_cli.svg import (
     triangle,
 )
 from bamboo_core.controller.view import Slot
+from bamboo_core.model.counts import counted, grid_of
 
 _WIDTH, _LEFT, _RIGHT = 860, 130, 24
 _TOP, _GAP, _PANEL = 104, 62, 120

@@ -11,13 +11,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from bamboo_cli.counts import counted
 from bamboo_cli.errors import CommandError
 from bamboo_cli.manifest import read_manifest
 from bamboo_cli.profile import check, read_profile
 from bamboo_core.api import quantities
 from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.model.counts import counted
 from bamboo_core.protection import facts, shapes
 from bamboo_core.protection.choice import Estimate, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.counts import counted, grid_of
 from bamboo_cli.plan import JobPlan
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.model.counts import counted, grid_of
 from bamboo_core.planning import preview
 
 _MOST_STAGES, _MOST_MICROBATCHES, _MOST_AGENTS = 12, 16, 64

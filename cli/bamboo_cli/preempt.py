@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bamboo_cli.chaos import Fault, Hit
-from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Span, merged
 from bamboo_cli.job import Job, Manifest, Seat, read_job, seats
@@ -15,6 +14,7 @@ from bamboo_cli.recoveries import GONE, JobEvent, read_events, recovery
 from bamboo_cli.report import pause_of, plan_text
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import Slot, pod_name
+from bamboo_core.model.counts import counted, repeated
 
 _MOST_NAMES = 4
 _ABOUT_THE_LOSS = (*GONE, EventReason.AGENT_LEAVING, EventReason.STOPPED)

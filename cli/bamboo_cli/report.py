@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.chaos import Fault, Hit, ScheduledFault
-from bamboo_cli.counts import counted
 from bamboo_cli.job import Job, Manifest
 from bamboo_cli.recoveries import PlanSummary, recovery
 from bamboo_cli.timeline import Timeline
+from bamboo_core.model.counts import counted
 
 
 @dataclass(frozen=True)

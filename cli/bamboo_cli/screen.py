@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.counts import grid_of
 from bamboo_cli.job import Job, Seat
 from bamboo_core.controller.view import Slot
+from bamboo_core.model.counts import grid_of
 
 PHASE_STYLES = {
     "Running": "green",

@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bamboo_cli.counts import counted, repeated
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
 from bamboo_core.admission import quota
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, read
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
+from bamboo_core.model.counts import counted, repeated
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.placement.capacity import is_enough
 from bamboo_core.placement.plan import layers_of, ranges_of, wants

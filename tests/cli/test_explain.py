@@ -278,13 +278,13 @@ def test_conditions_come_with_age_and_remedy(manifest: dict[str, Any]) -> None:
     manifest["status"]["conditions"] = [
         condition("CapacityAvailable", "False", "WaitingForNodes", "2 of 6 agents wait"),
         condition("Accepted", "True", "SpecResolved", "the spec is usable"),
-        condition("Running", "False", "WaitingForAgents", "4 of 6 agents are connected"),
+        condition("Running", "False", "WaitingForAgents", "4 of 6 agents connected"),
         condition("Checkpointed", "False", "NoneYet", "no checkpoint is complete yet"),
     ]
     assert texts(explain(manifest, [], [], NOW)) == (
         "CapacityAvailable is False (WaitingForNodes, for 10 min): 2 of 6 agents wait -> wait for"
         " the autoscaler, add nodes, or lower spec.pipelines.count\n"
-        "Running is False (WaitingForAgents, for 10 min): 4 of 6 agents are connected -> see the"
+        "Running is False (WaitingForAgents, for 10 min): 4 of 6 agents connected -> see the"
         " pods below; if all of them run, read `bamboo logs`"
     )
 

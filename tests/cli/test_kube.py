@@ -214,13 +214,17 @@ def test_follow_gives_up(kubeconfig: Path) -> None:
 def test_follow_reports_what_the_job_waits_for(
     kubeconfig: Path, server: Server, manifest: dict[str, Any]
 ) -> None:
-    waits = {"type": "CapacityAvailable", "status": "False", "message": "5 agents wait for a node"}
+    waits = {
+        "type": "CapacityAvailable",
+        "status": "False",
+        "message": "no node yet for 5 of 6 agents",
+    }
     manifest["status"]["conditions"].append(waits)
     times = iter([0.0, 100.0])
     followed = follow(
         Kube(kubeconfig), "team", "gpt", timeout_s=60, now=lambda: next(times), pause=lambda _: None
     )
-    with pytest.raises(CommandError, match="CapacityAvailable is False: 5 agents wait"):
+    with pytest.raises(CommandError, match="CapacityAvailable is False: no node yet for 5"):
         list(followed)
 
 

@@ -158,7 +158,7 @@ async def test_pods_that_the_api_server_rejects(harness: Harness) -> None:
     assert accepted["reason"] == "PodRejected"
     assert "bad image name: remove what forbids them; or set spec.suspend" in accepted["message"]
     waiting = harness.condition("CapacityAvailable")["message"]
-    assert "2 have no pod yet (none is made before" in waiting
+    assert "no pod yet for 2 of 2 agents (none is made before" in waiting
     assert ": the last ones were refused; see condition Accepted)" in waiting
     assert [v for v, p in harness.kube.requests if v == "create"] == ["create"]
     harness.kube.fail = lambda verb, path: None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from bamboo_core.admission.claims import Claim, NodeRoom
 from bamboo_core.admission.ledger import Ledger
 from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
-from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Turn, Word
+from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Aside, Turn, Word
 from bamboo_core.controller.view import ClusterView
 
 
@@ -234,6 +234,12 @@ class _Line:
         )
 
 
+def _aside(patience: Patience) -> Aside:
+    since = patience.since + PATIENCE_S
+    until = patience.aside_until or since + ASIDE_S
+    return Aside(since, until, is_now=bool(patience.aside_until))
+
+
 def _judged(
     line: Sequence[Claim],
     turns: dict[str, Turn],
@@ -259,11 +265,11 @@ def _judged(
         agents, is_enough = ledger.when_empty(claim)
         if is_enough:
             continue
-        turns[uid] = replace(turn, is_too_big=True)
         if old is None or agents > old.agents or (old.aside_until and not is_aside):
             kept[uid] = Patience(now, agents)
         elif not is_aside and now >= old.since + PATIENCE_S:
             kept[uid] = replace(old, aside_until=now + ASIDE_S)
         else:
             kept[uid] = old
+        turns[uid] = replace(turn, aside=_aside(kept[uid]))
     return Decision(turns, kept, askers)

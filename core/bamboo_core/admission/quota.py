@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec
+from bamboo_core.model.counts import counted
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a BambooJob: the LocalQueue in its namespace that it waits in."""
@@ -98,7 +99,8 @@ def _obstacle(spec: JobSpec, grant: Grant | None) -> str:
         text = f"it waits in queue {grant.queue} until Kueue admits it{said}"
         return text if grant.has_queue else f"{text}; {_OTHER_QUEUE}"
     if grant.agents < (fewest := _fewest(spec, grant)):
-        few = f"Kueue has admitted it with {grant.agents} agents, and {fewest} are the fewest"
+        agents = counted(grant.agents, "agent")
+        few = f"Kueue has admitted it with {agents}, and the fewest are {fewest}"
         return f"{few}; set spec.suspend to true, and then to false, to queue it again"
     return ""
 

@@ -58,6 +58,7 @@ from bamboo_core.arbiter.state import (
 )
 from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.graph.reports import Extent, impossible
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible_pipelines
@@ -372,14 +373,14 @@ class Arbiter:
         fit = feasible_pipelines(zones, stages=stages, most=most, adjacency=adjacency)
         if fit < desired.at_least:
             phase.detail = (
-                f"{len(usable)} agents are ready; {desired.at_least} x {stages} are needed"
+                f"{counted(len(usable), 'agent')} ready; {desired.at_least} x {stages} are needed"
                 f" at least, ring neighbours in different zones ({adjacency})"
             )
             return
         expected = desired.expected - usable
         if fit < most and expected and now < membership.ready_at + state.job.timing.start_grace_s:
             phase.detail = (
-                f"{fit} of {most} pipelines can start; {len(expected)} agents are awaited"
+                f"{fit} of {most} pipelines can start; {counted(len(expected), 'agent')} awaited"
             )
             return
         strangers = membership.strangers()

@@ -10,6 +10,7 @@ from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.arbiter.state import InForce, State
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import is_enough, pipelines_for
 
@@ -65,7 +66,7 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     if desired.suspended and max(plan.target, running) + 1 < plan.last:
         return "the job is to be suspended", frozenset()
     if len(plan.pipelines) > desired.pipelines:
-        return f"{desired.pipelines} pipelines are wanted", frozenset()
+        return f"{counted(desired.pipelines, 'pipeline')} wanted", frozenset()
     if running >= plan.last:
         return "", frozenset()
     learning = [a for a in plan.learners if a in state.membership.members]
@@ -109,7 +110,7 @@ def _joining(state: State, in_force: InForce, desired: DesiredState) -> str:
     seated = sum(a in members for p in pipelines for a in p if a is not None)
     both = seated + len(standby)
     wanted = pipelines_for(both, stages=stages, wanted=desired.pipelines)
-    return f"{len(standby)} agents can join" if seated < wanted * stages else ""
+    return f"{counted(len(standby), 'agent')} can join" if seated < wanted * stages else ""
 
 
 # ---------------------------------------------------------------- leavers

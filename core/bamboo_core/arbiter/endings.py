@@ -11,6 +11,7 @@ from bamboo_core.arbiter.durable import Fork, eligible, verified
 from bamboo_core.arbiter.events import DesiredState, Over, Send
 from bamboo_core.arbiter.state import Over as OverPhase
 from bamboo_core.arbiter.state import Running, State, Waiting
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Release
 
@@ -37,7 +38,7 @@ def restore(
     attempt = durable.attempt + 1
     state.record(
         EventReason.RESTORING,
-        f"{why}; attempt {attempt} from {source}: {repeated} committed steps are repeated",
+        f"{why}; attempt {attempt} from {source}: {counted(repeated, 'committed step')} repeated",
         Severity.WARNING if repeated else Severity.NORMAL,
         cause=cause,
         attempt=attempt,
@@ -103,7 +104,7 @@ def complete(state: State) -> bool:
         return False
     spec = state.job.spec
     if in_force.is_suspending:
-        text = f"suspended after {in_force.plan.last} of {spec.training.steps} steps"
+        text = f"suspended after {in_force.plan.last} of {counted(spec.training.steps, 'step')}"
         if spec.checkpoint is None:
             text += "; without spec.checkpoint nothing was saved: it will begin from the start"
         elif _is_unsaved(state, in_force.plan.last):

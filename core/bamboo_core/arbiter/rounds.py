@@ -28,6 +28,7 @@ from bamboo_core.arbiter.state import (
     State,
     Waiting,
 )
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.capacity import pipelines_for
@@ -166,7 +167,7 @@ def decide(state: State, now: float) -> None:
     state.deadlines.voter_by = inf
     if is_short(state):
         staying = len(membership.members - leavers(state))
-        agents = "1 agent is" if staying == 1 else f"{staying} agents are"
+        agents = f"{counted(staying, 'agent')} {'is' if staying == 1 else 'are'}"
         _hold(state, f"{agents} too few to go on; the state is kept", now)
         return
     state.requests += 1
@@ -460,16 +461,16 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
     }
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
-        f" {plan.target}, {len(plan.live)} agents"
+        f" {plan.target}, {counted(len(plan.live), 'agent')}"
     )
     parts = [
-        f"{plan.holes} seats empty" if plan.holes else "",
+        f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
         f"{len(plan.leaving)} leaving" if plan.leaving else "",
-        f"{len(plan.learners)} get copies before they take part" if plan.learners else "",
-        f"{decision.copies} layers copied" if decision.copies else "",
-        f"{decision.loads} layers loaded" if decision.loads else "",
-        f"{repeated} committed steps are repeated" if repeated else "",
-        f"{redone} tasks are computed again" if redone else "",
+        f"{len(plan.learners)} catching up" if plan.learners else "",
+        f"{counted(decision.copies, 'layer')} copied" if decision.copies else "",
+        f"{counted(decision.loads, 'layer')} loaded" if decision.loads else "",
+        f"{counted(repeated, 'committed step')} repeated" if repeated else "",
+        f"{counted(redone, 'task')} computed again" if redone else "",
         mode,
     ]
     state.record(

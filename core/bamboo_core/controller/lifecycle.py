@@ -30,6 +30,7 @@ from bamboo_core.controller.view import (
     PodView,
     TrainingView,
 )
+from bamboo_core.model.counts import counted
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 
@@ -285,12 +286,13 @@ def _capacity(seen: _Seen) -> Condition:
         text = f"every agent has a node{avoided}"
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, text)
     listed = ", ".join(f"{n} in {zone}" for zone, n in sorted(waiting.items())[:_MAX_LISTED])
-    text = f"{waiting.total()} of {seen.wanted} agents wait for a node" + (
-        f" ({listed})" if listed else ""
-    )
-    nodes = seen.view.fleet
+    all_agents, nodes = counted(seen.wanted, "agent"), seen.view.fleet
+    text = f"no node yet for {waiting.total()} of {all_agents} ({listed})" if waiting else ""
     if missing > 0:
-        text += f", {missing} have no pod yet{_why_unmade(seen)}"
+        text += (
+            f", no pod yet for {missing}" if text else f"no pod yet for {missing} of {all_agents}"
+        )
+        text += _why_unmade(seen)
     if misfits := shortage.misfits(seen.spec, nodes):
         text = shortage.with_suspend(f"{text}; {misfits}")
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
@@ -370,7 +372,7 @@ def _running(seen: _Seen) -> Condition:
         text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)
-    text = training.detail or f"{connected} of {seen.wanted} agents are connected"
+    text = training.detail or f"{connected} of {counted(seen.wanted, 'agent')} connected"
     if connected < seen.wanted:
         text += _waiting_for_containers(seen)
         return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
@@ -384,7 +386,7 @@ def _waiting_for_containers(seen: _Seen) -> str:
     if not waiting:
         return ""
     return (
-        f"; {len(waiting)} have a node but no running container yet: kubectl describe pod"
+        f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
         f" {waiting[0]} shows the cause"
     )
 
@@ -401,10 +403,10 @@ def _degraded(seen: _Seen) -> Condition:
         text = f"a loss would cost a restore: only one live copy of layers {thin}"
         return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
     if training.pipelines < wanted.count:
-        text = f"{training.pipelines} of {wanted.count} pipelines are training"
+        text = f"{training.pipelines} of {counted(wanted.count, 'pipeline')} training"
         return Condition(kind, True, Reason.FEWER_PIPELINES, text)
     if len(training.members) < seen.wanted:
-        text = f"{len(training.members)} agents do the work of {seen.wanted}"
+        text = f"{counted(len(training.members), 'agent')} instead of {seen.wanted}"
         return Condition(kind, True, Reason.FEWER_AGENTS, text)
     if training.shortage:
         return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Set
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.view import PodView, Shortage, Slot
+from bamboo_core.model.counts import counted
 
 MOST = 64
 """Most instants that are remembered. The agents that lost their nodes last share one."""
@@ -68,8 +69,7 @@ def explain(spec: JobSpec) -> str:
     if rule is None:
         return ""
     if share:
-        agents = "1 agent" if share == 1 else f"{share} agents"
-        return f"at most {agents} may use on-demand nodes"
+        return f"at most {counted(share, 'agent')} may use on-demand nodes"
     return (
         "no agent may use on-demand nodes, since spec.placement.onDemand.maxShare"
         f" {rule.max_share:g} of {spec.pipelines.count * spec.pipelines.stages} is less than one"

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView, Slot
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement import zones as rules
 from bamboo_core.placement.plan import Pipeline
@@ -131,11 +132,11 @@ def never_fits(spec: JobSpec) -> str:
 def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str:
     stages = spec.pipelines.stages
     known = ", ".join(sorted(there)) or "none"
-    unlabelled = f" ({nowhere} nodes have no label {ZONE_LABEL})" if nowhere else ""
+    unlabelled = f" ({counted(nowhere, 'node')} without the label {ZONE_LABEL})" if nowhere else ""
     return (
-        f"ring neighbours must not share a zone, and {stages} stages need"
-        f" {spec.least_zones} zones at least; known zones: {known}{unlabelled}: add nodes in"
-        " another zone, name zones that an autoscaler can fill in spec.placement.zones or"
+        f"ring neighbours must not share a zone, and {counted(stages, 'stage')} need"
+        f" {counted(spec.least_zones, 'zone')} at least; known zones: {known}{unlabelled}: add"
+        " nodes in another zone, name zones that an autoscaler can fill in spec.placement.zones or"
         " spec.placement.pools, or set spec.placement.adjacency to Cluster"
     )
 

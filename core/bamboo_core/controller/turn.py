@@ -15,7 +15,9 @@ from enum import StrEnum
 from bamboo_core.api import quantities, records
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import shortage
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.model.counts import counted
 from bamboo_core.placement import zones
 
 PATIENCE_S = 600.0
@@ -37,6 +39,16 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True)
+class Aside:
+    """When the jobs behind a job go first, unless there are more nodes. Instants in seconds since
+    1970."""
+
+    since: float
+    until: float
+    is_now: bool
+
+
+@dataclass(frozen=True)
 class Turn:
     """What a job may do, and why."""
 
@@ -46,7 +58,7 @@ class Turn:
     first: JobView | None = None  # who waits ahead of it; None: nobody
     is_outranked: bool = False  # that job has a higher priority; else it is older
     assured: int = 0  # agents that it may have whoever waits, once it has started
-    is_too_big: bool = False  # usable nodes would be too few even if all other jobs had ended
+    aside: Aside | None = None  # usable nodes would be too few even if all other jobs had ended
 
     @property
     def is_barred(self) -> bool:
@@ -67,11 +79,12 @@ def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
     text += f" {_needed(spec, turn.minimum)}"
     if turn.room >= turn.minimum:
         text += " in zones where ring neighbours can be apart"
-    if turn.is_too_big:
+    if turn.aside is not None:
+        since = "" if turn.aside.is_now else f" from {shortage.instant(turn.aside.since)}"
         text += (
-            "; the nodes that can be used now are too few for it even without other jobs, so after"
-            f" {PATIENCE_S / 60:.0f} min without more of them the jobs behind it go first for"
-            f" {ASIDE_S / 60:.0f} min"
+            "; the nodes that can be used now are too few for it even without other jobs, so the"
+            f" jobs behind it go first{since} until {shortage.instant(turn.aside.until)} unless"
+            " there are more of them"
         )
     return f"{text}; {ahead or 'this job'} is first in line"
 
@@ -100,7 +113,7 @@ def _devices(spec: JobSpec) -> tuple[str, int]:
 
 def _free(spec: JobSpec, agents: int) -> str:
     name, each = _devices(spec)
-    return f"{agents * each} {name} are" if each else f"room for {agents} agents is"
+    return f"{agents * each} {name} are" if each else f"room for {counted(agents, 'agent')} is"
 
 
 def _needed(spec: JobSpec, agents: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Range
 
 
@@ -17,8 +18,8 @@ def split(costs: Sequence[float], stages: int) -> tuple[Range, ...]:
     layers = len(costs)
     if not 1 <= stages <= layers:
         raise ValueError(
-            f"{layers} layers cannot be cut into {stages} stages: set pipelines.stages to"
-            f" 1..{layers}, or give the model more layers"
+            f"{counted(layers, 'layer')} cannot be cut into {counted(stages, 'stage')}: set"
+            f" pipelines.stages to 1..{layers}, or give the model more layers"
         )
     upto = list(accumulate(costs, initial=0.0))
     best = list(upto)  # best[i]: costliest stage of the first i layers

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bamboo_core.api.spec import Adjacency
+from bamboo_core.model.counts import counted
 
 ZoneGrid = tuple[tuple[str, ...], ...]
 """zones[pipeline][stage]"""
@@ -77,9 +78,9 @@ def explain(
         return None
     seats, agents = stages * pipelines, sum(zones.values())
     listed = ", ".join(f"{z}: {n}" for z, n in sorted(zones.items())) or "none"
-    grid = f"{pipelines} x {stages} needs {seats} agents; usable by zone: {listed}"
+    grid = f"{pipelines} x {stages} needs {counted(seats, 'agent')}; usable by zone: {listed}"
     if agents < seats:
-        more = f"{seats - agents} agent{'s' if seats - agents > 1 else ''}"
+        more = counted(seats - agents, "agent")
         return Infeasible(f"{grid}: add {more} or ask for fewer pipelines")
     limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
     able = capacity(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)

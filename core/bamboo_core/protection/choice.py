@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import exp, inf, isfinite
 
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.model.counts import counted
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import STATES, Need, Sizes
 
@@ -299,7 +300,7 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
         if e.excluded and e.mode is not best.mode
     ]
     text = (
-        f"with {losses:.3g} losses an hour among {facts.agents} agents,"
+        f"with {losses:.3g} losses an hour among {counted(facts.agents, 'agent')},"
         f" {_cost(best, 'costs ', ' of training an hour')}"
     )
     if others:

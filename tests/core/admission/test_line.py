@@ -27,7 +27,7 @@ from bamboo_core.api.spec import Adjacency
 from bamboo_core.controller.reconcile import (
     ASK_ELSEWHERE_S,
 )
-from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Word
+from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Aside, Word
 from bamboo_core.controller.view import ClusterView, JobView, PodPhase
 
 GPU = "nvidia.com/gpu"
@@ -172,7 +172,7 @@ def test_of_jobs_with_one_grid_only_the_one_with_the_larger_minimum_is_too_big()
     aside = {"uid-big": Patience(0.0, 2, aside_until=100.0)}
     found = decide([able, big], {"n": node_room("a", 0, 2)}, aside, now=50)
     assert found.patience == aside
-    assert not found.turns["uid-able"].is_too_big
+    assert found.turns["uid-able"].aside is None
 
 
 def test_a_job_that_has_its_minimum_is_never_sent_away() -> None:
@@ -259,7 +259,7 @@ def test_a_raised_minimum_that_no_nodes_suffice_for_does_not_hold_up_the_others_
     room, new = {"n": node_room("a", 3, 4)}, a_claim("new", A)
     found = decide([big, new], room, now=0)
     assert words(found) == {"big": "Asks", "new": "Waits"}
-    assert found.turns["uid-big"].is_too_big
+    assert found.turns["uid-big"].aside is not None
     for _ in range(2):
         found = decide([big, new], room, found.patience, now=PATIENCE_S)
     assert words(found)["new"] == Word.STARTS
@@ -339,8 +339,10 @@ def test_a_job_too_big_for_all_nodes_stands_aside_after_a_while_and_comes_back()
     room = {"n": node_room("a", 2)}
     found = decide([big, small], room, now=0.0)
     assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
-    assert found.turns["uid-big"].is_too_big
+    times = (PATIENCE_S, PATIENCE_S + ASIDE_S)
+    assert found.turns["uid-big"].aside == Aside(*times, is_now=False)
     found = decide([big, small], room, found.patience, now=PATIENCE_S)
+    assert found.turns["uid-big"].aside == Aside(*times, is_now=True)
     found = decide([big, small], room, found.patience, now=PATIENCE_S)
     assert words(found) == {"big": Word.KEEPS, "small": Word.STARTS}
     more = {"n": node_room("a", 3)}  # one node has come: it asks again
@@ -418,12 +420,12 @@ def test_room_that_other_jobs_leave_is_waited_for() -> None:
     cordoned node."""
     closed = a_claim("big", A, grid=(1, 1, 4), age=9, closed=frozenset("a"))
     found = decide([closed, a_claim("small", A)], {"n": node_room("a", 0, 4)}, now=0.0)
-    assert not found.turns["uid-big"].is_too_big
+    assert found.turns["uid-big"].aside is None
     held = a_claim("big", LAME, grid=(1, 1, 4), age=9, held={"c": 2})
     room = {"n": node_room("a", 0, 2), "c": node_room("a", 0, 9)}
-    assert not decide([held, a_claim("small", A)], room, now=0.0).turns["uid-big"].is_too_big
+    assert decide([held, a_claim("small", A)], room, now=0.0).turns["uid-big"].aside is None
     none = a_claim("big", LAME, grid=(1, 1, 4), age=9)
-    assert decide([none, a_claim("small", A)], room, now=0.0).turns["uid-big"].is_too_big
+    assert decide([none, a_claim("small", A)], room, now=0.0).turns["uid-big"].aside is not None
 
 
 # ------------------------------------------------------------ any cluster, any order of events

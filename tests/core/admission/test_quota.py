@@ -45,7 +45,7 @@ EVICTED = replace(ADMITTED, is_admitted=False, agents=0, is_evicted=True, messag
         ),
         (
             replace(ADMITTED, agents=1),
-            "Kueue has admitted it with 1 agents, and 2 are the fewest; set spec.suspend to true,"
+            "Kueue has admitted it with 1 agent, and the fewest are 2; set spec.suspend to true,"
             " and then to false, to queue it again",
         ),
     ],

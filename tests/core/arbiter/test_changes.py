@@ -403,7 +403,7 @@ def test_nothing_is_due_in_a_quiet_job() -> None:
 
 
 def test_no_agent_joins_when_every_step_is_committed() -> None:
-    assert due(standby=["n"], members=["a"]) == "1 agents can join"
+    assert due(standby=["n"], members=["a"]) == "1 agent can join"
     assert due(standby=["n"], members=["a"], committed=8) == ""
 
 

@@ -28,7 +28,7 @@ def test_a_first_plan_tells_its_grid_and_what_is_built() -> None:
     assert record.severity is Severity.NORMAL
     assert text.startswith("epoch 1: 2 x 2 from step 0, 4 agents, ")
     assert text.endswith("layers loaded")
-    assert "seats empty" not in text
+    assert "seat" not in text
 
 
 def test_a_plan_after_a_loss_tells_of_its_empty_seat() -> None:
@@ -38,7 +38,7 @@ def test_a_plan_after_a_loss_tells_of_its_empty_seat() -> None:
     settle(fleet)
     text = planned(fleet).message
     assert "1 x 3 from step" in text
-    assert "2 agents, 1 seats empty" in text
+    assert "2 agents, 1 seat empty" in text
     assert not any(word in text for word in ("leaving", "loaded", "get copies", "repeated"))
 
 
@@ -53,7 +53,7 @@ def test_a_plan_tells_who_leaves_and_what_is_copied() -> None:
     text = planned(fleet).message
     assert ", 1 leaving" in text
     assert "layers copied" in text
-    assert "seats empty" not in text
+    assert "seat" not in text
 
 
 def test_a_newcomer_that_leaves_before_it_has_copies_has_left() -> None:

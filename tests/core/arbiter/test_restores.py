@@ -55,7 +55,7 @@ def check_repeated(fleet: Fleet) -> None:
     assert durable.attempt == 1
     assert durable.manifest is not None
     assert durable.manifest.step == 4
-    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
+    assert any("2 committed steps repeated" in r.message for r in fleet.records)
 
 
 def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
@@ -259,4 +259,4 @@ def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
     for name in list(fleet.agents):
         fleet.kill(name)
     text = next(r.message for r in fleet.records if r.reason is EventReason.RESTORING)
-    assert "attempt 1 from the start: 4 committed steps are repeated" in text
+    assert "attempt 1 from the start: 4 committed steps repeated" in text

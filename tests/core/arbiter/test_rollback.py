@@ -79,7 +79,7 @@ def test_without_a_verified_checkpoint_training_begins_from_the_start() -> None:
     dispute(fleet, 10, TWO)
     (restoring,) = told(fleet, EventReason.RESTORING)
     assert restoring.facts[EventFact.STEP] == 0
-    assert "attempt 1 from the start: 10 committed steps are repeated" in restoring.message
+    assert "attempt 1 from the start: 10 committed steps repeated" in restoring.message
     fleet.run()
     assert {step for attempt, step in fleet.commits if attempt == 1} == set(range(41))
 

@@ -78,7 +78,7 @@ def test_too_few_agents_are_waited_for() -> None:
     fleet.tell(a.DesiredState(1))
     fleet.add("a0", "z0")
     fleet.run()
-    assert "1 agents are ready" in fleet.arbiter.status().detail
+    assert "1 agent ready" in fleet.arbiter.status().detail
 
 
 def test_the_channel_is_known_once_an_agent_is_ready() -> None:

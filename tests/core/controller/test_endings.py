@@ -318,10 +318,10 @@ def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
 def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     policy = spec(run_policy=RunPolicy(pending_deadline_s=10))
     waiting = Memory(started_at=0.0)
-    training = TrainingView(detail="3 agents are ready; 4 are needed")
+    training = TrainingView(detail="3 agents ready; 4 are needed")
     ended = endings.conclude(policy, training, waiting, job=JOB, now=10.0)
     assert ended.reason == Reason.PENDING_DEADLINE_EXCEEDED
-    assert "3 agents are ready" in ended.message
+    assert "3 agents ready" in ended.message
     begun = endings.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)
     later = endings.conclude(policy, TrainingView(), begun, job=JOB, now=99.0)
     assert later.terminal is None

@@ -125,14 +125,14 @@ def test_running() -> None:
     assert (found.status, found.reason) == (True, Reason.TRAINING_STEP)
     assert found.message == "step 7 of 10, plan 4"
     waiting = condition(status(*PODS), ConditionType.RUNNING)
-    assert (waiting.status, waiting.message) == (False, "0 of 2 agents are connected")
+    assert (waiting.status, waiting.message) == (False, "0 of 2 agents connected")
 
 
 def test_capacity_names_the_zones_where_nodes_are_missing() -> None:
     pods = (pod(0, 0), pod(0, 1, zone="b", node="", phase=PodPhase.PENDING))
     found = condition(status(*pods, room={"a": 1}), ConditionType.CAPACITY_AVAILABLE)
     assert (found.status, found.reason) == (False, Reason.WAITING_FOR_NODES)
-    assert found.message.startswith("1 of 2 agents wait for a node (1 in b)")
+    assert found.message.startswith("no node yet for 1 of 2 agents (1 in b)")
     assert "known zones: a: add nodes in another zone" in found.message
     assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
 
@@ -213,7 +213,7 @@ def test_what_is_missing_where_and_what_helps() -> None:
     away = replace(gpus, name="away", ready=False)
     line = capacity(*waiting, nodes_=(gpus, replace(gpus, name="2"), tainted, away), count=2)
     assert (
-        "3 of 4 agents wait for a node (3 in a), 1 have no pod yet (none is made for them while the"
+        "no node yet for 3 of 4 agents (3 in a), no pod yet for 1 (none is made for them while the"
         " known zones are too few); job-p0-s0-i0 and 2 more in zone a: insufficient nvidia.com/gpu"
         " (2 nodes), not ready (1 node), taint team=x:NoSchedule (1 node); add nodes to the pool or"
         " tolerate the taint in spec.worker.podTemplate"
@@ -264,15 +264,21 @@ def test_the_schedulers_words_count_where_nodes_look_free() -> None:
 
 def test_the_condition_says_why_a_pod_is_not_made() -> None:
     few = capacity(pod(0, 0), nodes_=nodes(a=8), stages=3).message
-    assert "2 have no pod yet (none is made for them while the known zones are too few)" in few
+    assert (
+        "no pod yet for 2 of 3 agents (none is made for them while the known zones are too few)"
+        in few
+    )
     later = status(pod(0, 0), memory=Memory(not_before=1000.0))
     text = condition(later, ConditionType.CAPACITY_AVAILABLE).message
-    assert "1 have no pod yet (none is made before 1970-01-01T00:16:40Z, since agents" in text
+    assert (
+        "no pod yet for 1 of 2 agents (none is made before 1970-01-01T00:16:40Z, since agents"
+        in text
+    )
     refused = status(pod(0, 0), memory=Memory(not_before=60.0, refused_until=1000.0))
     text = condition(refused, ConditionType.CAPACITY_AVAILABLE).message
     assert "(none is made before 1970-01-01T00:16:40Z: the last ones were refused; see cond" in text
     assert "agents have failed" not in text
-    assert "1 have no pod yet" in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
+    assert "no pod yet for 1 of 2 agents" in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
     assert "(none" not in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
 
 
@@ -373,7 +379,7 @@ def test_degraded() -> None:
     fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
     assert (fewer.reason, fewer.message) == (
         Reason.FEWER_PIPELINES,
-        "1 of 2 pipelines are training",
+        "1 of 2 pipelines training",
     )
 
 
@@ -490,7 +496,7 @@ def test_a_container_that_does_not_start() -> None:
     stuck = pod(phase=PodPhase.PENDING, waiting="ContainerCreating")
     found = condition(status(stuck, pod(0, 1, zone="b")), ConditionType.RUNNING)
     assert found.message == (
-        "0 of 2 agents are connected; 1 have a node but no running container yet: kubectl describe"
+        "0 of 2 agents connected; 1 with a node but no running container yet: kubectl describe"
         " pod job-p0-s0-i0 shows the cause"
     )
 

@@ -210,7 +210,7 @@ def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:
     known = [labelled, replace(labelled, name="1", zone=""), replace(labelled, name="2", zone="")]
     assert pod_zones.room(spec(), known) == {"a": 4}
     assert (
-        "known zones: a (2 nodes have no label topology.kubernetes.io/zone)"
+        "known zones: a (2 nodes without the label topology.kubernetes.io/zone)"
         in pod_zones.problem(spec(), known)
     )
     for free in (spec(stages=1), spec(adjacency=Adjacency.CLUSTER)):

@@ -13,7 +13,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
-from bamboo_core.controller.turn import Turn, Word, assured, is_training
+from bamboo_core.controller.turn import Aside, Turn, Word, assured, is_training
 from bamboo_core.controller.view import (
     ClusterView,
     JobView,
@@ -107,12 +107,16 @@ def test_the_condition_of_the_first_and_of_one_that_may_not_grow() -> None:
         status = run(turn, waiting, spec_=cpu).status
         return next(c.message for c in status.conditions if c.type == "CapacityAvailable")
 
-    asks = message(Turn(Word.ASKS, 1, 2, is_too_big=True))
-    assert asks.endswith(
-        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; the nodes that"
-        " can be used now are too few for it even without other jobs, so after 10 min without more"
-        " of them the jobs behind it go first for 30 min; this job is first in line"
+    too_big = Turn(Word.ASKS, 1, 2, aside=Aside(600.0, 2400.0, is_now=False))
+    assert message(too_big).endswith(
+        "room for 1 agent is free, the smallest grid (1 x 2) needs room for 2; the nodes that"
+        " can be used now are too few for it even without other jobs, so the jobs behind it go"
+        " first from 1970-01-01T00:10:00Z until 1970-01-01T00:40:00Z unless there are more of them;"
+        " this job is first in line"
     )
+    aside = Aside(600.0, 2400.0, is_now=True)
+    text = "so the jobs behind it go first until 1970-01-01T00:40:00Z unless there are more of them"
+    assert text in message(Turn(Word.KEEPS, 1, 2, OTHER, aside=aside))
     keeps = message(Turn(Word.KEEPS, first=OTHER))
     assert "agents beyond the smallest grid wait, since job ns/other is first in line" in keeps
 

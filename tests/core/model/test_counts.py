@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_cli.counts import counted, grid_of, repeated
+from bamboo_core.model.counts import counted, grid_of, repeated
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 agents"), (1, "1 agent"), (2, "2 agents")])
