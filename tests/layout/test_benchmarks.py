@@ -178,7 +178,7 @@ def test_a_program_without_arguments_takes_none(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--only", "zzz"], "--only zzz matches no family; families: alterations, "),
+        (["--only", "zzz"], "--only zzz matches no family; families: absences, "),
         (["--exhaustive", "--processes", "0"], "is not an integer of at least 1"),
         (["--seconds", "nan"], "is not a number of at least 0"),
     ],

@@ -56,6 +56,8 @@ class EventReason(StrEnum):
     """A new attempt starts from a checkpoint or from the beginning."""
     CHECKPOINT_SEALED = "CheckpointSealed"
     """A checkpoint is complete."""
+    CHECKPOINT_FOUND = "CheckpointFound"
+    """A new attempt starts from a newer checkpoint than was known when it was decided on."""
     CHECKPOINT_BAD = "CheckpointBad"
     """A checkpoint could not be written or read."""
     STORAGE_FAILED = "StorageFailed"
@@ -166,6 +168,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.REPEATED_STEPS,
     ),
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
+    EventReason.CHECKPOINT_FOUND: (EventFact.ATTEMPT, EventFact.STEP),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
     EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
     EventReason.CORRUPTION: (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bamboo_core.api.outcome import Outcome
@@ -73,6 +73,7 @@ class Durable:
     question: Question | None = None  # its agents compute nothing until the question is over
     suspects: tuple[AgentId, ...] = ()  # one of them held a wrong copy, and nobody knows which
     rollbacks: int = 0  # restores because of wrong bits that were committed
+    rolled_back: int = 0  # the attempt that began with the newest of them
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -98,6 +99,17 @@ def eligible(durable: Durable) -> tuple[Manifest, ...]:
         and all(m.step <= f.step for f in durable.forks if f.attempt > m.attempt)
     ]
     return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
+
+
+def with_newer(durable: Durable, newest: int) -> Durable:
+    """The facts without the fork of an attempt that has committed nothing: no bit depends on it, so
+    newer files of the attempt before may be read again. Not if that was left because of wrong bits.
+    newest: step of the newest known commit."""
+    forks = durable.forks
+    is_idle = forks and forks[-1].attempt == durable.attempt and newest < forks[-1].step
+    if not is_idle or durable.attempt == durable.rolled_back:
+        return durable
+    return replace(durable, forks=forks[:-1])
 
 
 def would_repeat(durable: Durable) -> bool:
@@ -164,6 +176,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["question"] = _question(d.question)
     if d.rollbacks:
         out["rollbacks"] = d.rollbacks
+    if d.rolled_back:
+        out["rolledBack"] = d.rolled_back
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -211,6 +225,7 @@ def _read(value: dict[str, Any]) -> Durable:
         disputants=tuple(AgentId(agent) for agent in value.get("disputants", ())),
         suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
         rollbacks=int(value.get("rollbacks", 0)),
+        rolled_back=int(value.get("rolledBack", value.get("attempt", 0) * ("rollbacks" in value))),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),

@@ -7,7 +7,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter.durable import Fork, eligible, verified
+from bamboo_core.arbiter.durable import Fork, eligible, verified, with_newer
 from bamboo_core.arbiter.events import DesiredState, Over, Send
 from bamboo_core.arbiter.state import Over as OverPhase
 from bamboo_core.arbiter.state import Running, State, Waiting
@@ -24,7 +24,8 @@ def restore(
     Because of wrong bits only a verified checkpoint is good, and only if it is older than
     ``wrong_step``. No later plan uses a newer one, since the attempt forks before it.
     """
-    durable, newest = state.durable, state.ledger.newest(state.durable)
+    newest = state.ledger.newest(state.durable)
+    durable = with_newer(state.durable, newest)
     known = good = eligible(durable)
     if cause is RestoreCause.CORRUPTION:
         good = verified(durable, min(newest, wrong_step - 1), state.job.spec.checkpoint)
@@ -56,6 +57,7 @@ def restore(
         disputants=(),
         question=None,
         voided=(),
+        rolled_back=attempt if cause is RestoreCause.CORRUPTION else durable.rolled_back,
     )
     state.membership.members.clear()
     state.membership.without_seat.clear()
@@ -67,6 +69,21 @@ def restore(
     state.phase = Waiting(why)
     state.deadlines.clear()
     state.fence_suspects()
+
+
+def rebase(state: State) -> None:
+    """An attempt that is about to get its first plan begins from a newer checkpoint, if one has
+    been found since."""
+    durable = with_newer(state.durable, state.ledger.newest(state.durable))
+    newest = next(reversed(eligible(durable)), None)
+    base = state.durable.manifest.step if state.durable.manifest is not None else 0
+    if newest is None or newest.step <= base or durable is state.durable:
+        return
+    attempt, step = durable.attempt, newest.step
+    text = f"attempt {attempt} begins from the checkpoint of step {step}, which was not known"
+    state.record(EventReason.CHECKPOINT_FOUND, text, attempt=attempt, step=step)
+    forks = (*durable.forks, Fork(attempt, step))
+    state.out.save(manifest=newest, forks=forks, committed=step - 1)
 
 
 def end(state: State, outcome: Outcome, reason: str, message: str) -> None:

@@ -16,7 +16,7 @@ from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.durable import eligible, would_repeat
-from bamboo_core.arbiter.endings import end, restore
+from bamboo_core.arbiter.endings import end, rebase, restore
 from bamboo_core.arbiter.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter.state import (
     RETRY_S,
@@ -170,6 +170,8 @@ def decide(state: State, now: float) -> None:
         agents = f"{counted(staying, 'agent')} {'is' if staying == 1 else 'are'}"
         _hold(state, f"{agents} too few to go on; the state is kept", now)
         return
+    if _lists_first(state, now):
+        return
     state.requests += 1
     request, mode = _make_request(state, phase.reports), redundancy.open_mode(state)
     answer_by = now + state.job.timing.continuation_s
@@ -184,6 +186,7 @@ def _hold(
     restore_by: float = inf,
     cause: RestoreCause = RestoreCause.LAYER_LOST,
     plan_by: float = inf,
+    severity: Severity = Severity.WARNING,
 ) -> None:
     """Keep the state of all members and wait for other agents. If none has helped until
     ``restore_by``, restore because of ``cause``; at ``plan_by`` ask the planner again.
@@ -200,7 +203,7 @@ def _hold(
     state.deadlines.retry_at = min(state.deadlines.retry_at, now + state.retry_s)
     if restore_by == inf:
         state.deadlines.copy_by = state.deadlines.listing_by = inf
-    state.record(EventReason.WAITING, why, Severity.WARNING)
+    state.record(EventReason.WAITING, why, severity)
 
 
 def retry(state: State, now: float) -> None:
@@ -364,6 +367,29 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
         return
     limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
     _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by, cause)
+    _ask_for_lists(state)
+
+
+def _lists_first(state: State, now: float) -> bool:
+    """Before the first plan of a new attempt members list the checkpoints, or have the time for it:
+    perhaps nobody could when it began. Whether the job waits for that."""
+    durable, limits = state.durable, state.deadlines
+    if not durable.attempt or durable.voters or not state.job.spec.checkpoint:
+        return False
+    if state.is_listed:
+        rebase(state)
+        return False
+    if now >= limits.listing_by:
+        return False
+    listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
+    text = "the checkpoints are being listed"
+    _hold(state, text, now, plan_by=listing_by, severity=Severity.NORMAL)
+    limits.listing_by = listing_by
+    _ask_for_lists(state)
+    return True
+
+
+def _ask_for_lists(state: State) -> None:
     for agent in sorted(state.membership.members):
         state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
 

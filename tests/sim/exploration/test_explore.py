@@ -88,6 +88,7 @@ SLICES = [
     ("regrids", TURNING),
     ("returns", BACK_AND_FORTH),
     ("restores", SAVING),
+    ("absences", SAVING),
     ("suspensions", SLEEPING),
     ("fuzz", SPARE),
     ("farewells", SPARE),

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def check_said(world: World) -> None:
-    """A job that stands still says what it waits for, unless status cannot be written either."""
-    view = world.operators.running[world.operators.leader].leadership.view()
-    is_mute = ("machine", STORE) in world.still
+    """A job that stands still says what it waits for, unless nobody is there to say it."""
+    leader = world.operators.leader
+    view = world.operators.running[leader].leadership.view()
+    is_mute = any(("machine", x) in world.still for x in (STORE, leader))
     if not is_mute and not view.detail and not view.stall and not is_too_few(world):
         raise Violation(f"stands still without a word; {positions(world)}")
 

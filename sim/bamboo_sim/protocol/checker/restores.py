@@ -55,6 +55,29 @@ def _check_base(world: World, cause: Any) -> None:
     world.spoiled = attempt, base.step
 
 
+def check_newest(world: World, after: Durable) -> None:
+    """A new attempt begins with the newest checkpoint, if anybody could read it. after: the facts
+    with the attempt's first plan."""
+    is_excused = world.is_misled or world.has_storage_failed or world.has_storage_stalled
+    if is_excused or after.attempt in (0, after.rolled_back):
+        return
+    base = after.manifest.step if after.manifest is not None else 0
+    forks = [f for f in after.forks if f.attempt < after.attempt]
+    newest = max(
+        (
+            step
+            for (attempt, step), files in world.sealed.items()
+            if files is not None
+            and attempt < after.attempt
+            and (attempt, step) not in after.bad
+            and all(step <= f.step for f in forks if f.attempt > attempt)
+        ),
+        default=0,
+    )
+    if newest > base:
+        raise Violation(f"attempt {after.attempt} begins from step {base}; {newest} is sealed")
+
+
 def check_suspended(world: World, before: Durable, after: Durable) -> None:
     """A job that could go on saves all its steps before it is suspended. before and after: the
     arbiter's facts. A storage that fails, and agents suspected by mistake, are excuses."""

@@ -34,7 +34,7 @@ from bamboo_sim.protocol.checker.claims import (
     check_stall,
 )
 from bamboo_sim.protocol.checker.corruption import check_blame, note_told
-from bamboo_sim.protocol.checker.restores import check_restore, check_suspended
+from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import Violation, check_fatal, check_plan
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.world.network import PLANNER, STORE, WATCH
@@ -211,6 +211,8 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         check_restore(world, before, record)
         if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
             check_listed(world, operator.name)
+    elif record.reason is EventReason.PLANNED and not before.voters:
+        check_newest(world, operator.arbiter.durable)
     elif record.reason is EventReason.AGENT_LOST:
         check_loss(world, operator, record)
     elif record.reason is EventReason.WORKER_FAILED:

@@ -90,6 +90,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "returns": fleets.returns,
     "learners": fleets.learners,
     "forks": restores.forks,
+    "absences": restores.absences,
     "suspensions": restores.suspensions,
     "shrinks": losses.shrinks,
     "restores": restores.restores,

@@ -16,9 +16,10 @@ from bamboo_sim.protocol.exploration.branching import (
 )
 from bamboo_sim.protocol.exploration.history import History, advance
 from bamboo_sim.protocol.world.faults import Fault
-from bamboo_sim.protocol.world.network import PLANNER
+from bamboo_sim.protocol.world.network import OPERATOR, PLANNER
 
 _LONG = 100_000  # events: more than a history has
+_FOR_EVER_S = 1e9
 
 
 def forks(base: History, part: Part = WHOLE) -> Histories:
@@ -62,6 +63,29 @@ def restores(base: History, part: Part = WHOLE) -> Histories:
             yield inject(found, 0, ("corrupt",))
         fault: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)
         yield inject(found, (n * 13) % 90, fault)
+
+
+def absences(base: History, part: Part = WHOLE) -> Histories:
+    """No operator is there for a while. Agents go on, and then all die, or some; others come. In
+    the meantime the job may have been suspended, and resumed."""
+    rng, job = random.Random(base.seed), base.job
+    for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
+        names = sorted(at[1].nodes)
+        found = inject(at, 0, ("stand still", "machine", OPERATOR, _FOR_EVER_S))
+        dying = names if n % 4 else names[n // 4 % 2 :]
+        for i, name in enumerate(dying):
+            gap = rng.choice((20, 60, 100, 200)) if i == 0 else rng.randrange(3)
+            found = inject(found, gap, ("kill", name, n % 3))
+        is_suspended = n % 3 == 2
+        if is_suspended:
+            found = inject(found, 0, ("suspend",))
+        found = inject(found, 0, ("restart operator", False))
+        if is_suspended:
+            found = inject(found, _LONG, ("resume", job.pipelines, job.stages))
+        for i in range(len(dying)):
+            found = inject(found, rng.randrange(9), ("start", AgentId(f"b{i:02d}")))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(90), ("kill", "b00", n % 3))
 
 
 def suspensions(base: History, part: Part = WHOLE) -> Histories:

@@ -67,7 +67,9 @@ _AHEAD_LEARNING = replace(ALTERED_AHEAD, steps=8, learners=True)
 _AHEAD_LEARNT = replace(LEARNT, eager=True)
 EAGER: dict[str, Job] = {
     **dict.fromkeys(EDGES, _AHEAD_SPARE),
-    **dict.fromkeys(("restores", "tears", "forks", "storage", "suspensions"), _AHEAD_SAVING),
+    **dict.fromkeys(
+        ("restores", "tears", "forks", "absences", "storage", "suspensions"), _AHEAD_SAVING
+    ),
     **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
     **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
     **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
@@ -128,6 +130,7 @@ def runs() -> list[tuple[str, Job, float]]:
         ("leavers", SPARE, 0.5),
         ("new-owners", NEW_OWNERS, 0.5),
     ]
+    out += [("absences", job, 0.7) for job in (SAVING, SLEEPING, UNEVEN)]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     for job in (LEARNING, LEARNERS):

@@ -218,6 +218,16 @@ def no_listing(state: State) -> bool:
     return False
 
 
+def lists_never(state: State, now: float) -> bool:
+    """The first plan of a new attempt is made without a list of the checkpoints."""
+    return False
+
+
+def every_fork(durable: durable_module.Durable, newest: int) -> durable_module.Durable:
+    """Every attempt voids the later files of the attempts before it."""
+    return durable
+
+
 def no_files_due(self: Any) -> bool:
     """A job ends while its last files are being written."""
     return False

@@ -7,7 +7,7 @@ A: failures and evidence. L: who is needed, and in which order.
 from __future__ import annotations
 
 from bamboo_core.arbiter import durable as durable_module
-from bamboo_core.arbiter import losses, rounds, training
+from bamboo_core.arbiter import endings, losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.membership import Membership
 from bamboo_core.evidence import stalls
@@ -109,6 +109,15 @@ PLANTS: tuple[Planted, ...] = (
             (("storage", SAVING), ("restores", SAVING))),
     Planted("a job ends before its files are written", "F3",
             patched(Executor, "_are_files_due", edges.no_files_due), (("storage", SAVING),)),
+    Planted("a restore waits for no list", "F4",
+            patched(rounds, "_list_and_restore", endings.restore),
+            (("absences", SAVING), ("absences", SLEEPING))),
+    Planted("a new attempt waits for no list", "F5",
+            patched(rounds, "_lists_first", edges.lists_never),
+            (("absences", SAVING), ("absences", SLEEPING))),
+    Planted("an attempt that has computed nothing hides newer files", "F6",
+            patched(endings, "with_newer", edges.every_fork),
+            (("absences", SAVING), ("absences", SLEEPING))),
     Planted("a write replaces whatever is there", "D1",
             patched(Line, "check", edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(
