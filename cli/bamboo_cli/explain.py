@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bamboo_cli.errors import CommandError
-from bamboo_cli.job import ZONE_LABEL, Job, Manifest, read_job, zones_of
+from bamboo_cli.job import ZONE_LABEL, Job, Manifest, duration, read_job, zones_of
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Held, Outlook, held, loss
 from bamboo_core.api.pod_template import AGENT_CONTAINER
@@ -28,8 +28,6 @@ _TROUBLE = (  # type, and the statuses that tell of trouble; the gravest first
 )
 _MOST_NAMES = 3
 
-_STALE_S = 60.0
-_LONG_STEP_S = 200.0  # if the length of a step is not known
 _CHECK_OPERATOR = (
     "check that Bamboo's operator runs (`kubectl get pods -A -l"
     " app.kubernetes.io/name=bamboo-operator`)"
@@ -59,8 +57,8 @@ def explain(
     manifest: Manifest, pods: Sequence[Manifest], nodes: Sequence[Manifest], now: float
 ) -> Explanation:
     """now: Unix time in seconds; nodes: may be empty if the user may not see them."""
-    job = read_job(manifest)
-    found = [*_unseen(manifest), *_stale(manifest, job, now), *_conditions(manifest, job, now)]
+    job = read_job(manifest, now)
+    found = [*_unseen(manifest), *_stale(job), *_conditions(manifest, job, now)]
     if job.ended is None:
         found += [*_unplaced(pods, now), *_not_started(pods)]
     zones = agent_zones(pods, nodes)
@@ -107,18 +105,11 @@ def _unseen(manifest: Manifest) -> list[Finding]:
     return []
 
 
-def _stale(manifest: Manifest, job: Job, now: float) -> list[Finding]:
-    """A job that trains has a new step in its status every few seconds, or after each step."""
-    progress = (manifest.get("status") or {}).get("progress") or {}
-    written = progress.get("reportTime")
-    if written is None or job.ended is not None or not job.has(ConditionType.RUNNING):
+def _stale(job: Job) -> list[Finding]:
+    if not job.unwritten_s:
         return []
-    batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
-    step_s = batch / job.samples_per_s if job.samples_per_s else _LONG_STEP_S
-    age_s = now - datetime.fromisoformat(written).timestamp()
-    if age_s < _STALE_S + 3 * step_s:
-        return []
-    text = f"The status says that the job trains, but nobody has written it for {duration(age_s)}"
+    age = duration(job.unwritten_s)
+    text = f"The status says that the job trains, but nobody has written it for {age}"
     return [Finding(f"{text}, so what follows may have changed.", _CHECK_OPERATOR)]
 
 
@@ -132,7 +123,7 @@ def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:
         line = job.condition(kind)
         if line is None or line.status not in statuses or _is_usual(job, kind):
             continue
-        text = f"{kind} is {line.status} ({line.reason}{_since(since[kind], now)})"
+        text = f"{kind} {_since(since[kind], line.status, now)} ({line.reason})"
         text += f": {line.message}" if line.message else ""
         found.append(Finding(text, REMEDIES.get(line.reason, "")))
     return found
@@ -148,17 +139,11 @@ def _is_usual(job: Job, kind: str) -> bool:
     return job.ended is not None or is_late or is_suspended
 
 
-def _since(text: str | None, now: float) -> str:
+def _since(text: str | None, status: str, now: float) -> str:
+    """The status and its age. The reason may have changed since."""
     if not text:
-        return ""
-    return f", for {duration(now - datetime.fromisoformat(text).timestamp())}"
-
-
-def duration(seconds: float) -> str:
-    """Such as ``45 s``, ``12 min`` or ``3.5 h``."""
-    if seconds < 120:
-        return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+        return f"is {status}"
+    return f"has been {status} for {duration(now - datetime.fromisoformat(text).timestamp())}"
 
 
 def _unplaced(pods: Iterable[Manifest], now: float) -> list[Finding]:

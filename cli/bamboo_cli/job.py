@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from bamboo_core.api.reasons import ConditionType
 from bamboo_core.controller.view import Slot, parse_pod_name
 
 Manifest = Mapping[str, Any]
@@ -17,6 +19,9 @@ Manifest = Mapping[str, Any]
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 ENDED = ("Complete", "Failed")
+
+_STALE_S = 60.0
+_LONG_STEP_S = 200.0  # if the length of a step is not known
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class Job:
     conditions: tuple[ConditionLine, ...]
     paused: tuple[Paused, ...] = ()  # since the job began; a cause without pauses is missing
     repeated_steps: int = 0  # committed steps that restores have undone
+    unwritten_s: float = 0.0  # so long nobody has written the status of a job that trains; 0: fresh
 
     @property
     def pauses(self) -> int:
@@ -104,7 +110,32 @@ class Job:
         return next((kind for kind in ENDED if self.has(kind)), None)
 
 
-def read_job(manifest: Manifest) -> Job:
+def read_job(manifest: Manifest, now: float | None = None) -> Job:
+    """now: Unix time in seconds; None: whether the status is fresh does not matter."""
+    job = _read(manifest)
+    return job if now is None else replace(job, unwritten_s=_unwritten_s(manifest, job, now))
+
+
+def _unwritten_s(manifest: Manifest, job: Job, now: float) -> float:
+    """A job that trains has a new step in its status every few seconds, or after each step."""
+    progress = (manifest.get("status") or {}).get("progress") or {}
+    written = progress.get("reportTime")
+    if written is None or job.ended is not None or not job.has(ConditionType.RUNNING):
+        return 0.0
+    batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
+    step_s = batch / job.samples_per_s if job.samples_per_s else _LONG_STEP_S
+    age_s = now - datetime.fromisoformat(written).timestamp()
+    return age_s if age_s >= _STALE_S + 3 * step_s else 0.0
+
+
+def duration(seconds: float) -> str:
+    """Such as ``45 s``, ``12 min`` or ``3.5 h``."""
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _read(manifest: Manifest) -> Job:
     metadata, spec = manifest["metadata"], manifest["spec"]
     status = manifest.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
@@ -183,6 +214,12 @@ def ready_by_zone(nodes: Iterable[Manifest]) -> dict[str, tuple[int, int]]:
 def _is_ready(node: Manifest) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def seats_by_pod(pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[str, Seat]:
+    """Every pod that has not ended. zones: pod -> zone."""
+    found = (_seat(pod, 0, zones) for pod in pods)
+    return {seat.pod: seat for seat in found if seat.phase not in ("Succeeded", "Failed")}
 
 
 def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.charts import PAUSED, Chart, charts, zone_colours
-from bamboo_cli.explain import duration
-from bamboo_cli.job import Job
+from bamboo_cli.job import Job, duration
 from bamboo_cli.money import costs, money_text
 from bamboo_cli.record import Account, Run, clock
 from bamboo_cli.svg import LOST, NOTICED

@@ -14,11 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.job import Job, Seat
+from bamboo_cli.job import Job, Seat, duration
 from bamboo_core.controller.view import Slot
 from bamboo_core.model.counts import grid_of
+from bamboo_core.placement.plan import Pipeline
 
-PHASE_STYLES = {
+_PHASE_STYLES = {
     "Running": "green",
     "Complete": "bold green",
     "Recovering": "bold yellow",
@@ -28,6 +29,7 @@ _SEAT_STYLES = {"Running": "green", "Succeeded": "cyan", "Failed": "red", "Termi
 _ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow", "bright_green")
 _BAR_WIDTH = 40
 _MAX_NEWS = 6
+_MOST_OTHERS = 4
 _MAX_ROWS, _MAX_COLUMNS = 16, 12
 _ROW_WIDTH = 60  # of the cells; a terminal has 80 characters
 
@@ -37,7 +39,9 @@ class Snapshot:
     """A job at one moment."""
 
     job: Job
-    seats: Mapping[Slot, Seat] = field(default_factory=dict)
+    seats: Mapping[Slot, Seat] = field(default_factory=dict)  # by the slots in the pods' names
+    plan: Sequence[Pipeline] = ()  # in force; empty: none
+    pods: Mapping[str, Seat] = field(default_factory=dict)  # by name
     nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # zone -> (ready, all)
     news: Sequence[str] = ()  # recent events, oldest first
 
@@ -57,11 +61,18 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
     return Panel(Group(*parts), title=Text(title), title_align="left", box=box.ROUNDED)
 
 
+def phase_text(job: Job) -> Text:
+    """The phase, and how old it is if nobody writes the status any more."""
+    if job.unwritten_s:
+        return Text(f"{job.phase} {duration(job.unwritten_s)} ago", style="yellow")
+    return Text(job.phase, style=_PHASE_STYLES.get(job.phase, "white"))
+
+
 def progress_line(job: Job) -> RenderableType:
     """Phase, step, progress bar."""
     table = Table.grid(padding=(0, 1))
     table.add_row(
-        Text(job.phase, style=PHASE_STYLES.get(job.phase, "white")),
+        phase_text(job),
         Text(f"step {job.step}/{job.steps}"),
         ProgressBar(total=max(job.steps, 1), completed=job.step, width=_BAR_WIDTH),
     )
@@ -73,9 +84,14 @@ def figures(job: Job) -> Text:
     known = [
         f"loss {job.loss:.4f}" if job.loss is not None else "",
         f"validation loss {job.validation_loss:.4f}" if job.validation_loss is not None else "",
-        f"{job.samples_per_s:.1f} samples/s" if job.samples_per_s else "",
+        f"{job.samples_per_s:.1f} samples/s" if _is_moving(job) else "",
     ]
     return _joined(known)
+
+
+def _is_moving(job: Job) -> bool:
+    """Whether its speed is known, and not of a time long ago."""
+    return bool(job.samples_per_s) and not job.unwritten_s
 
 
 def fleet(job: Job) -> Text:
@@ -107,22 +123,45 @@ def zone_styles(zones: Mapping[str, object]) -> dict[str, str]:
 
 
 def grid(snapshot: Snapshot) -> RenderableType:
-    """Pipelines as rows, stages as columns. A cell shows the agent's zone and the pod's phase."""
+    """Pipelines as rows, stages as columns: of the plan, or of the pods' names if none is in force.
+    A cell shows the agent's zone and the pod's phase."""
     job = snapshot.job
     if job.pipelines > _MAX_ROWS or job.stages > _MAX_COLUMNS:
         return _summary(snapshot)
-    styles = zone_styles(dict.fromkeys(seat.zone for seat in snapshot.seats.values()))
+    seats = _planned(snapshot) if snapshot.plan else snapshot.seats
+    styles = zone_styles(dict.fromkeys(seat.zone for seat in seats.values()))
     begin = _common_beginning(styles, columns=job.stages)
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column(Text(f"{begin}..." if begin else ""))
     for stage in range(job.stages):
         table.add_column(f"stage {stage}", overflow="fold")
-    rows = max([job.pipelines, *(slot.pipeline + 1 for slot in snapshot.seats)])
+    rows = max([job.pipelines, *(slot.pipeline + 1 for slot in seats)])
     for pipeline in range(rows):
-        cells = (snapshot.seats.get(Slot(pipeline, stage)) for stage in range(job.stages))
+        cells = (seats.get(Slot(pipeline, stage)) for stage in range(job.stages))
         shown = (_cell(seat, styles, begin) for seat in cells)
         table.add_row(f"pipeline {pipeline}", *shown)
-    return table
+    others = _others(snapshot) if snapshot.plan else ""
+    return Group(table, Text(others, style="dim")) if others else table
+
+
+def _planned(snapshot: Snapshot) -> dict[Slot, Seat]:
+    """The pods by their seats in the plan. An agent takes over other stages than its pod's name
+    says."""
+    return {
+        Slot(number, stage): snapshot.pods[agent]
+        for number, pipeline in enumerate(snapshot.plan)
+        for stage, agent in enumerate(pipeline)
+        if agent is not None and agent in snapshot.pods
+    }
+
+
+def _others(snapshot: Snapshot) -> str:
+    """Pods without a seat in the plan."""
+    seated = {agent for pipeline in snapshot.plan for agent in pipeline}
+    rest = [seat for name, seat in sorted(snapshot.pods.items()) if name not in seated]
+    shown = [f"{x.pod} ({', '.join(filter(None, (x.zone, x.phase)))})" for x in rest[:_MOST_OTHERS]]
+    shown += [f"{len(rest) - _MOST_OTHERS} more"] if len(rest) > _MOST_OTHERS else []
+    return f"without a seat in the plan: {', '.join(shown)}" if rest else ""
 
 
 def _common_beginning(zones: Collection[str], *, columns: int) -> str:
@@ -177,9 +216,10 @@ def plain_line(snapshot: Snapshot) -> str:
     nodes = " ".join(f"{zone}={ready}/{all_}" for zone, (ready, all_) in snapshot.nodes.items())
     running = sum(seat.phase == "Running" for seat in snapshot.seats.values())
     job = snapshot.job
+    speed = "-" if job.unwritten_s else f"{job.samples_per_s:.1f}"
     loss = "-" if job.loss is None else f"{job.loss:.4f}"
     return (
-        f"{job.phase:<10} step {job.step}/{job.steps} loss {loss}"
-        f" samples/s {job.samples_per_s:.1f} agents {running}/{job.pipelines * job.stages}"
+        f"{phase_text(job).plain:<10} step {job.step}/{job.steps} loss {loss}"
+        f" samples/s {speed} agents {running}/{job.pipelines * job.stages}"
         f" nodes {nodes}"
     )

@@ -14,11 +14,11 @@ from datetime import datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bamboo_cli.explain import agent_zones, duration
+from bamboo_cli.explain import agent_zones
 from bamboo_cli.fitting import Column, FittingTable
-from bamboo_cli.job import Job, Manifest, read_job
+from bamboo_cli.job import Job, Manifest, duration, read_job
 from bamboo_cli.recoveries import JobEvent, read_events
-from bamboo_cli.screen import PHASE_STYLES
+from bamboo_cli.screen import phase_text
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.controller.view import parse_pod_name
 
@@ -38,6 +38,7 @@ class JobRow:
     """One job. None: not known."""
 
     job: Job
+    samples_per_s: float | None
     steps_per_s: float | None
     ready: str  # agents connected / wanted
     zones: Mapping[str, int]  # zone -> agents that run
@@ -60,14 +61,17 @@ class AgentRow:
     pauses: Pauses  # that the agent caused
 
 
-def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
+def job_row(manifest: Manifest, events: Iterable[Manifest], now: float | None = None) -> JobRow:
+    """now: as for :func:`read_job`."""
     status, spec = manifest.get("status") or {}, manifest["spec"]
-    job = read_job(manifest)
+    job = read_job(manifest, now)
+    speed = 0.0 if job.unwritten_s else job.samples_per_s
     batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
     cost = status.get("cost") or {}
     return JobRow(
         job,
-        job.samples_per_s / batch if batch and job.samples_per_s else None,
+        speed or None,
+        speed / batch if batch and speed else None,
         str(status.get("agentsSummary", "-")),
         {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
         _last_loss(read_events(events)),
@@ -134,10 +138,10 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
     jobs = [row.job for row in rows]
     columns = [
         Column("job", [_name(job, has_namespaces=has_namespaces) for job in jobs]),
-        Column("phase", [_phase(job) for job in jobs]),
+        Column("phase", [phase_text(job) for job in jobs]),
         Column("step", [f"{job.step}/{job.steps}" for job in jobs]),
         Column("steps/s", [_figure(row.steps_per_s, ".3g") for row in rows], rank=3),
-        Column("samples/s", [_figure(job.samples_per_s or None, ".1f") for job in jobs], rank=6),
+        Column("samples/s", [_figure(row.samples_per_s, ".1f") for row in rows], rank=6),
         Column("loss", [_figure(job.loss, ".4f") for job in jobs], rank=1),
         Column("agents", [row.ready for row in rows]),
         Column("zones", [_zones(row.zones) for row in rows], rank=4, wraps=True),
@@ -167,10 +171,6 @@ def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> Renderab
 
 def _name(job: Job, *, has_namespaces: bool) -> str:
     return f"{job.namespace}/{job.name}" if has_namespaces else job.name
-
-
-def _phase(job: Job) -> Text:
-    return Text(job.phase, style=PHASE_STYLES.get(job.phase, "white"))
 
 
 def _price(row: JobRow) -> str:

@@ -57,14 +57,14 @@ class Top:
         if self.job is None:
             where = None if self.is_everywhere else namespace
             events = _by_job(allowed(lambda: kube.job_events(where), self.console, _NO_EVENTS))
-            rows = [job_row(x, events.get(x["metadata"]["uid"], [])) for x in kube.jobs(where)]
+            rows = [job_row(x, events.get(x["metadata"]["uid"], []), now) for x in kube.jobs(where)]
             return jobs_view(rows, now, has_namespaces=self.is_everywhere)
         manifest = kube.job(namespace, self.job)
         uid = manifest["metadata"]["uid"]
         about = allowed(lambda: kube.events(namespace, uid), self.console, _NO_EVENTS)
         nodes = self.place.nodes(self.console)
         agents = agent_rows(manifest, kube.pods(namespace, uid), nodes, about, now)
-        return agents_view(job_row(manifest, about), agents, now)
+        return agents_view(job_row(manifest, about, now), agents, now)
 
 
 def _by_job(events: list[Manifest]) -> Mapping[str, list[Manifest]]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 
 from bamboo_cli.errors import CommandError, ForbiddenError
 from bamboo_cli.explain import agent_zones
-from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats
+from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats, seats_by_pod
 from bamboo_cli.kube import Kube, event_time
 from bamboo_cli.screen import Snapshot
+from bamboo_cli.what_if import plan_in_force
+from bamboo_core.placement.plan import Pipeline
 
 _NEWS = 30
 """More events than the operator sends between two polls."""
@@ -22,18 +24,29 @@ def look(kube: Kube, namespace: str, name: str) -> Snapshot:
     If the user may not list nodes, zones come from the pods.
     """
     manifest = kube.job(namespace, name)
-    job = read_job(manifest)
+    job = read_job(manifest, time.time())
     pods = kube.pods(namespace, job.uid)
     try:
         nodes = kube.nodes()
     except ForbiddenError:
         nodes = []
+    zones = agent_zones(pods, nodes)
     return Snapshot(
         job=job,
-        seats=seats(name, pods, agent_zones(pods, nodes)),
+        seats=seats(name, pods, zones),
+        plan=_plan(manifest),
+        pods=seats_by_pod(pods, zones),
         nodes=ready_by_zone(nodes),
         news=[news_line(event) for event in kube.events(namespace, job.uid)[-_NEWS:]],
     )
+
+
+def _plan(manifest: Manifest) -> tuple[Pipeline, ...]:
+    try:
+        durable = plan_in_force(manifest)
+    except CommandError:  # of another version
+        return ()
+    return durable.pipelines if durable is not None else ()
 
 
 def news_line(event: Manifest) -> str:

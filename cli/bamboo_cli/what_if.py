@@ -71,6 +71,21 @@ class Held:
         )
 
 
+def plan_in_force(manifest: Manifest) -> Durable | None:
+    """The arbiter's facts; None if no plan is in force. CommandError if they cannot be read."""
+    try:
+        durable = from_json((manifest.get("status") or {}).get("arbiter") or {})
+    except ValueError as error:
+        raise CommandError(
+            f"status.arbiter of the job cannot be read ({error}); use the `bamboo` of the"
+            " operator's version."
+        ) from error
+    has_plan = bool(durable.pipelines and durable.voters)
+    if not has_plan or durable.outcome is not None or durable.plan.attempt != durable.attempt:
+        return None
+    return durable
+
+
 def held(manifest: Manifest) -> Held | None:
     """The plan in force; None if there is none. CommandError if spec or status cannot be read."""
     status = manifest.get("status") or {}
@@ -80,15 +95,8 @@ def held(manifest: Manifest) -> Held | None:
     admitted = _admitted(status)
     if admitted == 0 or (not isinstance(spec, list) and spec.suspend):
         return None
-    try:
-        durable = from_json(status.get("arbiter") or {})
-    except ValueError as error:
-        raise CommandError(
-            f"status.arbiter of the job cannot be read ({error}); use the `bamboo` of the"
-            " operator's version."
-        ) from error
-    has_plan = bool(durable.pipelines and durable.voters)
-    if not has_plan or durable.outcome is not None or durable.plan.attempt != durable.attempt:
+    durable = plan_in_force(manifest)
+    if durable is None:
         return None
     if isinstance(spec, list):
         raise CommandError(

@@ -282,9 +282,9 @@ def test_conditions_come_with_age_and_remedy(manifest: dict[str, Any]) -> None:
         condition("Checkpointed", "False", "NoneYet", "no checkpoint is complete yet"),
     ]
     assert texts(explain(manifest, [], [], NOW)) == (
-        "CapacityAvailable is False (WaitingForNodes, for 10 min): 2 of 6 agents wait -> wait for"
-        " the autoscaler, add nodes, or lower spec.pipelines.count\n"
-        "Running is False (WaitingForAgents, for 10 min): 4 of 6 agents connected -> see the"
+        "CapacityAvailable has been False for 10 min (WaitingForNodes): 2 of 6 agents wait -> wait"
+        " for the autoscaler, add nodes, or lower spec.pipelines.count\n"
+        "Running has been False for 10 min (WaitingForAgents): 4 of 6 agents connected -> see the"
         " pods below; if all of them run, read `bamboo logs`"
     )
 
@@ -296,7 +296,7 @@ def test_a_failed_job_shows_only_its_cause(manifest: dict[str, Any]) -> None:
     ]
     found = explain(manifest, [make_pod("gpt-p0-s0-i0", phase="Pending")], [], NOW)
     assert [each.text for each in found.findings] == [
-        "Failed is True (NotFinite, for 10 min): step 7, layer 2"
+        "Failed has been True for 10 min (NotFinite): step 7, layer 2"
     ]
     assert "create a new job" in found.findings[0].remedy
     assert "zone" not in shown(found)

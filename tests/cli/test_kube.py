@@ -15,7 +15,7 @@ from bamboo_cli.kube import Kube
 from bamboo_cli.main import cli, main
 from bamboo_cli.watch import follow, look
 
-from .fake_api import EVENTS_PATH, JOBS_PATH, PODS_PATH, Server, write_kubeconfig
+from .fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server, write_kubeconfig
 
 
 def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
@@ -25,6 +25,20 @@ def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
     assert snapshot.nodes == {"zone-a": (1, 1)}
     assert [seat.zone for seat in snapshot.seats.values()] == ["zone-a"]
     assert snapshot.news == ["08:00:01 First: a", "08:00:02 Second: b"]
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_look_reads_the_plan_in_force(
+    kubeconfig: Path, server: Server, training: dict[str, Any], is_readable: bool
+) -> None:
+    """A status of another version shows no seats of the plan."""
+    if not is_readable:
+        training["status"]["arbiter"]["agents"] = 5
+    training["metadata"] = server.answers[JOB_PATH][1]["metadata"]
+    server.answers[JOB_PATH] = (200, training)
+    snapshot = look(Kube(kubeconfig), "team", "gpt")
+    assert [len(pipeline) for pipeline in snapshot.plan] == ([4, 4] if is_readable else [])
+    assert snapshot.pods.keys() == {seat.pod for seat in snapshot.seats.values()}
 
 
 def test_without_the_right_to_list_nodes_zones_come_from_the_pods(

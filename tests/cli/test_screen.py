@@ -14,6 +14,7 @@ from bamboo_cli.display import LiveDisplay, PlainDisplay, make_display
 from bamboo_cli.job import Seat, read_job
 from bamboo_cli.screen import Snapshot
 from bamboo_core.controller.view import Slot
+from bamboo_core.model.ids import AgentId
 
 
 def text_of(renderable: RenderableType, width: int = 100) -> str:
@@ -43,6 +44,38 @@ def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
         "pipeline 1", "zone-b Failed", "AgentLost",
     ):  # fmt: skip
         assert part in shown
+
+
+def test_the_screen_of_a_job_whose_status_nobody_writes(snapshot: Snapshot) -> None:
+    old = replace(snapshot, job=replace(snapshot.job, unwritten_s=300.0))
+    shown = text_of(screen.job_screen(old))
+    assert "Running 5 min ago" in shown
+    assert "samples/s" not in shown
+    assert screen.plain_line(old).startswith("Running 5 min ago step 20/80 loss 2.5000 samples/s -")
+
+
+def test_the_grid_shows_the_seats_of_the_plan(snapshot: Snapshot) -> None:
+    """As `bamboo explain` does. Agents take over other stages than the names of their pods say."""
+    pods = {
+        name: Seat(pod=name, phase=phase, node="n", zone=zone, incarnation=0)
+        for name, zone, phase in (
+            ("gpt-p0-s0-i0", "here", "Running"),
+            ("gpt-p1-s1-i0", "there", "Running"),
+            *((f"gpt-p1-s2-i{n}", "", "Pending") for n in range(5)),
+        )
+    }
+    plan = ((AgentId("gpt-p1-s1-i0"), AgentId("gpt-p0-s0-i0"), None), (AgentId("gpt-gone"),) * 3)
+    said = text_of(screen.grid(replace(snapshot, plan=plan, pods=pods)))
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "pipeline 0 ● there ● here -" in lines
+    assert "pipeline 1 - - -" in lines
+    assert " ".join(said.split()).endswith(
+        "without a seat in the plan: gpt-p1-s2-i0 (Pending), gpt-p1-s2-i1 (Pending),"
+        " gpt-p1-s2-i2 (Pending), gpt-p1-s2-i3 (Pending), 1 more"
+    )
+    del pods["gpt-p1-s2-i0"]
+    seated = {name: seat for name, seat in pods.items() if seat.phase == "Running"}
+    assert "without" not in text_of(screen.grid(replace(snapshot, plan=plan, pods=seated)))
 
 
 def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:

@@ -138,6 +138,17 @@ def test_many_zones_are_not_all_listed(manifest: dict[str, Any]) -> None:
     assert "z5:5 z4:4 z3:3 z2:2 +2" in said
 
 
+def test_a_speed_of_long_ago_is_not_shown(training: dict[str, Any]) -> None:
+    """Nobody writes the status any more, and perhaps the job stands still."""
+    training["status"]["progress"]["reportTime"] = "1970-01-01T00:00:00Z"
+    fresh = shown(jobs_view([job_row(training, [], 50.0)], 50.0, has_namespaces=False))
+    assert "64.5" in fresh
+    said = shown(jobs_view([job_row(training, [], 300.0)], 300.0, has_namespaces=False))
+    assert "64.5" not in said
+    assert "2.02" not in said
+    assert "Running 5 min ago" in said
+
+
 def test_no_jobs() -> None:
     assert "bamboo top -A" in shown(jobs_view([], 0.0, has_namespaces=False))
 

@@ -13,8 +13,8 @@ import pytest
 
 CLOSED_LIST = """
     __future__ abc base64 bisect collections copy dataclasses difflib enum fractions functools
-    hashlib heapq itertools json math operator re statistics string struct textwrap types typing zlib
-    bamboo_core
+    hashlib heapq itertools json math operator re statistics string struct textwrap types typing
+    zlib bamboo_core
 """
 CORE_MAY_IMPORT = frozenset(CLOSED_LIST.split())
 CORE_COMMAND_LINES = {"show.py": {"argparse", "sys"}}

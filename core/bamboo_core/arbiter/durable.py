@@ -191,7 +191,7 @@ def from_json(value: dict[str, Any]) -> Durable:
     """ValueError names the field that cannot be read; an empty object is a fresh job."""
     try:
         return _read(value)
-    except (LookupError, TypeError, ValueError, zlib.error) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, zlib.error) as error:
         raise ValueError(f"durable state of the job is unreadable: {error!r}") from error
 
 

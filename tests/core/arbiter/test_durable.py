@@ -76,7 +76,9 @@ def test_an_empty_status_is_a_fresh_job() -> None:
     assert d.from_json({}) == d.Durable()
 
 
-@pytest.mark.parametrize("value", [{"plan": [1, 2, 3, 4]}, {"cut": [[1]]}, {"agents": "z:~~"}])
+@pytest.mark.parametrize(
+    "value", [{"plan": [1, 2, 3, 4]}, {"cut": [[1]]}, {"agents": "z:~~"}, {"agents": 5}]
+)
 def test_what_cannot_be_read_is_an_error(value: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="durable state of the job"):
         d.from_json(value)
