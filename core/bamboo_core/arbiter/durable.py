@@ -174,10 +174,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["void"] = list(d.void)
     if d.question is not None:
         out["question"] = _question(d.question)
-    if d.rollbacks:
-        out["rollbacks"] = d.rollbacks
-    if d.rolled_back:
-        out["rolledBack"] = d.rolled_back
+    if d.rollbacks or d.rolled_back:
+        out |= {"rollbacks": d.rollbacks, "rolledBack": d.rolled_back}
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:

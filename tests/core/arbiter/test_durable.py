@@ -50,6 +50,8 @@ def facts(draw: st.DrawFn) -> d.Durable:
         manifests=tuple(draw(st.lists(manifests, max_size=3))),
         bad=tuple(draw(st.lists(st.tuples(number, number), max_size=3))),
         committed=draw(st.integers(-1, 100)),
+        rollbacks=draw(st.integers(0, 2)),
+        rolled_back=draw(st.integers(0, 2)),
         outcome=outcome,
         reason=draw(st.text(max_size=5)) if outcome else "",
         message=draw(st.text(max_size=5)) if outcome else "",
