@@ -146,6 +146,19 @@ def test_values_that_contradict_each_other_are_refused(setting: str, words: str)
     assert words in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "account"),
+    [("create=false", "bamboo-operator"), ("create=false,serviceAccount.name=mine", "mine")],
+)
+def test_an_account_that_the_chart_does_not_make_is_named(setting: str, account: str) -> None:
+    told = "the operator runs as service account"
+    dry = ("install", "bamboo", str(CHART), "--dry-run=client", "--namespace", "ns")
+    done = helm(*dry, "--set", f"serviceAccount.{setting}")
+    assert done.returncode == 0, done.stderr
+    assert f"{told} {account} of namespace ns, which this" in done.stdout
+    assert told not in helm(*dry).stdout
+
+
 def test_a_namespace_may_have_all_tasks() -> None:
     render("--set", "tasks.most=393216")
 
