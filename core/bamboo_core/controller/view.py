@@ -233,7 +233,7 @@ class JobView:
 
 @dataclass(frozen=True)
 class Losses:
-    """Agents preempted or lost with their node since the job began."""
+    """Members preempted or lost with their node since the job began."""
 
     total: int = 0
     noticed: int = 0  # with a notice

@@ -34,7 +34,8 @@ def _family(name: str, text: str, *labels: str) -> CounterMetricFamily:
 def _lost(figures: list[JobFigures]) -> Metric:
     family = _family(
         "bamboo_preemptions",
-        "Agents preempted or lost with their node; noticed says whether they announced it",
+        "Agents preempted or lost with their node while they took part in training; noticed says"
+        " whether they announced it",
         "noticed",
     )
     for f in figures:

@@ -79,7 +79,7 @@ def _fleet_agents() -> Row:
             ),
             one(
                 "Losses per hour",
-                "Agents preempted or lost with their node, by whether they announced it.",
+                "Members of jobs preempted or lost with their node, by whether they announced it.",
                 f"sum by (noticed) (increase(bamboo:job_losses:max{_FLEET}[1h]))",
                 "noticed: {{noticed}}",
                 is_step=True,
