@@ -9,7 +9,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Fork
 from bamboo_core.arbiter.events import Record
 from bamboo_core.protocol.messages import Manifest
-from bamboo_sim.protocol.checker.restores import check_restore
+from bamboo_sim.protocol.checker.restores import check_newest, check_restore
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.history import History, apply, replay
 from bamboo_sim.protocol.exploration.time_budget import SAVING
@@ -105,3 +105,24 @@ def test_checkpoints_are_listed_though_a_suspect_stays_connected_until_the_wait_
     quiet = History(SAVING, 321950151, "fifo").then(230, ("kill silently", "a00", 2))
     world = replay(quiet.then(3, ("kill", "a01", 2)))
     assert world.operators.durable.attempt == 1
+
+
+def test_a_new_attempt_begins_with_the_newest_file_that_may_be_read(world):
+    facts = replace(world.operators.durable, attempt=1, forks=(Fork(1, 1),), manifest=None, bad=())
+    first, second = sorted(step for _, step in world.sealed)
+    older, newest = (Manifest(0, step, f"0/{step}", "") for step in (first, second))
+    check_newest(world, replace(facts, manifest=newest))
+    check_newest(world, replace(facts, attempt=0))
+    with pytest.raises(Violation, match=rf"attempt 1 begins from step {first}; {second} is sealed"):
+        check_newest(world, replace(facts, manifest=older))
+    with pytest.raises(Violation, match="begins from step 0"):
+        check_newest(world, facts)
+    check_newest(world, replace(facts, manifest=older, bad=((0, second),)))
+    check_newest(world, replace(facts, manifest=older, rolled_back=1))
+    void = (Fork(1, first), Fork(2, first))
+    check_newest(world, replace(facts, attempt=2, manifest=older, forks=void))
+    world.sealed[0, second] = None
+    check_newest(world, replace(facts, manifest=older))
+    world.sealed[0, second] = (1,)
+    world.has_storage_stalled = True
+    check_newest(world, replace(facts, manifest=older))
