@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.explain import Explanation
-from bamboo_cli.job import Job
+from bamboo_cli.job import Job, duration
 from bamboo_cli.what_if import Fate, Outlook, seats_text
 
 _STYLES = {
@@ -36,7 +36,10 @@ def explain_view(found: Explanation) -> RenderableType:
 
 
 def _state(job: Job) -> Text:
-    text = f"{job.namespace}/{job.name} is {job.phase} at step {job.step} of {job.steps}."
+    where = f"{job.phase} at step {job.step} of {job.steps}"
+    text = f"{job.namespace}/{job.name} is {where}."
+    if job.unwritten_s:
+        text = f"{job.namespace}/{job.name} was {where} {duration(job.unwritten_s)} ago."
     return Text(text, style="bold")
 
 

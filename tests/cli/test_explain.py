@@ -15,6 +15,7 @@ from rich.console import Console
 from bamboo_cli.errors import CommandError
 from bamboo_cli.explain import Explanation, explain
 from bamboo_cli.explain_view import explain_view
+from bamboo_cli.job import duration
 from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Fate, Outlook, held, loss
@@ -115,6 +116,7 @@ def test_a_status_that_nobody_writes(
     assert bool(said) is is_stale
     if said:
         assert "app.kubernetes.io/name=bamboo-operator" in said[0].remedy
+        assert f"team/gpt was Running at step 20 of 32 {duration(age_s)} ago." in shown(found)
         training["status"]["conditions"][1]["status"] = "True"
         assert not any("nobody" in f.text for f in explain(training, [], [], NOW).findings)
 
