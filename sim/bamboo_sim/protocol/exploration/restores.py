@@ -23,10 +23,13 @@ _FOR_EVER_S = 1e9
 
 
 def forks(base: History, part: Part = WHOLE) -> Histories:
-    """A restore, a new leader that scans the files, and another restore."""
+    """A restore, a new leader that lists the files, and another restore. Often nobody can list them
+    before the first one, which then hides those that nobody knew."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         found, names = at, base.job.at_start
+        if n % 4:
+            found = inject(found, 0, ("stand still", "storage", OPERATOR, 40.0 + 40.0 * (n % 4)))
         for again in range(2):
             plan = found[1].plan
             live = [a for a in (plan.live if plan is not None else names) if a in found[1].nodes]
