@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 import safetensors.torch
@@ -58,6 +58,14 @@ class Header:
     step: int
     seed: int
     batch: BatchShape
+
+
+class Scan(NamedTuple):
+    """Complete checkpoints, oldest first, and an error for each one that is torn."""
+
+    good: list[Manifest]
+    bad: list[CheckpointError]
+    is_partial: bool  # a checkpoint could not be reached; it is neither good nor torn
 
 
 class Checkpoints:
@@ -150,21 +158,20 @@ class Checkpoints:
 
     # ------------------------------------------------------------ reading
 
-    def scan(self) -> tuple[list[Manifest], list[CheckpointError]]:
-        """Complete checkpoints, oldest first, and errors for the torn ones.
+    def scan(self, told: set[str] | None = None) -> Scan:
+        """Check that all files exist, by listing each folder once.
 
-        This checks that all files exist, by listing each folder once. Hashes are checked when
-        layers are loaded. A checkpoint that cannot be reached is neither good nor torn.
-        UnreachableError if the job's folder cannot be listed.
+        Hashes are checked when layers are loaded. UnreachableError if a folder of checkpoints
+        cannot be listed. told: the errors that have been logged; they are not logged again.
         """
-        good, bad, _ = self._survey()
-        return good, bad
+        return self._survey(set() if told is None else told)[0]
 
-    def _survey(self) -> tuple[list[Manifest], list[CheckpointError], list[tuple[Mark, str]]]:
+    def _survey(self, told: set[str]) -> tuple[Scan, list[tuple[Mark, str]]]:
         """The same, and the folders of checkpoints that are not sealed."""
         self._fs.invalidate_cache()
         good: list[Manifest] = []
         bad: list[CheckpointError] = []
+        is_partial = False
         unsealed: list[tuple[Mark, str]] = []
         for parent in self._children(self._root, "attempt-"):
             for folder in self._children(parent, "step-"):
@@ -172,7 +179,10 @@ class Checkpoints:
                 try:
                     manifest = self._check(folder)
                 except UnreachableError as error:
-                    log.warning("%s; it may be complete", error)
+                    is_partial = True
+                    if str(error) not in told:
+                        told.add(str(error))
+                        log.warning("%s; it may be complete", error)
                 except CheckpointError as error:
                     bad.append(CheckpointError(str(error), attempt, step))
                 else:
@@ -180,7 +190,7 @@ class Checkpoints:
                         unsealed.append(((attempt, step), folder))
                     else:
                         good.append(manifest)
-        return good, bad, unsealed
+        return Scan(good, bad, is_partial), unsealed
 
     def _children(self, folder: str, prefix: str) -> list[str]:
         names = (path.rpartition("/")[2] for path in self._list(folder))
@@ -276,8 +286,8 @@ class Checkpoints:
         Nobody writes to those any more: each agent writes in order, and the files of a sealed
         checkpoint are complete. CheckpointError if one cannot be removed.
         """
-        good, _, unsealed = self._survey()
-        older = [m for m in good if (m.attempt, m.step) <= (newest.attempt, newest.step)]
+        scan, unsealed = self._survey(set())
+        older = [m for m in scan.good if (m.attempt, m.step) <= (newest.attempt, newest.step)]
         for manifest in older[: max(0, len(older) - keep)]:
             self._remove(manifest.path)
             self._remove(manifest.path.rpartition("/")[0])

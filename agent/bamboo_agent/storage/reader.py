@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import Event
 
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.storage.background import Background
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, UnreachableError
-from bamboo_core.model.ids import Range
+from bamboo_core.model.ids import Fence, Range
 from bamboo_core.protocol.messages import Manifest
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 MOST_PAUSE_S = 15.0
+PARTIAL_TRIES = 5
+"""Scans that may miss a checkpoint. The list of the last one is given out as it is."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,16 @@ class Listing:
 
     good: tuple[Manifest, ...]
     bad: tuple[CheckpointError, ...]
+    fence: Fence  # of its order
+    is_partial: bool  # a checkpoint could not be reached
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """A listing that is asked for. One that is given up before it has begun does nothing."""
+
+    fence: Fence
+    is_given_up: Event = field(default_factory=Event)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +73,17 @@ class Reader:
         self._checkpoints = checkpoints
         self._thread: Background[Listing | Read] = Background("reader")
         self._wanted: Reading | None = None
-        self._is_listing_queued = False
+        self._ordered: Order | None = None
 
     def read(self, manifest: Manifest, layers: Range) -> None:
-        """Queue the reading of these layers. The last one before it is given up.
+        """Queue the reading of these layers. The last one before it is given up, and the listing:
+        one that fails must not hold the layers up.
 
         While the storage cannot be reached, the thread tries again: only the storage knows whether
         the checkpoint is good.
         """
         self.forget()
+        self._forget_listing()
         self._wanted = reading = Reading(manifest, layers)
         self._thread.submit(lambda: self._read(reading))
 
@@ -78,11 +93,20 @@ class Reader:
             self._wanted.is_given_up.set()
         self._wanted = None
 
-    def begin_listing(self) -> None:
-        """Queue a listing, unless one is queued that has not begun."""
-        if not self._is_listing_queued:
-            self._is_listing_queued = True
-            self._thread.submit(self._list)
+    def begin_listing(self, fence: Fence) -> None:
+        """Queue a listing. The last one before it is given up.
+
+        While the storage cannot be reached, the thread tries again. A list that misses a checkpoint
+        is given out after a few tries: that one may stay out of reach for ever.
+        """
+        self._forget_listing()
+        self._ordered = order = Order(fence)
+        self._thread.submit(lambda: self._list(order))
+
+    def _forget_listing(self) -> None:
+        if self._ordered is not None:
+            self._ordered.is_given_up.set()
+        self._ordered = None
 
     def poll(self) -> list[Listing | Read]:
         """Results since the last call, without layers that are not wanted any more."""
@@ -104,6 +128,7 @@ class Reader:
     def close(self) -> None:
         """End the thread after the file that it is reading."""
         self.forget()
+        self._forget_listing()
         self._thread.close()
 
     # ------------------------------------------------------------ in the thread
@@ -118,9 +143,7 @@ class Reader:
                 self._read_more(reading, records)
                 return Read(reading, tuple(records))
             except UnreachableError as error:
-                if str(error) not in told:
-                    told.add(str(error))
-                    log.warning("%s; the load waits until the storage can be reached", error)
+                _warn_once(told, f"{error}; the load waits until the storage can be reached")
             except CheckpointError as error:
                 return Read(reading, error=error)
             if len(records) > count:
@@ -137,12 +160,25 @@ class Reader:
                 return
             records.append(record)
 
-    def _list(self) -> Listing | None:
+    def _list(self, order: Order) -> Listing | None:
         """A listing that fails is no answer: others may see the folder."""
-        self._is_listing_queued = False
-        try:
-            good, bad = self._checkpoints.scan()
-        except CheckpointError as error:
-            log.warning("the checkpoints are not listed: %s", error)
-            return None
-        return Listing(tuple(good), tuple(bad))
+        told: set[str] = set()
+        waits, partial_waits = pauses(), islice(pauses(), PARTIAL_TRIES - 1)
+        while not order.is_given_up.is_set():
+            try:
+                good, bad, is_partial = self._checkpoints.scan(told)
+            except CheckpointError as error:
+                _warn_once(told, f"{error}; the listing waits until the storage can be reached")
+                pause_s: float | None = next(waits)
+            else:
+                pause_s = next(partial_waits, None) if is_partial else None
+                if pause_s is None:
+                    return Listing(tuple(good), tuple(bad), order.fence, is_partial)
+            order.is_given_up.wait(pause_s)
+        return None
+
+
+def _warn_once(told: set[str], text: str) -> None:
+    if text not in told:
+        told.add(text)
+        log.warning("%s", text)

@@ -13,7 +13,7 @@ from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Listing, Read, Reader
 from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver, Sealing
 from bamboo_core.api.spec import CheckpointSpec, JobSpec
-from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Listed, Manifest, Sealed
 
@@ -104,16 +104,16 @@ class Checkpointing:
             text = f"{error}; this checkpoint is not used"
             self._send(BadCheckpoint(error.attempt, error.step, text))
             self._torn.add((error.attempt, error.step))
-        self._send(Listed(listing.good))
+        self._send(Listed(listing.good, listing.fence, listing.is_partial))
 
     # ------------------------------------------------------------ reports
 
-    def begin_listing(self) -> None:
-        """List the checkpoints; the operator is told when it is done."""
+    def begin_listing(self, fence: Fence) -> None:
+        """List the checkpoints for the STOP of this fence; the operator is told when it is done."""
         if self._reader is None:
-            self._send(Listed())
+            self._send(Listed((), fence))
         else:
-            self._reader.begin_listing()
+            self._reader.begin_listing(fence)
 
     def adopt(self, attempt: int, held: Collection[Item], store: Mapping[Item, Any]) -> set[int]:
         """Prepare for a report. Returns the steps whose FILE items must not be in it.

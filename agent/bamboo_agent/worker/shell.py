@@ -108,7 +108,7 @@ class Worker:
         the operator wants is made in the background.
         """
         if stop.want_manifests:
-            self._storage.begin_listing()
+            self._storage.begin_listing(stop.fence)
         self._perform(self._events.stop(stop))
         if self.executor.is_stopping and self.waits_for_storage:
             self._abandon()

@@ -108,6 +108,8 @@ class EventFact(StrEnum):
     """Number of layers loaded from a checkpoint."""
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
+    UNDONE_STEPS = "undoneSteps"
+    """Number of committed steps that are computed again since a restore has undone them."""
     REDONE_TASKS = "redoneTasks"
     """Least number of forwards and backwards of the interrupted step that are computed again."""
     SOURCE = "source"
@@ -154,6 +156,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.COPIED_LAYERS,
         EventFact.LOADED_LAYERS,
         EventFact.REPEATED_STEPS,
+        EventFact.UNDONE_STEPS,
         EventFact.REDONE_TASKS,
     ),
     EventReason.STALLED: (EventFact.CAUSE, EventFact.AGENTS),

@@ -295,6 +295,8 @@ class Arbiter:
             state.out.after_facts(Send(agent, state.stop()))
         elif hello.fence < state.fence:
             rounds.begin(state, f"{agent} came back without its state", cause=[agent])
+        elif isinstance(state.phase, Holding) and agent in state.listing.asked:
+            state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
         elif isinstance(state.phase, Running):
             assert state.in_force is not None
             state.out.after_facts(Send(agent, state.in_force.directives[agent]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,8 +73,9 @@ class Durable:
     disputants: tuple[AgentId, ...] = ()
     question: Question | None = None  # its agents compute nothing until the question is over
     suspects: tuple[AgentId, ...] = ()  # one of them held a wrong copy, and nobody knows which
+    undone: int = 0  # steps committed before the newest restore; 0: a plan has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
-    rolled_back: int = 0  # the attempt that began with the newest of them
+    rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -139,6 +141,21 @@ def with_manifest(manifests: tuple[Manifest, ...], new: Manifest) -> tuple[Manif
     return tuple(kept[key] for key in sorted(kept))[-_MAX_MANIFESTS:]
 
 
+def with_listed(durable: Durable, found: Iterable[Manifest], newest: int) -> tuple[Manifest, ...]:
+    """The known checkpoints with those that somebody has found, oldest first. Of too many, those go
+    first that may not be read, but never the one that the attempt began with. newest: step of the
+    newest known commit."""
+    known = {(m.attempt, m.step): m for m in durable.manifests}
+    every = known | {(m.attempt, m.step): m for m in found if m.attempt <= durable.attempt}
+    facts = with_newer(replace(durable, manifests=tuple(every.values())), newest)
+    useful = [(m.attempt, m.step) for m in eligible(facts)][-_MAX_MANIFESTS:]
+    if (base := durable.manifest) is not None and (base.attempt, base.step) in every:
+        useful += [(base.attempt, base.step)] * ((base.attempt, base.step) not in useful)
+    others = sorted(known.keys() - set(useful))
+    room = max(0, _MAX_MANIFESTS - len(useful))
+    return tuple(every[key] for key in sorted([*useful, *others[max(0, len(others) - room) :]]))
+
+
 # ---------------------------------------------------------------- JSON
 
 
@@ -174,8 +191,12 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["void"] = list(d.void)
     if d.question is not None:
         out["question"] = _question(d.question)
-    if d.rollbacks or d.rolled_back:
-        out |= {"rollbacks": d.rollbacks, "rolledBack": d.rolled_back}
+    if d.undone:
+        out["undone"] = d.undone
+    if d.rollbacks:
+        out["rollbacks"] = d.rollbacks
+    if d.rolled_back != d.attempt:
+        out["rolledBack"] = d.rolled_back
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -222,8 +243,10 @@ def _read(value: dict[str, Any]) -> Durable:
         voided=tuple(int(step) for step in value.get("voided", ())),
         disputants=tuple(AgentId(agent) for agent in value.get("disputants", ())),
         suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
+        undone=int(value.get("undone", 0)),
         rollbacks=int(value.get("rollbacks", 0)),
-        rolled_back=int(value.get("rolledBack", value.get("attempt", 0) * ("rollbacks" in value))),
+        # A status of an earlier version does not say why its attempt began.
+        rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),

@@ -24,8 +24,9 @@ def restore(
     Because of wrong bits only a verified checkpoint is good, and only if it is older than
     ``wrong_step``. No later plan uses a newer one, since the attempt forks before it.
     """
-    newest = state.ledger.newest(state.durable)
-    durable = with_newer(state.durable, newest)
+    durable, newest = state.durable, state.ledger.newest(state.durable)
+    if cause is not RestoreCause.CORRUPTION:  # else only what this attempt was made from is good
+        durable = with_newer(durable, newest)
     known = good = eligible(durable)
     if cause is RestoreCause.CORRUPTION:
         good = verified(durable, min(newest, wrong_step - 1), state.job.spec.checkpoint)
@@ -57,6 +58,7 @@ def restore(
         disputants=(),
         question=None,
         voided=(),
+        undone=max(durable.undone, newest + 1),
         rolled_back=attempt if cause is RestoreCause.CORRUPTION else durable.rolled_back,
     )
     state.membership.members.clear()
@@ -100,6 +102,7 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
         voters=(),
         committed=state.ledger.newest(state.durable),
     )
+    state.deadlines.clear()
     state.out.withdraw(lambda e: isinstance(e, Send))
     state.phase = OverPhase(message)
     state.out.after_facts(Over(outcome, str(reason), message))

@@ -6,7 +6,7 @@ a checkpoint is bad (training).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
@@ -23,6 +23,7 @@ from bamboo_core.arbiter.state import (
     Collecting,
     Holding,
     InForce,
+    Listing,
     Planning,
     Running,
     State,
@@ -44,6 +45,7 @@ from bamboo_core.planning.requests import (
 from bamboo_core.protocol.messages import AgentReport, Continuation, Directive, Stop
 
 _MOST_LEARNER_PLANS = 3  # in a row; then all members wait until the newcomers have their copies
+_MOST_LISTS = 8  # members that list the checkpoints: the first answer counts
 _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that no agent has measured yet
 _MOST_FAULTS = 8  # of the planner in a row: about five minutes
 _FAULT_PAUSE_S, _LONGEST_FAULT_PAUSE_S = 5.0, 60.0
@@ -186,7 +188,6 @@ def _hold(
     restore_by: float = inf,
     cause: RestoreCause = RestoreCause.LAYER_LOST,
     plan_by: float = inf,
-    severity: Severity = Severity.WARNING,
 ) -> None:
     """Keep the state of all members and wait for other agents. If none has helped until
     ``restore_by``, restore because of ``cause``; at ``plan_by`` ask the planner again.
@@ -202,8 +203,8 @@ def _hold(
     # newcomers do not put it off
     state.deadlines.retry_at = min(state.deadlines.retry_at, now + state.retry_s)
     if restore_by == inf:
-        state.deadlines.copy_by = state.deadlines.listing_by = inf
-    state.record(EventReason.WAITING, why, severity)
+        state.deadlines.copy_by = inf
+    state.record(EventReason.WAITING, why, Severity.WARNING)
 
 
 def retry(state: State, now: float) -> None:
@@ -356,52 +357,59 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
     While no operator was there, agents may even have deleted all that were known then. So a leader
     that has not seen the attempt train waits for an agent that can list.
     """
-    limits, members = state.deadlines, state.membership.members
+    members, listing = state.membership.members, state.listing
     is_stranger = state.in_force is None and bool(state.durable.voters)
-    is_late = now >= limits.listing_by
+    is_late = now >= listing.due_at(members, state.job.timing.listing_s)
     if is_late or not _may_have_unknown_files(state) or not (members or is_stranger):
         restore(state, cause, why, now)
         return
     if not members:
         _hold(state, f"{why}; an agent is awaited that lists the checkpoints", now)
         return
-    limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
-    _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by, cause)
-    _ask_for_lists(state)
+    due_at = _ask_for_lists(state, now)
+    _hold(state, f"{why}; the checkpoints are being listed", now, due_at, cause)
 
 
 def _lists_first(state: State, now: float) -> bool:
     """Before the first plan of a new attempt members list the checkpoints, or have the time for it:
-    perhaps nobody could when it began. Whether the job waits for that."""
-    durable, limits = state.durable, state.deadlines
-    if not durable.attempt or durable.voters or not state.job.spec.checkpoint:
+    perhaps nobody could when it began. Whether the job waits for that.
+
+    One that began because of wrong bits begins with a verified checkpoint, whatever there is.
+    """
+    durable, listing = state.durable, state.listing
+    is_new = durable.attempt not in (0, durable.rolled_back) and not durable.voters
+    if not is_new or state.job.spec.checkpoint is None:
         return False
-    if state.is_listed:
+    is_late = now >= listing.due_at(state.membership.members, state.job.timing.listing_s)
+    if listing.is_here or is_late:
         rebase(state)
         return False
-    if now >= limits.listing_by:
-        return False
-    listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
     text = "the checkpoints are being listed"
-    _hold(state, text, now, plan_by=listing_by, severity=Severity.NORMAL)
-    limits.listing_by = listing_by
-    _ask_for_lists(state)
+    due_at = _ask_for_lists(state, now)
+    state.phase = Holding(text, state.reports(), inf, RestoreCause.LAYER_LOST, due_at)
+    state.record(EventReason.WAITING, text)
     return True
 
 
-def _ask_for_lists(state: State) -> None:
-    for agent in sorted(state.membership.members):
+def _ask_for_lists(state: State, now: float) -> float:
+    """Ask a few members. Returns when one of them has had its time."""
+    members, listing = state.membership.members, state.listing
+    first = sorted(members, key=lambda agent: (agent not in listing.asked, agent))
+    listing.ask(first[:_MOST_LISTS], state.fence, now)
+    for agent in first[:_MOST_LISTS]:
         state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
+    return listing.due_at(members, state.job.timing.listing_s)
 
 
 def _may_have_unknown_files(state: State) -> bool:
-    return state.job.spec.checkpoint is not None and not state.is_listed
+    return state.job.spec.checkpoint is not None and not state.listing.is_here
 
 
 def _direct(state: State, decision: Decision, now: float) -> None:
     """Durable first, then every member's directive."""
     plan, membership, durable = decision.plan, state.membership, state.durable
     repeated = max(0, state.ledger.newest(durable) - decision.committed)
+    undone = max(0, durable.undone - 1 - decision.committed)
     redone = state.redone(decision)
     if repeated:  # only dead agents knew that these steps were committed
         state.ledger.forget_commit()
@@ -422,7 +430,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         begun_at=now,
         redone=redone.parts,
     )
-    state.is_loading, state.is_listed = decision.loads > 0, False
+    state.is_loading, state.listing = decision.loads > 0, Listing()
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
     if decision.copies or state.copied_at == inf:
         state.copied_at = plan.target
@@ -443,6 +451,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         step_cut=plan.step_cut,
         target=plan.target,
         committed=decision.committed,
+        undone=0,
     )
     mode_change = redundancy.put_in_force(state)
     for agent in plan.members:
@@ -453,7 +462,8 @@ def _direct(state: State, decision: Decision, now: float) -> None:
             state.record(EventReason.AGENT_LEFT, text, agents=agent)
         state.let_go(agent)
     state.fence_suspects()
-    _record_plan(state, decision, repeated, redone.tasks, mode_change)
+    facts = {"repeated_steps": repeated, "undone_steps": undone, "redone_tasks": redone.tasks}
+    _record_plan(state, decision, facts, mode_change)
 
 
 def _continue(state: State, result: Continuations) -> None:
@@ -469,8 +479,9 @@ def _continue(state: State, result: Continuations) -> None:
         state.out.after_facts(Send(agent, result.directives[agent]))
 
 
-def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
-    plan = decision.plan
+def _record_plan(state: State, decision: Decision, again: Mapping[str, int], mode: str) -> None:
+    """again: what is computed again, by the names of its facts."""
+    plan, repeated, redone = decision.plan, again["repeated_steps"], again["redone_tasks"]
     facts: dict[str, str | int] = {
         "epoch": plan.fence.epoch,
         "step": plan.target,
@@ -482,8 +493,7 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
         "learners": len(plan.learners),
         "copied_layers": decision.copies,
         "loaded_layers": decision.loads,
-        "repeated_steps": repeated,
-        "redone_tasks": redone,
+        **again,
     }
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"

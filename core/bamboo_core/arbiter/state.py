@@ -6,7 +6,7 @@ changes that several of them make are methods here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -214,12 +214,29 @@ class Deadlines:
 
     voter_by: float = inf  # for a voter of the newest plan to report
     copy_by: float = inf  # for a holder of a layer that no member holds
-    listing_by: float = inf  # for a list of the checkpoints
     retry_at: float = inf  # then suspects are asked again
 
     def clear(self) -> None:
         """There is a plan, or a new attempt."""
-        self.voter_by = self.copy_by = self.listing_by = self.retry_at = inf
+        self.voter_by = self.copy_by = self.retry_at = inf
+
+
+@dataclass
+class Listing:
+    """A list of the checkpoints, since the newest plan."""
+
+    since: Fence | None = None  # of the first STOP that asked for one; None: nobody was asked
+    asked: dict[AgentId, float] = field(default_factory=dict)  # when each member was first asked
+    is_here: bool = False  # a whole list has come that was begun since then
+
+    def ask(self, agents: Iterable[AgentId], fence: Fence, now: float) -> None:
+        self.since = self.since or fence
+        for agent in agents:
+            self.asked.setdefault(agent, now)
+
+    def due_at(self, members: Iterable[AgentId], patience_s: float) -> float:
+        """When some member has had its time; inf: none of them was asked."""
+        return min((self.asked[a] for a in members if a in self.asked), default=inf) + patience_s
 
 
 @dataclass
@@ -305,7 +322,7 @@ class State:
     clock: PatientClock = field(default_factory=lambda: PatientClock(LONGEST_LOOK_S))
     real_s: float = 0.0  # real time of the present event
     failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
-    is_listed: bool = False  # the checkpoints have been listed since the newest plan
+    listing: Listing = field(default_factory=Listing)
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
 

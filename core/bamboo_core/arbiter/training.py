@@ -21,7 +21,7 @@ from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, without_vote
-from bamboo_core.arbiter.durable import Durable, with_manifest
+from bamboo_core.arbiter.durable import Durable, with_listed, with_manifest
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
 from bamboo_core.arbiter.rounds import begin, resumed
@@ -126,11 +126,20 @@ def sealed(state: State, message: Sealed) -> None:
 
 def listed(state: State, message: Listed) -> None:
     """Checkpoints that an agent has found. If the job waits for them, all agents report anew: they
-    do not name files any more that have turned out to be unreadable."""
-    is_news, state.is_listed = not state.is_listed, True
-    for manifest in message.manifests:
-        if manifest.attempt <= state.durable.attempt:
-            state.out.save(manifests=with_manifest(state.durable.manifests, manifest))
+    do not name files any more that have turned out to be unreadable.
+
+    A list that was begun before the job asked may lack the newest ones. An agent of an earlier
+    version does not say when it began.
+    """
+    durable, listing = state.durable, state.listing
+    known = with_listed(durable, message.manifests, state.ledger.newest(durable))
+    if known != durable.manifests:
+        state.out.save(manifests=known)
+    is_asked = listing.since is not None and message.fence >= listing.since
+    is_of_old_agent = listing.since is not None and message.fence == Fence()
+    is_answer = (is_asked or is_of_old_agent) and not message.is_partial
+    is_news = is_answer and not listing.is_here
+    listing.is_here |= is_answer
     if is_news and isinstance(state.phase, Holding):
         begin(state, "the checkpoints are listed")
 

@@ -222,6 +222,8 @@ class Listed:
     """The complete checkpoints that the agent sees: answers ``Stop.want_manifests``, later."""
 
     manifests: tuple[Manifest, ...] = ()
+    fence: Fence = Fence()  # of a STOP that asked for it, before the listing began
+    is_partial: bool = False  # something could not be reached
 
 
 @dataclass(frozen=True)

@@ -321,10 +321,14 @@ class BadCheckpoint(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class Listed(_message.Message):
-    __slots__ = ("manifests",)
+    __slots__ = ("manifests", "fence", "is_partial")
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    IS_PARTIAL_FIELD_NUMBER: _ClassVar[int]
     manifests: _containers.RepeatedCompositeFieldContainer[Manifest]
-    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ...) -> None: ...
+    fence: Fence
+    is_partial: bool
+    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., is_partial: _Optional[bool] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ("fence",)

@@ -61,13 +61,13 @@ def test_a_layer_comes_back_as_it_was(checkpoints):
 def test_a_scan_finds_complete_checkpoints_in_order_and_no_temporary_files(checkpoints, tmp_path):
     manifests = [write(checkpoints, attempt=a, step=s)[0] for a, s in ((0, 3), (0, 12), (1, 5))]
     checkpoints.write_layer(attempt=1, step=9, layer=0, record=RECORD)  # never sealed
-    assert checkpoints.scan() == (manifests, [])
+    assert checkpoints.scan() == (manifests, [], False)
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_a_job_sees_its_own_checkpoints_only(checkpoints, tmp_path):
     write(checkpoints)
-    assert Checkpoints(str(tmp_path), "another uid").scan() == ([], [])
+    assert Checkpoints(str(tmp_path), "another uid").scan() == ([], [], False)
 
 
 def test_a_torn_file_is_found_by_the_scan(checkpoints):
@@ -75,7 +75,7 @@ def test_a_torn_file_is_found_by_the_scan(checkpoints):
     _, files = write(checkpoints, step=2)
     path = Path(files[1].path)
     path.write_bytes(path.read_bytes()[:-3])
-    found, (error,) = checkpoints.scan()
+    found, (error,), _ = checkpoints.scan()
     assert found == [good]
     assert (error.attempt, error.step) == (0, 2)
     assert str(path) in str(error)
@@ -85,14 +85,14 @@ def test_a_torn_file_is_found_by_the_scan(checkpoints):
 def test_a_missing_file_is_found_by_the_scan(checkpoints):
     _, files = write(checkpoints)
     Path(files[0].path).unlink()
-    assert "is missing" in str(checkpoints.scan()[1][0])
+    assert "is missing" in str(checkpoints.scan().bad[0])
 
 
 def test_a_manifest_that_is_none_is_found_by_the_scan(checkpoints):
     manifest, _ = write(checkpoints)
     for text, complaint in (("{", "is no manifest"), ('{"format": 99}', "has format 99")):
         Path(manifest.path).write_text(text)
-        assert complaint in str(checkpoints.scan()[1][0])
+        assert complaint in str(checkpoints.scan().bad[0])
 
 
 def test_a_scan_asks_for_each_folder_once_and_not_for_each_file(checkpoints, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_scan_asks_for_each_folder_once_and_not_for_each_file(checkpoints, mon
     for step in (1, 2, 3):
         write(checkpoints, step=step, layers=20)
     asked.clear()
-    assert len(checkpoints.scan()[0]) == 3
+    assert len(checkpoints.scan().good) == 3
     assert sorted(asked) == ["ls"] * (1 + 1 + 3) + ["open"] * 3
 
 
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_is_removed_during_a_scan_is_not_torn(checkpoints, mon
         return listing(self, folder)
 
     monkeypatch.setattr(Checkpoints, "_list", late)
-    assert checkpoints.scan() == ([], [])
+    assert checkpoints.scan() == ([], [], False)
 
 
 def test_a_checkpoint_that_cannot_be_reached_is_neither_good_nor_torn(checkpoints, monkeypatch):
@@ -133,7 +133,7 @@ def test_a_checkpoint_that_cannot_be_reached_is_neither_good_nor_torn(checkpoint
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(checkpoints._fs, "open", fail)
-    assert checkpoints.scan() == ([good], [])
+    assert checkpoints.scan() == ([good], [], True)
 
 
 def test_an_altered_file_is_refused_when_it_is_read(checkpoints):
@@ -163,7 +163,7 @@ def test_only_the_newest_are_kept(checkpoints):
     manifests = [write(checkpoints, step=step)[0] for step in (1, 2, 3, 4)]
     later = write(checkpoints, attempt=1, step=2)[0]
     checkpoints.prune(keep=2, newest=manifests[3])
-    assert checkpoints.scan()[0] == [*manifests[2:], later]
+    assert checkpoints.scan().good == [*manifests[2:], later]
     assert not Path(manifests[0].path).parent.exists()
 
 
@@ -259,9 +259,11 @@ def test_suspend_and_resume_in_another_grid_changes_no_bit(tmp_path):
     first.close()
 
     fence = Fence(1, 1, 3)
-    second, _, _ = start(tmp_path, (1, 4), fence=fence, manifest=manifest, save_every=0)
+    second = InProcessFleet(first.job, plans.names(4))
+    reports = second.stop(fence, want_manifests=True)
     second.wait(lambda: len(listed(second)) == 4)
     assert set(listed(second)) == {(manifest,)}
+    plan(second, fence, reports, grid=(1, 4), manifest=manifest)
     second.run_to_end(fence)
     second.close()
     history = {r.step: r for r in first.history()} | {r.step: r for r in second.history()}

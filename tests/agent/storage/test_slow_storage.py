@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.storage.test_checkpoint import FIRST, listed, plan, sealed, start
+from tests.agent.storage.test_checkpoint import FIRST, listed, plan, sealed, start, write
 
 from bamboo_agent.ipc import activity
 from bamboo_agent.ipc.shared_progress import SharedProgress
@@ -32,6 +32,7 @@ from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
 
 SECOND = Fence(0, 1, 2)
+THIRD = Fence(0, 1, 3)
 (ALONE,) = plans.names(1)
 DEADLINE_S = 60.0
 
@@ -53,6 +54,34 @@ class Gate:
             return function(*arguments, **options)
 
         return held
+
+
+class Outage:
+    """The storage cannot be reached in the given number of attempts to read a file, or to list a
+    folder, like this."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        attempts: float,
+        pattern: str,
+        *,
+        method: str = "_find",
+    ) -> None:
+        self.left = attempts
+        self.is_noticed = threading.Event()
+        self.read: list[str] = []
+        reach = getattr(Checkpoints, method)
+
+        def fail(checkpoints: Checkpoints, path: str) -> Any:
+            if Path(path).match(pattern) and self.left > 0:
+                self.left -= 1
+                self.is_noticed.set()
+                raise checkpoint.UnreachableError(f"reaching {path} failed: Connection timed out")
+            self.read.append(Path(path).name)
+            return reach(checkpoints, path)
+
+        monkeypatch.setattr(Checkpoints, method, fail)
 
 
 @pytest.fixture
@@ -87,6 +116,33 @@ def wait_of(worker):
     return found.kind, found.limit_s, found.instruction
 
 
+def answer(busy):
+    (result,) = answers(busy, 1)
+    return result
+
+
+def answers(busy, count):
+    found = []
+    while len(found) < count:
+        assert select.select([busy], [], [], DEADLINE_S)[0]
+        found += busy.poll()
+    return found
+
+
+@pytest.fixture
+def prompt(monkeypatch):
+    """The reader tries again at once."""
+    monkeypatch.setattr(reader, "FIRST_PAUSE_S", 1e-3)
+    monkeypatch.setattr(reader, "MOST_PAUSE_S", 1e-3)
+
+
+@pytest.fixture
+def rare(monkeypatch):
+    """The reader tries again in an hour."""
+    monkeypatch.setattr(reader, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(reader, "MOST_PAUSE_S", 3600.0)
+
+
 def stopped(fleet, fence=SECOND):
     """Stop the fleet while no file can be reached."""
     (report,) = fleet.stop(fence).values()
@@ -108,24 +164,129 @@ def test_a_report_does_not_wait_for_a_listing(tmp_path, monkeypatch, gate):
     fleet.close()
 
 
-def test_a_listing_that_fails_is_no_answer(tmp_path, monkeypatch, caplog):
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(5, "Input/output error")
+@pytest.fixture
+def checkpoints(tmp_path):
+    """Of the job of these tests, in the thread of the test."""
+    return Checkpoints(f"file://{tmp_path}", "uid")
 
-    fleet, worker = alone(tmp_path)
-    monkeypatch.setattr(worker._storage._reader._checkpoints._fs, "ls", fail)
+
+def asked(tmp_path):
+    """A worker that is asked for a list."""
+    fleet = InProcessFleet(tiny_gpt(uri=f"file://{tmp_path}"), (ALONE,))
     fleet.stop(SECOND, want_manifests=True)
-    fleet.wait(lambda: not worker.is_storage_busy)
+    return fleet, fleet.workers[ALONE]
+
+
+def away(monkeypatch, attempts=float("inf")):
+    """The job's folder cannot be listed."""
+    return Outage(monkeypatch, attempts, "uid", method="_list")
+
+
+def test_a_listing_that_fails_is_no_answer_and_ends_with_the_worker(
+    tmp_path, monkeypatch, caplog, rare
+):
+    outage = away(monkeypatch)
+    fleet, _ = asked(tmp_path)
+    fleet.wait(outage.is_noticed.is_set)
+    fleet.close()
     assert not said(fleet, Listed)
     assert not said(fleet, BadCheckpoint)
-    assert "the checkpoints are not listed: listing" in caplog.text
+    assert "timed out; the listing waits until the storage can be reached" in caplog.text
+
+
+def test_a_listing_waits_until_the_storage_can_be_reached(
+    tmp_path, monkeypatch, caplog, checkpoints, prompt
+):
+    good, _ = write(checkpoints)
+    outage = away(monkeypatch, 9)
+    fleet, worker = asked(tmp_path)
+    fleet.wait(lambda: not worker.is_storage_busy)
     fleet.close()
+    assert outage.left == 0
+    assert said(fleet, Listed) == [Listed((good,), SECOND)]
+    assert caplog.text.count("Connection timed out") == 1
+
+
+def test_a_checkpoint_that_can_be_reached_later_is_in_the_list(
+    tmp_path, monkeypatch, caplog, checkpoints, prompt
+):
+    both = tuple(write(checkpoints, step=step)[0] for step in (1, 2))
+    outage = Outage(monkeypatch, reader.PARTIAL_TRIES - 1, "step-00000002/manifest.json")
+    fleet, worker = asked(tmp_path)
+    fleet.wait(lambda: not worker.is_storage_busy)
+    fleet.close()
+    assert outage.left == 0
+    assert said(fleet, Listed) == [Listed(both, SECOND)]
+    assert caplog.text.count("Connection timed out") == 1
+
+
+def test_a_checkpoint_that_cannot_be_reached_makes_the_list_partial(
+    tmp_path, monkeypatch, checkpoints, prompt
+):
+    """Also after an outage of the whole storage there is time for it to come back."""
+    write(checkpoints, step=1)
+    good, _ = write(checkpoints, step=2)
+    away(monkeypatch, 9)
+    outage = Outage(monkeypatch, 99, "step-00000001/manifest.json")
+    fleet, worker = asked(tmp_path)
+    fleet.wait(lambda: not worker.is_storage_busy)
+    fleet.close()
+    assert outage.left == 99 - reader.PARTIAL_TRIES
+    assert said(fleet, Listed) == [Listed((good,), SECOND, is_partial=True)]
+
+
+def test_a_load_gives_a_listing_up(monkeypatch, checkpoints, rare):
+    manifest, _ = write(checkpoints)
+    outage = away(monkeypatch)
+    busy = reader.Reader(checkpoints)
+    busy.begin_listing(FIRST)
+    assert outage.is_noticed.wait(DEADLINE_S)
+    busy.read(manifest, (0, 1))
+    assert len(answer(busy).records) == 1
+    assert not busy.is_busy
+    busy.close()
+
+
+def test_a_newer_ask_gives_up_the_one_before_it(monkeypatch, checkpoints, rare):
+    good, _ = write(checkpoints)
+    outage = away(monkeypatch)
+    busy = reader.Reader(checkpoints)
+    busy.begin_listing(FIRST)
+    assert outage.is_noticed.wait(DEADLINE_S)
+    outage.left = 0
+    busy.begin_listing(SECOND)
+    assert answer(busy) == reader.Listing((good,), (), SECOND, is_partial=False)
+    assert not busy.is_busy
+    busy.close()
+
+
+def test_a_scan_that_is_under_way_counts_and_one_that_has_not_begun_is_left_out(
+    monkeypatch, gate, checkpoints
+):
+    hold(monkeypatch, gate, "scan")
+    busy = reader.Reader(checkpoints)
+    busy.begin_listing(FIRST)
+    assert gate.is_reached.wait(DEADLINE_S)
+    busy.begin_listing(SECOND)
+    busy.begin_listing(THIRD)
+    gate.open()
+    assert [listing.fence for listing in answers(busy, 2)] == [FIRST, THIRD]
+    assert not busy.is_busy
+    busy.close()
+
+
+def test_a_listing_that_keeps_failing_ends_with_the_reader(monkeypatch, checkpoints, rare):
+    outage = away(monkeypatch)
+    busy = reader.Reader(checkpoints)
+    busy.begin_listing(FIRST)
+    assert outage.is_noticed.wait(DEADLINE_S)
+    busy.close()
 
 
 def test_a_job_without_checkpoints_lists_none():
     fleet = InProcessFleet(tiny_gpt(), (ALONE,))
     fleet.stop(FIRST, want_manifests=True)
-    assert listed(fleet) == [()]
+    assert said(fleet, Listed) == [Listed((), FIRST)]
     fleet.close()
 
 
@@ -253,26 +414,6 @@ def test_a_load_that_fails_changes_no_layer(tmp_path, manifest):
     fleet.close()
 
 
-class Outage:
-    """The storage cannot be reached in the given number of attempts to read a file like this."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, attempts: float, pattern: str) -> None:
-        self.left = attempts
-        self.is_noticed = threading.Event()
-        self.read: list[str] = []
-        find = Checkpoints._find
-
-        def fail(checkpoints: Checkpoints, path: str) -> bytes | None:
-            if Path(path).match(pattern) and self.left > 0:
-                self.left -= 1
-                self.is_noticed.set()
-                raise checkpoint.UnreachableError(f"reading {path} failed: Connection timed out")
-            self.read.append(Path(path).name)
-            return find(checkpoints, path)
-
-        monkeypatch.setattr(Checkpoints, "_find", fail)
-
-
 @pytest.mark.parametrize("pattern", ["manifest.json", "layer-0002.*"])
 def test_a_load_waits_until_the_storage_can_be_reached(
     tmp_path, monkeypatch, caplog, manifest, pattern
@@ -292,10 +433,8 @@ def test_a_load_waits_until_the_storage_can_be_reached(
 
 
 @pytest.fixture
-def unreachable(monkeypatch):
-    """For ever, and the reader tries again in an hour."""
-    monkeypatch.setattr(reader, "FIRST_PAUSE_S", 3600.0)
-    monkeypatch.setattr(reader, "MOST_PAUSE_S", 3600.0)
+def unreachable(monkeypatch, rare):
+    """For ever."""
     return Outage(monkeypatch, float("inf"), "*")
 
 
@@ -309,16 +448,7 @@ def test_a_stop_ends_the_attempts_to_reach_the_storage(tmp_path, manifest, unrea
     fleet.close()
 
 
-def answer(busy):
-    found = []
-    while not found:
-        assert select.select([busy], [], [], DEADLINE_S)[0]
-        found = busy.poll()
-    (read,) = found
-    return read
-
-
-def test_pauses_are_short_again_after_a_layer_has_been_read(tmp_path, monkeypatch, manifest):
+def test_pauses_are_short_again_after_a_layer_has_been_read(checkpoints, monkeypatch, manifest):
     monkeypatch.setattr(reader, "pauses", lambda: iter([0.0, 3600.0]))
     find, tried = Checkpoints._find, set()
 
@@ -329,15 +459,14 @@ def test_pauses_are_short_again_after_a_layer_has_been_read(tmp_path, monkeypatc
         return find(checkpoints, path)
 
     monkeypatch.setattr(Checkpoints, "_find", fail_once)
-    busy = reader.Reader(Checkpoints(f"file://{tmp_path}", "uid"))
+    busy = reader.Reader(checkpoints)
     busy.read(manifest, (0, 6))
     assert len(answer(busy).records) == 6
     assert len(tried) == 3
     busy.close()
 
 
-def test_a_reading_is_given_up_for_the_next_one(tmp_path, manifest, unreachable):
-    checkpoints = Checkpoints(f"file://{tmp_path}", "uid")
+def test_a_reading_is_given_up_for_the_next_one(checkpoints, manifest, unreachable):
     busy = reader.Reader(checkpoints)
     busy.read(manifest, (0, 1))
     assert unreachable.is_noticed.wait(DEADLINE_S)

@@ -260,7 +260,7 @@ class Fleet:
             case Stop():
                 self.act(agent, executor.stop(message))
                 if message.want_manifests and self.lists:
-                    self.receive(agent.name, Listed(tuple(self.sealed)))
+                    self.receive(agent.name, Listed(tuple(self.sealed), message.fence))
             case Directive():
                 self.act(agent, executor.install(message))
             case Continuation():

@@ -50,6 +50,7 @@ def facts(draw: st.DrawFn) -> d.Durable:
         manifests=tuple(draw(st.lists(manifests, max_size=3))),
         bad=tuple(draw(st.lists(st.tuples(number, number), max_size=3))),
         committed=draw(st.integers(-1, 100)),
+        undone=draw(number),
         rollbacks=draw(st.integers(0, 2)),
         rolled_back=draw(st.integers(0, 2)),
         outcome=outcome,

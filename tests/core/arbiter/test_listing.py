@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.durable import Fork, eligible, from_json, to_json, with_newer
+from bamboo_core.arbiter.durable import to_json
 from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Stop
 
 from .fleet import Fleet, committed, running
@@ -149,70 +149,67 @@ def test_only_the_first_list_makes_agents_report_anew() -> None:
     assert fleet.arbiter.fence.epoch == before.epoch + 1
 
 
-def restored_late() -> Fleet:
-    """Nobody lists in time: attempt 1 is to begin from version 2, which is deleted."""
+def test_a_list_that_comes_late_does_not_count_at_the_next_loss() -> None:
+    """A slower member's answer to the question before comes when the new plan runs already."""
+    fleet = lost()
+    first, second, *_ = fleet.agents
+    before = fleet.arbiter.fence
+    fleet.receive(first, Listed())
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 9))
+    state = fleet.arbiter.state
+    for late in (Listed(), Listed((), before)):
+        fleet.receive(second, late)
+        assert not state.listing.is_here
+    state.out.save(manifests=tuple(m for m in state.durable.manifests if m.step < 8))
+    fleet.sealed = [m for m in fleet.sealed if m.step <= 8]
+    for name in list(fleet.agents)[:2]:
+        fleet.kill(name)
+    fleet.add("c0", "z0")
+    fleet.add("c1", "z1")
+    fleet.run()
+    fleet.receive(second, Listed((), before))
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING, "it was begun before the loss"
+    fleet.receive(second, Listed(tuple(fleet.sealed), fleet.arbiter.fence))
+    fleet.run()
+    manifest = fleet.arbiter.durable.manifest
+    assert manifest is not None
+    assert (fleet.arbiter.durable.attempt, manifest.step) == (2, 8)
+
+
+def test_what_a_partial_list_names_is_known_but_the_job_waits_for_a_whole_one() -> None:
     fleet = lost(is_told=False)
-    fleet.idle(61.0)
+    first, second, *_ = fleet.agents
+    four = Manifest(0, 4, "0/4", "d")
+    fleet.receive(first, Listed((four,), fleet.arbiter.fence, is_partial=True))
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 0
+    assert four in fleet.arbiter.durable.manifests
+    fleet.receive(second, Listed((), fleet.arbiter.fence))
+    fleet.run()
+    assert fleet.arbiter.durable.manifest == four
+
+
+def test_a_few_members_list() -> None:
+    fleet = running(pipelines=4, stages=4, steps=20, every=2, mode=RedundancyMode.NONE)
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.lists = False
+    for pipeline in fleet.arbiter.state.durable.pipelines:
+        fleet.kill(str(pipeline[0]))
+    told: list[str] = []
+    deliver = fleet.deliver
+    fleet.deliver = lambda agent, x: (  # type: ignore[method-assign]
+        told.extend([agent.name] * (isinstance(x, Stop) and x.want_manifests)),
+        deliver(agent, x),
+    )[1]
+    fleet.run()
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
+    assert len(told) == len(set(told)) == 8
+
+
+def test_a_member_that_comes_back_is_asked_again() -> None:
+    fleet = lost()
+    name = next(iter(fleet.agents))
+    fleet.lists = True
+    fleet.connect(fleet.agents[name])
     fleet.run()
     assert fleet.arbiter.durable.attempt == 1
-    fleet.idle(61.0)
-    fleet.until(lambda: fleet.arbiter.status().plan is not None)
-    fleet.receive(next(iter(fleet.agents)), BadCheckpoint(0, 2, "no such file"))
-    fleet.run()
-    return fleet
-
-
-def test_an_attempt_that_has_computed_nothing_hides_no_newer_file() -> None:
-    fleet = restored_late()
-    fleet.receive(next(iter(fleet.agents)), Listed((Manifest(0, 4, "0/4", "d"),)))
-    fleet.run()
-    durable = fleet.arbiter.durable
-    assert durable.manifest is not None
-    assert (durable.attempt, durable.manifest.step) == (2, 4)
-    assert durable.forks == (Fork(2, 4),)
-    assert fleet.over is not None
-    assert fleet.over.outcome is Outcome.COMPLETE
-
-
-def test_wrong_bits_stay_hidden_although_the_attempt_has_computed_nothing() -> None:
-    fleet = lost()
-    state = fleet.arbiter.state
-    state.out.save(attempt=1, forks=(Fork(1, 2),), rolled_back=1)
-    assert from_json(to_json(state.durable)) == state.durable
-    assert eligible(with_newer(state.durable, newest=1)) == eligible(state.durable)
-    state.out.save(rolled_back=0)
-    assert [m.step for m in eligible(with_newer(state.durable, newest=1))] == [2, 4]
-    assert [m.step for m in eligible(with_newer(state.durable, newest=2))] == [2]
-
-
-def test_an_old_record_of_a_rollback_keeps_its_fork() -> None:
-    assert from_json({"attempt": 3, "rollbacks": 1}).rolled_back == 3
-    assert from_json({"attempt": 3}).rolled_back == 0
-
-
-@pytest.mark.parametrize("lists", [True, False])
-def test_a_resumed_job_looks_for_files_that_no_operator_has_seen(lists: bool) -> None:
-    """It was suspended while no operator was there, and all agents have died since."""
-    fleet = alone(knows_deaths=True)
-    fleet.tell(a.DesiredState(1, suspended=True))
-    fleet.run()
-    assert fleet.over is not None
-    assert fleet.over.outcome is Outcome.SUSPENDED
-    fleet.over, fleet.lists = None, lists
-    fleet.tell(a.DesiredState(1))
-    fleet.add_grid(1, 4, prefix="b")
-    fleet.until(lambda: fleet.arbiter.durable.attempt == 1)
-    if not lists:
-        fleet.run()
-        fleet.idle(59.0)
-        assert fleet.arbiter.status().plan is None
-        assert "checkpoints are being listed" in fleet.arbiter.status().detail
-        fleet.idle(2.0)
-    fleet.until(lambda: fleet.arbiter.status().plan is not None)
-    durable = fleet.arbiter.durable
-    assert durable.manifest is not None
-    assert (durable.attempt, durable.manifest.step) == (1, 4 if lists else 2)
-    assert durable.forks == (Fork(1, durable.manifest.step),)
-    told = [r.message for r in fleet.records if r.reason is EventReason.CHECKPOINT_FOUND]
-    text = "attempt 1 begins from the checkpoint of step 4, which was not known"
-    assert told == ([text] if lists else [])

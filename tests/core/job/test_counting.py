@@ -128,7 +128,7 @@ def test_a_pause_ends_with_the_job() -> None:
 
 def test_a_restore_does_not_take_steps_back() -> None:
     counting = training()
-    restoring = record(EventReason.RESTORING, repeated_steps=4)
+    restoring = record(EventReason.PLANNED, undone_steps=4)
     tell(counting, 1.0, Phase.COLLECTING, restoring, STOPPED, committed=5)
     assert (counting.totals.steps, counting.totals.repeated_steps) == (0, 4)
     tell(counting, 2.0, Phase.RUNNING, RESUMED, committed=6)

@@ -101,7 +101,7 @@ def test_files_are_listed_before_a_layer_is_given_up():
         assert world.step()
     leader = world.operators.leader
     state = world.operators.running[leader].arbiter.state
-    state.is_listed = False
+    state.listing.is_here = False
     with pytest.raises(Violation, match="restored before the checkpoints were listed"):
         claims.check_listed(world, leader)
     world.has_storage_stalled = True

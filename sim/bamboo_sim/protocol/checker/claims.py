@@ -107,6 +107,6 @@ def check_listed(world: World, name: AgentId) -> None:
     """Before a restore, files that no facts name are looked for, if an agent can do that."""
     state = world.operators.running[name].arbiter.state
     can_list = not world.nodes.keys().isdisjoint(state.membership.reachable())
-    is_up = not world.has_storage_failed and not world.has_storage_stalled
-    if can_list and is_up and not state.is_listed and world.sealed and not world.is_misled:
+    is_up = not world.has_storage_stalled
+    if can_list and is_up and not state.listing.is_here and world.sealed and not world.is_misled:
         raise Violation("restored before the checkpoints were listed")

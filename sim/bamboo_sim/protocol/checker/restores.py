@@ -58,7 +58,7 @@ def _check_base(world: World, cause: Any) -> None:
 def check_newest(world: World, after: Durable) -> None:
     """A new attempt begins with the newest checkpoint, if anybody could read it. after: the facts
     with the attempt's first plan."""
-    is_excused = world.is_misled or world.has_storage_failed or world.has_storage_stalled
+    is_excused = world.is_misled or world.has_storage_stalled
     if is_excused or after.attempt in (0, after.rolled_back):
         return
     base = after.manifest.step if after.manifest is not None else 0

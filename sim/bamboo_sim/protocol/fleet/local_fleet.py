@@ -400,9 +400,9 @@ class LocalFleet:
         """The last checkpoint: ``layer/name`` -> tensor, with the optimizer state."""
         assert self.spec.checkpoint is not None
         checkpoints = Checkpoints(self.spec.checkpoint.uri, self.operator.job.uid)
-        good, bad = checkpoints.scan()
-        assert not bad
-        newest = max(good, key=lambda m: (m.step, m.attempt))
+        scan = checkpoints.scan()
+        assert not scan.bad
+        newest = max(scan.good, key=lambda m: (m.step, m.attempt))
         assert newest.step == self.steps
         return {
             f"{layer}/{name}": tensor

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.model.claims import DisputedError, name_of
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
@@ -69,7 +69,7 @@ class Worker:
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
         self.pending: Instruction | None = None  # the running one
         self.writes: list[Write] = []  # of its storage threads, one that writes
-        self.reads: list[Manifest | None] = []  # and one that reads; None: a listing
+        self.reads: list[Manifest | Fence] = []  # and one that reads; a fence: a listing for it
         self.loaded: tuple[int, ...] | None = None  # for the LOAD that waits
         self.torn: set[tuple[int, int]] = set()  # checkpoints found since the last report
         self.farewell: Any = None  # waits until all is written
@@ -124,7 +124,7 @@ class Worker:
         match message:
             case Stop():
                 if message.want_manifests:
-                    self.reads.append(None)
+                    self.reads.append(message.fence)
                 self.perform(executor.stop(message))
                 if executor.is_stopping and self._waits_for_layers:
                     self._abandon()
@@ -219,11 +219,13 @@ class Worker:
 
     def read(self, fails: bool = False) -> None:
         """Complete the oldest listing, or reading for the LOAD that waits. A listing that fails is
-        no answer."""
+        tried again."""
         wanted = self.reads.pop(0)
-        if wanted is None:
-            if not fails:
-                self._list()
+        if isinstance(wanted, Fence):
+            if fails:
+                self.reads.append(wanted)
+            else:
+                self._list(wanted)
         elif wanted is self.manifest and self._waits_for_layers:
             self.loaded = None if fails else self.sealed[wanted.attempt, wanted.step]
             if self.loaded is None:
@@ -234,7 +236,7 @@ class Worker:
         self.pending = self.loaded = None
         self.perform(self.executor.abandon())
 
-    def _list(self) -> None:
+    def _list(self, fence: Fence) -> None:
         """All readable checkpoints; the others are reported as bad."""
         marks = sorted(self.sealed)
         for mark in marks:
@@ -242,7 +244,7 @@ class Worker:
                 self.said.append(BadCheckpoint(*mark, "torn"))
                 self.torn.add(mark)
         good = (_manifest(*mark) for mark in marks if self.sealed[mark] is not None)
-        self.said.append(Listed(tuple(good)))
+        self.said.append(Listed(tuple(good), fence))
 
     def settle(self) -> bool:
         """Take note of an ended step. After the plan's target, all assigned layers must be here.
