@@ -106,10 +106,10 @@ def _unseen(manifest: Manifest) -> list[Finding]:
 
 
 def _stale(job: Job) -> list[Finding]:
-    if not job.unwritten_s:
+    if not job.silent_s:
         return []
-    age = duration(job.unwritten_s)
-    text = f"The status says that the job trains, but nobody has written it for {age}"
+    age = duration(job.silent_s)
+    text = f"The status says that the job trains, but has told nothing new for {age}"
     return [Finding(f"{text}, so what follows may have changed.", _CHECK_OPERATOR)]
 
 

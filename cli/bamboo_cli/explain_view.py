@@ -38,8 +38,8 @@ def explain_view(found: Explanation) -> RenderableType:
 def _state(job: Job) -> Text:
     where = f"{job.phase} at step {job.step} of {job.steps}"
     text = f"{job.namespace}/{job.name} is {where}."
-    if job.unwritten_s:
-        text = f"{job.namespace}/{job.name} was {where} {duration(job.unwritten_s)} ago."
+    if job.silent_s:
+        text = f"{job.namespace}/{job.name} was {where} {duration(job.silent_s)} ago."
     return Text(text, style="bold")
 
 

@@ -84,7 +84,9 @@ class Job:
     conditions: tuple[ConditionLine, ...]
     paused: tuple[Paused, ...] = ()  # since the job began; a cause without pauses is missing
     repeated_steps: int = 0  # committed steps that restores have undone
-    unwritten_s: float = 0.0  # so long nobody has written the status of a job that trains; 0: fresh
+    silent_s: float = (
+        0.0  # so long the status of a job that trains has told nothing new; 0: not long
+    )
 
     @property
     def pauses(self) -> int:
@@ -113,18 +115,24 @@ class Job:
 def read_job(manifest: Manifest, now: float | None = None) -> Job:
     """now: Unix time in seconds; None: whether the status is fresh does not matter."""
     job = _read(manifest)
-    return job if now is None else replace(job, unwritten_s=_unwritten_s(manifest, job, now))
+    return job if now is None else replace(job, silent_s=_silent_s(manifest, job, now))
 
 
-def _unwritten_s(manifest: Manifest, job: Job, now: float) -> float:
-    """A job that trains has a new step in its status every few seconds, or after each step."""
-    progress = (manifest.get("status") or {}).get("progress") or {}
-    written = progress.get("reportTime")
-    if written is None or job.ended is not None or not job.has(ConditionType.RUNNING):
+def _silent_s(manifest: Manifest, job: Job, now: float) -> float:
+    """A job that trains has a new step in its status every few seconds, or after each step. One
+    that stands still says so."""
+    status = manifest.get("status") or {}
+    if job.ended is not None or not job.has(ConditionType.RUNNING):
+        return 0.0
+    if job.has(ConditionType.STALLED):
+        return 0.0
+    news = [c.get("lastTransitionTime") for c in status.get("conditions") or []]
+    times = [x for x in ((status.get("progress") or {}).get("reportTime"), *news) if x]
+    if not times:
         return 0.0
     batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
     step_s = batch / job.samples_per_s if job.samples_per_s else _LONG_STEP_S
-    age_s = now - datetime.fromisoformat(written).timestamp()
+    age_s = now - max(datetime.fromisoformat(x).timestamp() for x in times)
     return age_s if age_s >= _STALE_S + 3 * step_s else 0.0
 
 

@@ -62,9 +62,9 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
 
 
 def phase_text(job: Job) -> Text:
-    """The phase, and how old it is if nobody writes the status any more."""
-    if job.unwritten_s:
-        return Text(f"{job.phase} {duration(job.unwritten_s)} ago", style="yellow")
+    """The phase, and how old it is if the status tells nothing new any more."""
+    if job.silent_s:
+        return Text(f"{job.phase} {duration(job.silent_s)} ago", style="yellow")
     return Text(job.phase, style=_PHASE_STYLES.get(job.phase, "white"))
 
 
@@ -91,7 +91,7 @@ def figures(job: Job) -> Text:
 
 def _is_moving(job: Job) -> bool:
     """Whether its speed is known, and not of a time long ago."""
-    return bool(job.samples_per_s) and not job.unwritten_s
+    return bool(job.samples_per_s) and not job.silent_s
 
 
 def fleet(job: Job) -> Text:
@@ -126,18 +126,19 @@ def grid(snapshot: Snapshot) -> RenderableType:
     """Pipelines as rows, stages as columns: of the plan, or of the pods' names if none is in force.
     A cell shows the agent's zone and the pod's phase."""
     job = snapshot.job
-    if job.pipelines > _MAX_ROWS or job.stages > _MAX_COLUMNS:
-        return _summary(snapshot)
     seats = _planned(snapshot) if snapshot.plan else snapshot.seats
+    slots = [Slot(job.pipelines - 1, job.stages - 1), *seats]
+    rows, columns = (max(numbers) + 1 for numbers in zip(*slots, strict=True))
+    if rows > _MAX_ROWS or columns > _MAX_COLUMNS:
+        return _summary(snapshot)
     styles = zone_styles(dict.fromkeys(seat.zone for seat in seats.values()))
-    begin = _common_beginning(styles, columns=job.stages)
+    begin = _common_beginning(styles, columns=columns)
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column(Text(f"{begin}..." if begin else ""))
-    for stage in range(job.stages):
+    for stage in range(columns):
         table.add_column(f"stage {stage}", overflow="fold")
-    rows = max([job.pipelines, *(slot.pipeline + 1 for slot in seats)])
     for pipeline in range(rows):
-        cells = (seats.get(Slot(pipeline, stage)) for stage in range(job.stages))
+        cells = (seats.get(Slot(pipeline, stage)) for stage in range(columns))
         shown = (_cell(seat, styles, begin) for seat in cells)
         table.add_row(f"pipeline {pipeline}", *shown)
     others = _others(snapshot) if snapshot.plan else ""
@@ -216,7 +217,7 @@ def plain_line(snapshot: Snapshot) -> str:
     nodes = " ".join(f"{zone}={ready}/{all_}" for zone, (ready, all_) in snapshot.nodes.items())
     running = sum(seat.phase == "Running" for seat in snapshot.seats.values())
     job = snapshot.job
-    speed = "-" if job.unwritten_s else f"{job.samples_per_s:.1f}"
+    speed = "-" if job.silent_s else f"{job.samples_per_s:.1f}"
     loss = "-" if job.loss is None else f"{job.loss:.4f}"
     return (
         f"{phase_text(job).plain:<10} step {job.step}/{job.steps} loss {loss}"

@@ -65,7 +65,7 @@ def job_row(manifest: Manifest, events: Iterable[Manifest], now: float | None = 
     """now: as for :func:`read_job`."""
     status, spec = manifest.get("status") or {}, manifest["spec"]
     job = read_job(manifest, now)
-    speed = 0.0 if job.unwritten_s else job.samples_per_s
+    speed = 0.0 if job.silent_s else job.samples_per_s
     batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
     cost = status.get("cost") or {}
     return JobRow(

@@ -112,13 +112,19 @@ def test_a_status_that_nobody_writes(
     if samples_per_s is not None:
         progress["samplesPerSecond"] = str(samples_per_s)
     found = explain(training, zoned_pods(*SPREAD), [], NOW)
-    said = [each for each in found.findings if "nobody has written it for" in each.text]
+    said = [each for each in found.findings if "has told nothing new for" in each.text]
     assert bool(said) is is_stale
+    stalled = condition("Stalled", "True", "StorageSlow")
+    training["status"]["conditions"].append(stalled)
+    assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
+    stalled["status"] = "False"
+    stalled["lastTransitionTime"] = datetime.fromtimestamp(NOW - 30, UTC).isoformat()
+    assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
     if said:
         assert "app.kubernetes.io/name=bamboo-operator" in said[0].remedy
         assert f"team/gpt was Running at step 20 of 32 {duration(age_s)} ago." in shown(found)
         training["status"]["conditions"][1]["status"] = "True"
-        assert not any("nobody" in f.text for f in explain(training, [], [], NOW).findings)
+        assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
 
 
 def test_too_few_agents_wait(training: dict[str, Any]) -> None:

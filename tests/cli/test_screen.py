@@ -47,7 +47,7 @@ def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
 
 
 def test_the_screen_of_a_job_whose_status_nobody_writes(snapshot: Snapshot) -> None:
-    old = replace(snapshot, job=replace(snapshot.job, unwritten_s=300.0))
+    old = replace(snapshot, job=replace(snapshot.job, silent_s=300.0))
     shown = text_of(screen.job_screen(old))
     assert "Running 5 min ago" in shown
     assert "samples/s" not in shown
@@ -72,6 +72,12 @@ def test_the_grid_shows_the_seats_of_the_plan(snapshot: Snapshot) -> None:
     assert " ".join(said.split()).endswith(
         "without a seat in the plan: gpt-p1-s2-i0 (Pending), gpt-p1-s2-i1 (Pending),"
         " gpt-p1-s2-i2 (Pending), gpt-p1-s2-i3 (Pending), 1 more"
+    )
+    tall = tuple((AgentId("gpt-p0-s0-i0"), *(AgentId("gpt-p1-s1-i0"),) * 4) for _ in range(40))
+    said = text_of(screen.grid(replace(snapshot, plan=tall[:1], pods=pods)))
+    assert "stage 4" in said, "the plan may have more stages than the spec"
+    assert "2 pipelines x 3 stages: " in text_of(
+        screen.grid(replace(snapshot, plan=tall, pods=pods))
     )
     del pods["gpt-p1-s2-i0"]
     seated = {name: seat for name, seat in pods.items() if seat.phase == "Running"}

@@ -311,11 +311,8 @@ def _unlisted(given: dict[str, Any], listed: frozenset[str], path: str) -> Itera
     for key, value in given.items():
         if key not in listed and value not in (None, False, "", [], {}):
             meant = get_close_matches(key, listed, n=1, cutoff=_ALIKE)
-            if meant:
-                text = f"is not allowed in a pod template; do you mean {meant[0]}? Else remove it"
-                yield Problem(f"{path}.{key}", text)
-            else:
-                yield _refused(f"{path}.{key}", "is not allowed in a pod template")
+            question = f" (do you mean {meant[0]}?)" if meant else ""
+            yield _refused(f"{path}.{key}", f"is not allowed in a pod template{question}")
 
 
 def _refused(path: str, text: str) -> Problem:

@@ -64,7 +64,8 @@ def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTE
     ]
     if found or rules.trusted:
         return found
-    return pod_rules.problems(metadata, spec, path=path, rules=rules)
+    allowed = pod_rules.problems(metadata, spec, path=path, rules=rules)
+    return [*_no_images(spec, f"{path}.spec"), *allowed]
 
 
 def env_problems(
@@ -155,7 +156,7 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
     found += _affinity_problems(spec, path)
     for key in _LISTS:
         found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
-    return found or [*_double_names(spec, path)] or [*_no_images(spec, path)]
+    return found or [*_double_names(spec, path)]
 
 
 def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:
@@ -172,7 +173,8 @@ def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _no_images(spec: dict[str, Any], path: str) -> Iterator[Problem]:
-    """Only the agent's own container gets its image from the operator."""
+    """Only the agent's own container gets its image from the operator. Else a misspelt name of it
+    would be a container of its own."""
     for key in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(key, [])):
             if container.get("image") or container["name"] == AGENT_CONTAINER:

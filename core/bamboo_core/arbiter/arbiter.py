@@ -401,7 +401,7 @@ class Arbiter:
         members = state.membership.members
         away = {a for a in members if not state.membership.is_connected(a)}
         if away and now < phase.until:
-            phase.detail = f"{len(away)} members are awaited"
+            phase.detail = f"{counted(len(away), 'member')} awaited"
             return
         for agent in sorted(away):
             why = "did not come back to the new leader"

@@ -111,9 +111,10 @@ def finished(state: State, agent: AgentId, message: Finished) -> None:
 
 
 def sealed(state: State, message: Sealed) -> None:
-    """A checkpoint is complete."""
+    """A checkpoint is complete. One of an earlier attempt counts until this one has a plan."""
     manifest, durable = message.manifest, state.durable
-    if manifest.attempt != durable.attempt:
+    is_last = manifest.attempt < durable.attempt and not durable.voters
+    if manifest.attempt != durable.attempt and not is_last:
         return
     known, bad = with_manifest(durable.manifests, manifest), durable.bad
     if state.in_force is not None and _writes_again(state.in_force, manifest.step):

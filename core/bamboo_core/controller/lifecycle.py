@@ -345,7 +345,7 @@ def _zone_spread(seen: _Seen) -> Condition:
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
     if pairs := pod_zones.shared_neighbours(seen.training.grid, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
-        text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"
+        text = f"neighbours that share a zone: {counted(len(pairs), 'pair')}, {listed}"
         return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
     if seen.wanted and is_whole and (crowd := pod_zones.unseatable(spec, seen.alive)):
         reason = Reason.NEIGHBOURS_SHARE_ZONE if are_enough else Reason.PLACEMENT_INFEASIBLE

@@ -15,7 +15,6 @@ from tests.agent.storage.test_checkpoint import FIRST, listed, plan, sealed, sta
 from bamboo_agent.ipc import activity
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.storage import checkpoint, reader, saver
-from bamboo_agent.storage.background import Background
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Kind
@@ -591,17 +590,3 @@ def test_only_the_storage_threads_touch_the_storage(tmp_path, monkeypatch):
     fleet.close()
     assert callers == {"saver", "reader"}
     assert len(said(fleet, AgentReport)) == 2
-
-
-def test_what_a_job_raises_reaches_the_owner():
-    thread = Background[int]("test")
-    thread.submit(lambda: 1 // 0)
-    assert select.select([thread], [], [], DEADLINE_S)[0]
-    with pytest.raises(ZeroDivisionError):
-        thread.poll()
-    assert not thread.is_busy
-    thread.submit(lambda: 7)
-    assert thread.is_busy
-    assert select.select([thread], [], [], DEADLINE_S)[0]
-    assert thread.poll() == [7]
-    thread.close()

@@ -108,21 +108,35 @@ def test_checkpoints_are_listed_though_a_suspect_stays_connected_until_the_wait_
 
 
 def test_a_new_attempt_begins_with_the_newest_file_that_may_be_read(world):
-    facts = replace(world.operators.durable, attempt=1, forks=(Fork(1, 1),), manifest=None, bad=())
+    operator = world.operators.running[world.operators.leader]
     first, second = sorted(step for _, step in world.sealed)
     older, newest = (Manifest(0, step, f"0/{step}", "") for step in (first, second))
-    check_newest(world, replace(facts, manifest=newest))
-    check_newest(world, replace(facts, attempt=0))
+    begun = {"attempt": 1, "forks": (Fork(1, first),), "manifest": older, "voters": (), "bad": ()}
+
+    def check(**facts):
+        before = world.operators.durable
+        operator.arbiter.state.out.durable = replace(before, **begun | facts)
+        check_newest(world, operator)
+
     with pytest.raises(Violation, match=rf"attempt 1 begins from step {first}; {second} is sealed"):
-        check_newest(world, replace(facts, manifest=older))
+        check()
     with pytest.raises(Violation, match="begins from step 0"):
-        check_newest(world, facts)
-    check_newest(world, replace(facts, manifest=older, bad=((0, second),)))
-    check_newest(world, replace(facts, manifest=older, rolled_back=1))
-    void = (Fork(1, first), Fork(2, first))
-    check_newest(world, replace(facts, attempt=2, manifest=older, forks=void))
-    world.sealed[0, second] = None
-    check_newest(world, replace(facts, manifest=older))
-    world.sealed[0, second] = (1,)
+        check(manifest=None)
+    check(manifest=newest)
+    check(attempt=0)
+    check(voters=("a00",))
+    check(bad=((0, second),))
+    later = {"attempt": 2, "forks": (Fork(1, first), Fork(2, first))}
+    with pytest.raises(Violation, match="attempt 2 begins"):
+        check(**later)
+    for final in ("computed", "rolled_back"):
+        setattr(world, final, frozenset({1}))
+        check(**later)
+        setattr(world, final, frozenset())
     world.has_storage_stalled = True
-    check_newest(world, replace(facts, manifest=older))
+    check()
+    operator.arbiter.state.listing.is_here = True
+    with pytest.raises(Violation, match="is sealed"):
+        check()
+    world.sealed[0, second] = None
+    check()

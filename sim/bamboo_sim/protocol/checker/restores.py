@@ -7,6 +7,7 @@ at the needed version loses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.events import EventFact, RestoreCause
@@ -19,6 +20,7 @@ from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, versions
 
 if TYPE_CHECKING:
+    from bamboo_sim.protocol.control.operator import Operator
     from bamboo_sim.protocol.world.node import Node
     from bamboo_sim.protocol.world.world import World
 
@@ -55,27 +57,29 @@ def _check_base(world: World, cause: Any) -> None:
     world.spoiled = attempt, base.step
 
 
-def check_newest(world: World, after: Durable) -> None:
-    """A new attempt begins with the newest checkpoint, if anybody could read it. after: the facts
-    with the attempt's first plan."""
-    is_excused = world.is_misled or world.has_storage_stalled
-    if is_excused or after.attempt in (0, after.rolled_back):
+def check_newest(world: World, operator: Operator) -> None:
+    """A new attempt is about to be planned: it begins with the newest checkpoint, if anybody could
+    read it."""
+    state = operator.arbiter.state
+    facts, is_slow = state.durable, world.has_storage_stalled and not state.listing.is_here
+    if world.is_misled or is_slow or facts.voters or facts.attempt in (0, *world.rolled_back):
         return
-    base = after.manifest.step if after.manifest is not None else 0
-    forks = [f for f in after.forks if f.attempt < after.attempt]
-    newest = max(
-        (
-            step
-            for (attempt, step), files in world.sealed.items()
-            if files is not None
-            and attempt < after.attempt
-            and (attempt, step) not in after.bad
-            and all(step <= f.step for f in forks if f.attempt > attempt)
-        ),
-        default=0,
-    )
+    base = facts.manifest.step if facts.manifest is not None else 0
+    newest = max(_readable(world, facts, range(facts.attempt)), default=0)
     if newest > base:
-        raise Violation(f"attempt {after.attempt} begins from step {base}; {newest} is sealed")
+        raise Violation(f"attempt {facts.attempt} begins from step {base}; {newest} is sealed")
+
+
+def _readable(world: World, facts: Durable, attempts: Container[int]) -> Iterator[int]:
+    """Steps of the sealed checkpoints of these attempts on which no later one of them has turned
+    its back: it has committed a step, or began because of wrong bits."""
+    final = world.computed | world.rolled_back
+    forks = [f for f in facts.forks if f.attempt in attempts and f.attempt in final]
+    for (attempt, step), files in world.sealed.items():
+        is_void = any(step > f.step for f in forks if f.attempt > attempt)
+        is_bad = files is None or (attempt, step) in facts.bad
+        if attempt in attempts and not is_void and not is_bad:
+            yield step
 
 
 def check_suspended(world: World, before: Durable, after: Durable) -> None:

@@ -115,6 +115,7 @@ def check_commit(world: World, node: Node, record: Any) -> None:
     if record.step >= world.job.steps:
         return
     world.newest = max(world.newest, (fence.attempt, record.step))
+    world.computed |= {fence.attempt}
     decided = durable.plan
     if fence < decided and fence.attempt == decided.attempt:
         world.orphans[fence] += 1

@@ -190,6 +190,8 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
             if operator.writer.put(action):
                 _write(world, operator)
         case ComputePlan():
+            if operator.name == world.operators.leader:
+                check_newest(world, operator)
             operator.computing = action
             world.network.post(PLANNER, operator.name, action)
         case Record() if operator.name == world.operators.leader:
@@ -211,8 +213,8 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         check_restore(world, before, record)
         if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
             check_listed(world, operator.name)
-    elif record.reason is EventReason.PLANNED and not before.voters:
-        check_newest(world, operator.arbiter.durable)
+        elif record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION:
+            world.rolled_back |= {int(record.facts[EventFact.ATTEMPT])}
     elif record.reason is EventReason.AGENT_LOST:
         check_loss(world, operator, record)
     elif record.reason is EventReason.WORKER_FAILED:

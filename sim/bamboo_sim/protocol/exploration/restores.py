@@ -79,6 +79,9 @@ def absences(base: History, part: Part = WHOLE) -> Histories:
         for i, name in enumerate(dying):
             gap = rng.choice((20, 60, 100, 200)) if i == 0 else rng.randrange(3)
             found = inject(found, gap, ("kill", name, n % 3))
+        if n % 5 in (1, 2):  # they have deleted what the operator knows, and the storage is slow
+            found = inject(found, 0, ("corrupt known",))
+            found = inject(found, 0, ("stand still", "storage", OPERATOR, 65.0 * (n % 5)))
         is_suspended = n % 3 == 2
         if is_suspended:
             found = inject(found, 0, ("suspend",))

@@ -129,11 +129,12 @@ def _resume(world: World, pipelines: int, stages: int) -> None:
     _look(world)
 
 
-def _corrupt(world: World) -> None:
-    """Corrupt the newest checkpoint."""
+def _corrupt(world: World, *, are_known: bool = False) -> None:
+    """Corrupt the newest checkpoint, or all that the operator knows."""
     whole = [mark for mark, files in world.sealed.items() if files is not None]
-    if whole:
-        world.sealed[max(whole)] = None
+    known = {(m.attempt, m.step) for m in world.operators.durable.manifests}
+    for mark in known.intersection(whole) if are_known else sorted(whole)[-1:]:
+        world.sealed[mark] = None
 
 
 def _cut(world: World, *links: Link) -> None:
@@ -350,6 +351,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "suspend": _suspend,
     "resume": _resume,
     "corrupt": _corrupt,
+    "corrupt known": lambda w: _corrupt(w, are_known=True),
     "cut": _cut,
     "cut quietly": _cut_quietly,
     "mute": _mute,

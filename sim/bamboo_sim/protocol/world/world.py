@@ -62,6 +62,8 @@ class World:
         self.resets = 0
         self.late: tuple[tuple[int, AgentId], ...] = ()  # last words that come at some event
         self.newest = (0, -1)  # attempt and step of the newest commit
+        self.computed: frozenset[int] = frozenset()  # attempts that have committed a step
+        self.rolled_back: frozenset[int] = frozenset()  # attempts that began because of wrong bits
         self.trace = 0  # hash of all choices
         self.points = Counter[tuple[str, str, str]]()  # where agents were killed
         self.noticed: frozenset[AgentId] = frozenset()
