@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from bamboo_core.api.reasons import ConditionType
+from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.controller.view import Slot, parse_pod_name
 
 Manifest = Mapping[str, Any]
@@ -21,6 +21,7 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 ENDED = ("Complete", "Failed")
 
 _STALE_S = 60.0
+_LONG_STALL_S = 3600.0  # then the status of a job that stands still is as old, too
 _LONG_STEP_S = 200.0  # if the length of a step is not known
 
 
@@ -124,16 +125,26 @@ def _silent_s(manifest: Manifest, job: Job, now: float) -> float:
     status = manifest.get("status") or {}
     if job.ended is not None or not job.has(ConditionType.RUNNING):
         return 0.0
-    if job.has(ConditionType.STALLED):
-        return 0.0
     news = [c.get("lastTransitionTime") for c in status.get("conditions") or []]
-    times = [x for x in ((status.get("progress") or {}).get("reportTime"), *news) if x]
+    told = [(status.get("progress") or {}).get("reportTime"), *news]
+    times = [at for at in map(_instant, told) if at is not None]
     if not times:
         return 0.0
     batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
     step_s = batch / job.samples_per_s if job.samples_per_s else _LONG_STEP_S
-    age_s = now - max(datetime.fromisoformat(x).timestamp() for x in times)
-    return age_s if age_s >= _STALE_S + 3 * step_s else 0.0
+    stalled = job.condition(ConditionType.STALLED)
+    is_still = stalled is not None and stalled.reason == Reason.NO_PROGRESS
+    age_s = now - max(times)
+    limit_s = max(_STALE_S + 3 * step_s, _LONG_STALL_S if is_still else 0.0)
+    return age_s if age_s >= limit_s else 0.0
+
+
+def _instant(text: Any) -> float | None:
+    """Unix time; None if there is none, or it cannot be read."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return None
 
 
 def duration(seconds: float) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 from bamboo_cli.errors import CommandError
 from bamboo_cli.explain import Explanation, explain
 from bamboo_cli.explain_view import explain_view
-from bamboo_cli.job import duration
+from bamboo_cli.job import duration, read_job
 from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Fate, Outlook, held, loss
@@ -114,17 +114,36 @@ def test_a_status_that_nobody_writes(
     found = explain(training, zoned_pods(*SPREAD), [], NOW)
     said = [each for each in found.findings if "has told nothing new for" in each.text]
     assert bool(said) is is_stale
-    stalled = condition("Stalled", "True", "StorageSlow")
-    training["status"]["conditions"].append(stalled)
-    assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
-    stalled["status"] = "False"
-    stalled["lastTransitionTime"] = datetime.fromtimestamp(NOW - 30, UTC).isoformat()
-    assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
     if said:
         assert "app.kubernetes.io/name=bamboo-operator" in said[0].remedy
         assert f"team/gpt was Running at step 20 of 32 {duration(age_s)} ago." in shown(found)
         training["status"]["conditions"][1]["status"] = "True"
         assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
+
+
+@pytest.mark.parametrize(
+    ("reason", "age_s", "since_s", "silent_s"),
+    [
+        ("NoProgress", 3500.0, 3500.0, 0.0),  # it stands still, and says so
+        ("NoProgress", 3700.0, 3700.0, 3700.0),
+        ("ContainerCannotStart", 900.0, 900.0, 900.0),  # of one pod, while the job trains
+        ("ContainerCannotStart", 900.0, 30.0, 0.0),  # somebody has just written that
+    ],
+)
+def test_a_status_that_tells_of_a_stall_is_new(
+    training: dict[str, Any], reason: str, age_s: float, since_s: float, silent_s: float
+) -> None:
+    def at(seconds: float) -> str:
+        return datetime.fromtimestamp(NOW - seconds, UTC).isoformat()
+
+    status = training["status"]
+    status["progress"]["reportTime"] = at(age_s)
+    stalled = condition("Stalled", "True", reason) | {"lastTransitionTime": at(since_s)}
+    status["conditions"].append(stalled)
+    assert read_job(training, NOW).silent_s == silent_s
+    for odd in ("yesterday", 5, None):
+        status["progress"]["reportTime"] = stalled["lastTransitionTime"] = odd
+        assert read_job(training, NOW).silent_s == 0.0
 
 
 def test_too_few_agents_wait(training: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 MOST_PAUSE_S = 15.0
 PARTIAL_TRIES = 5
-"""Scans that may miss a checkpoint. The list of the last one is given out as it is."""
+"""Scans of one listing that may miss a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Order:
 
     fence: Fence
     is_given_up: Event = field(default_factory=Event)
+    told: set[str] = field(default_factory=set)  # warnings
+    pauses: Iterator[float] = field(default_factory=lambda: islice(pauses(), PARTIAL_TRIES - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +98,7 @@ class Reader:
     def begin_listing(self, fence: Fence) -> None:
         """Queue a listing. The last one before it is given up.
 
-        While the storage cannot be reached, the thread tries again. A list that misses a checkpoint
-        is given out after a few tries: that one may stay out of reach for ever.
+        While the storage cannot be reached, the thread tries again.
         """
         self._forget_listing()
         self._ordered = order = Order(fence)
@@ -110,11 +111,21 @@ class Reader:
 
     def poll(self) -> list[Listing | Read]:
         """Results since the last call, without layers that are not wanted any more."""
-        return [
-            result
-            for result in self._thread.poll()
-            if isinstance(result, Listing) or result.reading is self._wanted
-        ]
+        results = self._thread.poll()
+        for result in results:
+            if isinstance(result, Listing) and result.is_partial:
+                self._complete(result)
+        return [r for r in results if isinstance(r, Listing) or r.reading is self._wanted]
+
+    def _complete(self, listing: Listing) -> None:
+        """A partial list is given out at once. A few more tries may find what it misses: that may
+        stay out of reach for ever."""
+        order = self._ordered
+        if order is None or order.fence != listing.fence:
+            return
+        pause_s = next(order.pauses, None)
+        if pause_s is not None:
+            self._thread.submit(lambda: self._list_again(order, pause_s))
 
     def fileno(self) -> int:
         """Readable while :meth:`poll` may have results."""
@@ -162,20 +173,21 @@ class Reader:
 
     def _list(self, order: Order) -> Listing | None:
         """A listing that fails is no answer: others may see the folder."""
-        told: set[str] = set()
-        waits, partial_waits = pauses(), islice(pauses(), PARTIAL_TRIES - 1)
+        waits = pauses()
         while not order.is_given_up.is_set():
             try:
-                good, bad, is_partial = self._checkpoints.scan(told)
+                good, bad, is_partial = self._checkpoints.scan(order.told)
             except CheckpointError as error:
-                _warn_once(told, f"{error}; the listing waits until the storage can be reached")
-                pause_s: float | None = next(waits)
+                text = f"{error}; the listing waits until the storage can be reached"
+                _warn_once(order.told, text)
+                order.is_given_up.wait(next(waits))
             else:
-                pause_s = next(partial_waits, None) if is_partial else None
-                if pause_s is None:
-                    return Listing(tuple(good), tuple(bad), order.fence, is_partial)
-            order.is_given_up.wait(pause_s)
+                return Listing(tuple(good), tuple(bad), order.fence, is_partial)
         return None
+
+    def _list_again(self, order: Order, pause_s: float) -> Listing | None:
+        order.is_given_up.wait(pause_s)
+        return self._list(order)
 
 
 def _warn_once(told: set[str], text: str) -> None:

@@ -143,7 +143,12 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.AGENT_AT_RISK: (EventFact.AGENTS, EventFact.SOURCE),
     EventReason.AGENT_REFUSED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.STOPPED: (EventFact.EPOCH, EventFact.AGENTS),
-    EventReason.RESUMED: (EventFact.EPOCH, EventFact.STEP, EventFact.PAUSE_S),
+    EventReason.RESUMED: (
+        EventFact.EPOCH,
+        EventFact.STEP,
+        EventFact.PAUSE_S,
+        EventFact.UNDONE_STEPS,
+    ),
     EventReason.PLANNED: (
         EventFact.EPOCH,
         EventFact.STEP,
@@ -156,7 +161,6 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.COPIED_LAYERS,
         EventFact.LOADED_LAYERS,
         EventFact.REPEATED_STEPS,
-        EventFact.UNDONE_STEPS,
         EventFact.REDONE_TASKS,
     ),
     EventReason.STALLED: (EventFact.CAUSE, EventFact.AGENTS),

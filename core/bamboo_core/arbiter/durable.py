@@ -73,7 +73,7 @@ class Durable:
     disputants: tuple[AgentId, ...] = ()
     question: Question | None = None  # its agents compute nothing until the question is over
     suspects: tuple[AgentId, ...] = ()  # one of them held a wrong copy, and nobody knows which
-    undone: int = 0  # steps committed before the newest restore; 0: a plan has followed it
+    undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
     rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
     outcome: Outcome | None = None
@@ -195,7 +195,7 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["undone"] = d.undone
     if d.rollbacks:
         out["rollbacks"] = d.rollbacks
-    if d.rolled_back != d.attempt:
+    if d.attempt or d.rolled_back:
         out["rolledBack"] = d.rolled_back
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)

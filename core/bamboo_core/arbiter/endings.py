@@ -70,6 +70,7 @@ def restore(
     state.ledger.forget_commit()
     state.phase = Waiting(why)
     state.deadlines.clear()
+    state.listing.give_time()
     state.fence_suspects()
 
 

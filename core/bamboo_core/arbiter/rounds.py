@@ -6,7 +6,7 @@ a checkpoint is bad (training).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
@@ -108,6 +108,8 @@ def sent(state: State, effects: Iterable[Effect], now: float) -> None:
         if not isinstance(effect, Send):
             continue
         message, agent = effect.message, effect.agent
+        if isinstance(message, Stop) and message.want_manifests:
+            state.listing.left(agent, now)
         if isinstance(message, Stop) and isinstance(phase, Collecting):
             is_asked = message.fence == state.fence and state.membership.is_connected(agent)
             if is_asked and agent not in phase.reports:
@@ -394,9 +396,9 @@ def _lists_first(state: State, now: float) -> bool:
 def _ask_for_lists(state: State, now: float) -> float:
     """Ask a few members. Returns when one of them has had its time."""
     members, listing = state.membership.members, state.listing
-    first = sorted(members, key=lambda agent: (agent not in listing.asked, agent))
-    listing.ask(first[:_MOST_LISTS], state.fence, now)
-    for agent in first[:_MOST_LISTS]:
+    some = listing.first(members, _MOST_LISTS)
+    listing.ask(some, state.fence, now)
+    for agent in some:
         state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
     return listing.due_at(members, state.job.timing.listing_s)
 
@@ -409,7 +411,6 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     """Durable first, then every member's directive."""
     plan, membership, durable = decision.plan, state.membership, state.durable
     repeated = max(0, state.ledger.newest(durable) - decision.committed)
-    undone = max(0, durable.undone - 1 - decision.committed)
     redone = state.redone(decision)
     if repeated:  # only dead agents knew that these steps were committed
         state.ledger.forget_commit()
@@ -451,7 +452,6 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         step_cut=plan.step_cut,
         target=plan.target,
         committed=decision.committed,
-        undone=0,
     )
     mode_change = redundancy.put_in_force(state)
     for agent in plan.members:
@@ -462,8 +462,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
             state.record(EventReason.AGENT_LEFT, text, agents=agent)
         state.let_go(agent)
     state.fence_suspects()
-    facts = {"repeated_steps": repeated, "undone_steps": undone, "redone_tasks": redone.tasks}
-    _record_plan(state, decision, facts, mode_change)
+    _record_plan(state, decision, repeated, redone.tasks, mode_change)
 
 
 def _continue(state: State, result: Continuations) -> None:
@@ -479,9 +478,8 @@ def _continue(state: State, result: Continuations) -> None:
         state.out.after_facts(Send(agent, result.directives[agent]))
 
 
-def _record_plan(state: State, decision: Decision, again: Mapping[str, int], mode: str) -> None:
-    """again: what is computed again, by the names of its facts."""
-    plan, repeated, redone = decision.plan, again["repeated_steps"], again["redone_tasks"]
+def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
+    plan = decision.plan
     facts: dict[str, str | int] = {
         "epoch": plan.fence.epoch,
         "step": plan.target,
@@ -493,7 +491,8 @@ def _record_plan(state: State, decision: Decision, again: Mapping[str, int], mod
         "learners": len(plan.learners),
         "copied_layers": decision.copies,
         "loaded_layers": decision.loads,
-        **again,
+        "repeated_steps": repeated,
+        "redone_tasks": redone,
     }
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
@@ -525,6 +524,15 @@ def resumed(state: State, step: int) -> None:
     if state.stopped_at is not None:
         pause_s, state.stopped_at = state.real_s - state.stopped_at, None
         text = f"epoch {state.epoch}: step {step} is committed {pause_s:.2f} s after the stop"
+        durable = state.durable
+        base = durable.manifest.step if durable.manifest is not None else 0
         state.record(
-            EventReason.RESUMED, text, epoch=state.epoch, step=step, pause_s=round(pause_s, 3)
+            EventReason.RESUMED,
+            text,
+            epoch=state.epoch,
+            step=step,
+            pause_s=round(pause_s, 3),
+            undone_steps=max(0, durable.undone - base),
         )
+        if durable.undone:
+            state.out.save(undone=0)

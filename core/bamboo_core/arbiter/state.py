@@ -226,13 +226,30 @@ class Listing:
     """A list of the checkpoints, since the newest plan."""
 
     since: Fence | None = None  # of the first STOP that asked for one; None: nobody was asked
-    asked: dict[AgentId, float] = field(default_factory=dict)  # when each member was first asked
+    # when each member was first asked since the attempt began
+    asked: dict[AgentId, float] = field(default_factory=dict)
+    told: set[AgentId] = field(default_factory=set)  # those whose STOP has left
     is_here: bool = False  # a whole list has come that was begun since then
 
     def ask(self, agents: Iterable[AgentId], fence: Fence, now: float) -> None:
         self.since = self.since or fence
         for agent in agents:
             self.asked.setdefault(agent, now)
+
+    def first(self, members: Iterable[AgentId], most: int) -> list[AgentId]:
+        """So many members to ask: those first that have been asked already."""
+        return sorted(members, key=lambda agent: (agent not in self.asked, agent))[:most]
+
+    def left(self, agent: AgentId, now: float) -> None:
+        """A STOP that asks has left: the time begins with the first one."""
+        if agent not in self.told:
+            self.told.add(agent)
+            self.asked[agent] = now
+
+    def give_time(self) -> None:
+        """A new attempt has begun: every member may have time again."""
+        self.asked.clear()
+        self.told.clear()
 
     def due_at(self, members: Iterable[AgentId], patience_s: float) -> float:
         """When some member has had its time; inf: none of them was asked."""

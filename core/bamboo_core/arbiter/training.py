@@ -117,6 +117,8 @@ def sealed(state: State, message: Sealed) -> None:
     if manifest.attempt != durable.attempt and not is_last:
         return
     known, bad = with_manifest(durable.manifests, manifest), durable.bad
+    if is_last:
+        known = with_listed(durable, (manifest,), state.ledger.newest(durable))
     if state.in_force is not None and _writes_again(state.in_force, manifest.step):
         bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
     if (known, bad) != (durable.manifests, durable.bad):

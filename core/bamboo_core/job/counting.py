@@ -64,12 +64,10 @@ class Counting:
             self.totals = replace(totals, stalls=stalls)
         elif reason is EventReason.PLANNED:
             tasks = int(record.facts.get(EventFact.REDONE_TASKS, 0))
+            self.totals = replace(totals, redone_tasks=totals.redone_tasks + tasks)
+        elif reason is EventReason.RESUMED:
             steps = int(record.facts.get(EventFact.UNDONE_STEPS, 0))
-            self.totals = replace(
-                totals,
-                redone_tasks=totals.redone_tasks + tasks,
-                repeated_steps=totals.repeated_steps + steps,
-            )
+            self.totals = replace(totals, repeated_steps=totals.repeated_steps + steps)
         self._heard = max(self._heard, self._cause_of(record, leaving), key=_ORDER.index)
         if self._cause is not None:
             self._cause = max(self._cause, self._heard, key=_ORDER.index)

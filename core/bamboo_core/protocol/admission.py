@@ -23,6 +23,7 @@ from bamboo_core.protocol.messages import (
     Heartbeat,
     Hello,
     Left,
+    Listed,
     Progress,
     Ready,
     Suspicion,
@@ -108,7 +109,7 @@ def newest_term(message: AgentMessage) -> int:
             return max(message.fence.term, *(s.fence.term for s in message.suspicions), 0)
         case AgentReport():
             return max(message.fence.term, message.installed.term)
-        case Hello() | Progress() | Left() | Finished() | Disputed() | Suspicion():
+        case Hello() | Progress() | Listed() | Left() | Finished() | Disputed() | Suspicion():
             return message.fence.term
         case _:
             return 0

@@ -8,6 +8,8 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import to_json
+from bamboo_core.arbiter.state import Listing
+from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Stop
 
 from .fleet import Fleet, committed, running
@@ -213,3 +215,32 @@ def test_a_member_that_comes_back_is_asked_again() -> None:
     fleet.connect(fleet.agents[name])
     fleet.run()
     assert fleet.arbiter.durable.attempt == 1
+
+
+def test_a_list_for_the_first_question_counts_after_the_second() -> None:
+    """More agents make the job ask again. Nothing was sealed since the loss."""
+    fleet = lost()
+    first = fleet.arbiter.fence
+    fleet.idle(50.0)
+    fleet.add("a-newcomer", "z0")
+    fleet.run()
+    assert fleet.arbiter.fence > first
+    fleet.receive("a3", Listed((), first))
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+
+
+def test_a_second_question_gives_no_more_time() -> None:
+    fleet = lost()
+    fleet.idle(50.0)
+    fleet.add("a-newcomer", "z0")
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 0
+    fleet.idle(11.0)
+    assert fleet.arbiter.durable.attempt == 1
+
+
+def test_a_newcomer_does_not_take_the_place_of_a_member_that_was_asked() -> None:
+    listing = Listing()
+    listing.ask(["b", "c"], Fence(0, 1, 2), 5.0)
+    assert listing.first(["a", "b", "c", "d"], 3) == ["b", "c", "a"]

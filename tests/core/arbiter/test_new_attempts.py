@@ -21,7 +21,7 @@ from bamboo_core.arbiter.durable import (
     with_newer,
 )
 from bamboo_core.planning.requests import PlannerFault
-from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest
+from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Sealed
 
 from .fleet import Fleet, committed, running, spec
 from .test_listing import alone, lost
@@ -31,7 +31,10 @@ def restored_late() -> Fleet:
     """Nobody lists in time: attempt 1 is to begin from version 2, which is deleted."""
     fleet = lost(is_told=False)
     fleet.idle(61.0)
-    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+    fleet.idle(61.0)
+    fleet.until(lambda: fleet.arbiter.status().plan is not None)
     fleet.receive(next(iter(fleet.agents)), BadCheckpoint(0, 2, "no such file"))
     fleet.run()
     return fleet
@@ -204,6 +207,12 @@ def test_the_restart_of_a_resumed_job_is_measured() -> None:
     assert restart_s == pytest.approx(6.9)
 
 
+def undone(fleet: Fleet) -> list[object]:
+    """What the leader has counted, at each change of plan."""
+    resumed = [r for r in fleet.records if r.reason is EventReason.RESUMED]
+    return [r.facts[EventFact.UNDONE_STEPS] for r in resumed]
+
+
 def test_only_steps_that_are_computed_again_count_as_undone() -> None:
     """Steps up to 5 are committed. A restore goes back to 2, and then 4 is found."""
     fleet = lost(is_told=False)
@@ -214,9 +223,103 @@ def test_only_steps_that_are_computed_again_count_as_undone() -> None:
     fleet.tell(a.DesiredState(1))
     fleet.lists = True
     fleet.wait(70.0)
-    planned = [r for r in fleet.records if r.reason is EventReason.PLANNED]
-    undone = [r.facts[EventFact.UNDONE_STEPS] for r in planned]
-    assert undone == [*[0] * (len(undone) - 1), 2]
+    assert undone(fleet)[-1] == 2
+    fleet.tell(a.DesiredState(1))
+    assert fleet.arbiter.durable.undone == 0
+    assert sum(map(int, map(str, undone(fleet)))) == 2
+
+
+def test_an_attempt_that_computes_nothing_undoes_nothing_by_itself() -> None:
+    """It went back to 2, and the next one begins from 4."""
+    fleet = restored_late()
+    fleet.receive(next(iter(fleet.agents)), Listed((Manifest(0, 4, "0/4", "d"),)))
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 2
+    assert sum(map(int, map(str, undone(fleet)))) == 2
+
+
+def test_members_have_time_again_before_the_first_plan() -> None:
+    """A list takes 70 s."""
+    fleet = lost(is_told=False)
+    ask = fleet.arbiter.fence
+    fleet.idle(61.0)
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+    fleet.idle(9.0)
+    assert fleet.arbiter.status().plan is None
+    fleet.receive(next(iter(fleet.agents)), Listed((Manifest(0, 4, "0/4", "d"),), ask))
+    fleet.until(lambda: fleet.arbiter.status().plan is not None)
+    manifest = fleet.arbiter.durable.manifest
+    assert manifest is not None
+    assert manifest.step == 4
+
+
+def blocked(seconds: float) -> Fleet:
+    """Layer 1 is lost, and version 4 not known. So long the facts cannot be written, so that no
+    STOP leaves."""
+    fleet = running(steps=20, stages=4, every=2)
+    fleet.add("b0", "z0")
+    fleet.add("b1", "z1")
+    fleet.until(lambda: committed(fleet, 5))
+    state = fleet.arbiter.state
+    state.out.save(manifests=tuple(m for m in state.durable.manifests if m.step < 4))
+    fleet.sealed = [m for m in fleet.sealed if m.step <= 4]
+    for name in ("a0", "a1"):
+        fleet.kill(name)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
+    fleet.hold_persists = True
+    fleet.run()
+    fleet.idle(seconds)
+    fleet.hold_persists = False
+    return fleet
+
+
+def test_time_counts_from_when_a_member_was_asked() -> None:
+    fleet = blocked(50.0)
+    fleet.lists = False
+    fleet.tell(a.Persisted(fleet.persists[-1].version))
+    fleet.run()
+    fleet.idle(59.0)
+    assert fleet.arbiter.durable.attempt == 0
+    fleet.idle(2.0)
+    assert fleet.arbiter.durable.attempt == 1
+
+
+def test_members_that_could_not_be_asked_are_asked_before_the_first_plan() -> None:
+    fleet = blocked(65.0)
+    fleet.tell(a.Persisted(fleet.persists[-1].version))
+    fleet.run()
+    fleet.wait(5.0)
+    manifest = fleet.arbiter.durable.manifest
+    assert manifest is not None
+    assert manifest.step == 4
+
+
+def test_a_seal_that_is_told_after_the_restore_counts_until_the_first_plan() -> None:
+    fleet = resumed_alone()
+    before = fleet.arbiter.durable
+    assert [m.step for m in before.manifests] == [2]
+    fleet.add_grid(1, 4, prefix="b")
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+    name, four = next(iter(fleet.agents)), Manifest(0, 4, "0/4", "d")
+    fleet.receive(name, Sealed(four))
+    assert four in fleet.arbiter.durable.manifests
+    fleet.idle(61.0)
+    fleet.until(lambda: fleet.arbiter.status().plan is not None)
+    assert fleet.arbiter.durable.manifest == four
+    fleet.receive(name, Sealed(Manifest(0, 6, "0/6", "d")))
+    assert [m.step for m in fleet.arbiter.durable.manifests] == [2, 4]
+
+
+def test_a_late_seal_does_not_push_out_the_base() -> None:
+    fleet = lost()
+    base, *hidden = (Manifest(0, step, f"0/{step}", "d") for step in range(2, 16, 2))
+    state = fleet.arbiter.state
+    facts = {"manifest": base, "manifests": (base, *hidden[:5]), "voters": ()}
+    state.out.save(attempt=1, rolled_back=1, forks=(Fork(1, 2),), **facts)
+    fleet.receive(next(iter(fleet.agents)), Sealed(hidden[5]))
+    assert base in state.durable.manifests
 
 
 def test_a_job_that_is_suspended_while_it_is_held_can_be_resumed() -> None:

@@ -128,10 +128,11 @@ def test_a_pause_ends_with_the_job() -> None:
 
 def test_a_restore_does_not_take_steps_back() -> None:
     counting = training()
-    restoring = record(EventReason.PLANNED, undone_steps=4)
+    restoring = record(EventReason.RESTORING, repeated_steps=6)
     tell(counting, 1.0, Phase.COLLECTING, restoring, STOPPED, committed=5)
-    assert (counting.totals.steps, counting.totals.repeated_steps) == (0, 4)
-    tell(counting, 2.0, Phase.RUNNING, RESUMED, committed=6)
+    assert (counting.totals.steps, counting.totals.repeated_steps) == (0, 0)
+    again = record(EventReason.RESUMED, undone_steps=4)
+    tell(counting, 2.0, Phase.RUNNING, again, committed=6)
     tell(counting, 3.0, Phase.RUNNING, committed=7)
     assert (counting.totals.steps, counting.totals.repeated_steps) == (2, 4)
 
