@@ -111,7 +111,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(Executor, "_are_files_due", edges.no_files_due), (("storage", SAVING),)),
     Planted("a restore waits for no list", "F4",
             patched(rounds, "_list_and_restore", endings.restore),
-            (("absences", SAVING), ("absences", SLEEPING))),
+            (("restores", SAVING), ("restores", SLEEPING))),
     Planted("a new attempt waits for no list", "F5",
             patched(rounds, "_lists_first", edges.lists_never),
             (("absences", SAVING), ("absences", SLEEPING))),
