@@ -333,7 +333,8 @@ async def test_nothing_is_encoded_ahead_for_a_plan_that_is_overtaken_or_has_left
     noting, may_go = Noting(), asyncio.Event()
     may_go.set()
     actor, writers = await begun(noting, may_go)
-    await until(actor, lambda: any(isinstance(m, Continuation) for m in noting.sent))
+    # the last agent's directive has left, too
+    await until(actor, lambda: sum(isinstance(m, Continuation) for m in noting.sent) == len(AGENTS))
     in_force = actor._leadership.arbiter.state.in_force
     decision = Decision(in_force.plan, in_force.directives, -1, tasks=0, copies=0, loads=0)
     assert not actor._may_encode  # they have left
