@@ -288,7 +288,7 @@ async def test_directives_are_encoded_while_facts_are_written(
         await usual.persist(job, durable, line)
 
     actor._ports = replace(usual, persist=slow)
-    await until(actor, lambda: any(isinstance(m, Continuation) for m in noting.sent))
+    await until(actor, lambda: sum(isinstance(m, Continuation) for m in noting.sent) == len(AGENTS))
     told = [m for m in noting.sent if isinstance(m, Directive)]
     assert sorted(x.resume for x in told) == sorted(
         x.resume for x in actor._leadership.arbiter.state.in_force.directives.values()
