@@ -237,29 +237,31 @@ def test_a_checkpoint_that_cannot_be_reached_makes_the_list_partial(
     assert said(fleet, Listed) == [partial] * reader.PARTIAL_TRIES
 
 
-def test_a_load_gives_a_listing_up(monkeypatch, checkpoints, rare):
+@pytest.fixture
+def listing(monkeypatch, checkpoints, rare):
+    """(reader, outage, manifest): a listing for FIRST has failed, and is to be tried in an hour."""
     manifest, _ = write(checkpoints)
     outage = away(monkeypatch)
     busy = reader.Reader(checkpoints)
     busy.begin_listing(FIRST)
     assert outage.is_noticed.wait(DEADLINE_S)
+    yield busy, outage, manifest
+    busy.close()
+
+
+def test_a_load_gives_a_listing_up(listing):
+    busy, _, manifest = listing
     busy.read(manifest, (0, 1))
     assert len(answer(busy).records) == 1
     assert not busy.is_busy
-    busy.close()
 
 
-def test_a_newer_ask_gives_up_the_one_before_it(monkeypatch, checkpoints, rare):
-    good, _ = write(checkpoints)
-    outage = away(monkeypatch)
-    busy = reader.Reader(checkpoints)
-    busy.begin_listing(FIRST)
-    assert outage.is_noticed.wait(DEADLINE_S)
+def test_a_newer_ask_gives_up_the_one_before_it(listing):
+    busy, outage, manifest = listing
     outage.left = 0
     busy.begin_listing(SECOND)
-    assert answer(busy) == reader.Listing((good,), (), SECOND, is_partial=False)
+    assert answer(busy) == reader.Listing((manifest,), (), SECOND, is_partial=False)
     assert not busy.is_busy
-    busy.close()
 
 
 def test_a_scan_that_is_under_way_counts_and_one_that_has_not_begun_is_left_out(
