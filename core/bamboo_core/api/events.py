@@ -109,7 +109,7 @@ class EventFact(StrEnum):
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
     UNDONE_STEPS = "undoneSteps"
-    """Number of committed steps that are computed again since a restore has undone them."""
+    """Number of committed steps that are computed again because a restore has undone them."""
     REDONE_TASKS = "redoneTasks"
     """Least number of forwards and backwards of the interrupted step that are computed again."""
     SOURCE = "source"

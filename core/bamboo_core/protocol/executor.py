@@ -127,8 +127,8 @@ class Executor:
     # ------------------------------------------------------------ events
 
     def stop(self, stop: Stop) -> list[Effect]:
-        """Adopt the fence unless it is lower: drop program and votes, report. What is said again
-        may come late, when peers have begun the plan: votes of this fence are valid."""
+        """Adopt the fence unless it is lower: drop program and votes, report. A repeated
+        STOP may come when peers have begun the plan: votes of this fence are valid."""
         newest = self._asked.fence if self._asked is not None else self.fence
         if stop.fence < newest or (stop.fence == self.fence and self._program is not None):
             return []

@@ -71,8 +71,8 @@ def check_newest(world: World, operator: Operator) -> None:
 
 
 def _readable(world: World, facts: Durable, attempts: Container[int]) -> Iterator[int]:
-    """Steps of the sealed checkpoints of these attempts on which no later one of them has turned
-    its back: it has committed a step, or began because of wrong bits."""
+    """Steps of the sealed checkpoints of these attempts. Files beyond the fork of a later attempt
+    count only if that has committed nothing, and did not begin because of wrong bits."""
     final = world.computed | world.rolled_back
     forks = [f for f in facts.forks if f.attempt in attempts and f.attempt in final]
     for (attempt, step), files in world.sealed.items():
