@@ -93,6 +93,7 @@ SLICES = [
     ("fuzz", SPARE),
     ("farewells", SPARE),
     ("echoes", SAVING),
+    ("lists", SAVING),
     ("finishes", SMALL),
     ("reports", MOVING),
     ("tears", SAVING),

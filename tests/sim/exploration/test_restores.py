@@ -129,10 +129,13 @@ def test_a_new_attempt_begins_with_the_newest_file_that_may_be_read(world):
     later = {"attempt": 2, "forks": (Fork(1, first), Fork(2, first))}
     with pytest.raises(Violation, match="attempt 2 begins"):
         check(**later)
-    for final in ("computed", "rolled_back"):
-        setattr(world, final, frozenset({1}))
-        check(**later)
-        setattr(world, final, frozenset())
+    world.computed = frozenset({1})
+    check(**later)
+    world.computed, world.rolled_back = frozenset(), {1: first}
+    check(**later)
+    with pytest.raises(Violation, match="attempt 1 has left it behind"):
+        check(**later, manifest=newest)
+    world.rolled_back = {}
     world.has_storage_stalled = True
     check()
     operator.arbiter.state.listing.is_here = True

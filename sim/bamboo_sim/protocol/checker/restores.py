@@ -16,6 +16,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
+from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, versions
 
@@ -46,6 +47,7 @@ def _check_base(world: World, cause: Any) -> None:
     agent writes a wrong copy and dies before its vote."""
     facts = world.arbiter.durable
     base, attempt = facts.manifest, facts.attempt
+    _check_trusted(world, base)
     files = None if base is None else world.sealed.get((base.attempt, base.step))
     if base is None or files is None or files == versions(world, base.attempt, base.step):
         world.spoiled = None
@@ -57,10 +59,18 @@ def _check_base(world: World, cause: Any) -> None:
     world.spoiled = attempt, base.step
 
 
+def _check_trusted(world: World, base: Manifest | None) -> None:
+    """No attempt begins from what another one has left behind because of wrong bits."""
+    for attempt, step in world.rolled_back.items():
+        if base is not None and base.attempt < attempt and base.step > step:
+            raise Violation(f"step {base.step} is restored; attempt {attempt} has left it behind")
+
+
 def check_newest(world: World, operator: Operator) -> None:
     """A new attempt is about to be planned: it begins with the newest checkpoint, if anybody could
     read it."""
     state = operator.arbiter.state
+    _check_trusted(world, state.durable.manifest)
     facts, is_slow = state.durable, world.has_storage_stalled and not state.listing.is_here
     if world.is_misled or is_slow or facts.voters or facts.attempt in (0, *world.rolled_back):
         return
@@ -73,7 +83,7 @@ def check_newest(world: World, operator: Operator) -> None:
 def _readable(world: World, facts: Durable, attempts: Container[int]) -> Iterator[int]:
     """Steps of the sealed checkpoints of these attempts. Files beyond the fork of a later attempt
     count only if that has committed nothing, and did not begin because of wrong bits."""
-    final = world.computed | world.rolled_back
+    final = world.computed | world.rolled_back.keys()
     forks = [f for f in facts.forks if f.attempt in attempts and f.attempt in final]
     for (attempt, step), files in world.sealed.items():
         is_void = any(step > f.step for f in forks if f.attempt > attempt)

@@ -214,7 +214,8 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
             check_listed(world, operator.name)
         elif record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION:
-            world.rolled_back |= {int(record.facts[EventFact.ATTEMPT])}
+            begun = int(record.facts[EventFact.ATTEMPT]), int(record.facts[EventFact.STEP])
+            world.rolled_back = dict((*world.rolled_back.items(), begun))
     elif record.reason is EventReason.AGENT_LOST:
         check_loss(world, operator, record)
     elif record.reason is EventReason.WORKER_FAILED:

@@ -101,6 +101,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "finishes": moments.finishes,
     "reports": moments.reports,
     "echoes": moments.echoes,
+    "lists": moments.lists,
     "stops": moments.stops,
     "sources": moments.sources,
     "resets": edges.resets,
@@ -116,5 +117,6 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "tellers": flips.tellers,
     "alterations": flips.alterations,
     "spreads": flips.spreads,
+    "relapses": flips.relapses,
     "fuzz": fuzz,
 }

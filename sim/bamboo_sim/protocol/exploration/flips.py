@@ -176,6 +176,35 @@ def spreads(base: History, part: Part = WHOLE) -> Histories:
                     yield inject(killed, n % 5, ("start", AgentId(f"d{n:02d}")))
 
 
+def relapses(base: History, part: Part = WHOLE) -> Histories:
+    """A layer changes in an agent's memory, so a new attempt begins from a checkpoint that is not
+    the newest one: others write theirs while the leader stands still. Before the attempt has
+    computed anything, all agents die."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        nodes = at[1].nodes
+        for name in sorted(nodes):
+            for layer in sorted(nodes[name].worker.backend.layers)[:1]:
+                moment = wait_until(inject(at, 0, ("alter", name, layer)), who_says(Disputed))
+                if moment is None:
+                    continue
+                slow = inject(moment, 0, ("stand still", "machine", OPERATOR, 4.0))
+                found = wait_until(slow, lambda world: world.rolled_back)
+                if found is None or not _leaves_files(found[1]):
+                    continue
+                gap, live = rng.randrange(40), sorted(found[1].nodes)
+                for i, other in enumerate(live):
+                    found = inject(found, 0 if i else gap, ("kill", other, n % 3))
+                for i in range(len(live)):
+                    found = inject(found, 0, ("start", AgentId(f"b{i:02d}")))
+                yield found
+
+
+def _leaves_files(world: World) -> bool:
+    """Whether the newest attempt began before some checkpoint."""
+    return any(step > max(world.rolled_back.values()) for _, step in world.sealed)
+
+
 def alterations(base: History, part: Part = WHOLE) -> Histories:
     """A layer changes in an agent's memory; alone, and with another fault before or after the
     difference is found."""

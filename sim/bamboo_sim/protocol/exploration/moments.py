@@ -18,6 +18,7 @@ from bamboo_core.protocol.messages import (
     Directive,
     Finished,
     Left,
+    Listed,
     Sealed,
     Stop,
 )
@@ -215,6 +216,54 @@ def _hears_stop(world: World, name: AgentId) -> bool:
         target == name and isinstance(x, Stop) and x.fence == node.executor.fence
         for _, target, x in world.network.messages
     )
+
+
+def lists(base: History, part: Part = WHOLE) -> Histories:
+    """An agent's list of the checkpoints is under way for a whole attempt. Nobody tells of a newer
+    checkpoint, since who has sealed it dies, and a layer is lost with it. The old list comes while
+    the storage makes others wait for a new one."""
+    job = base.job
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        killed = _lose_layer(at, n % job.num_layers, "b")
+        moment = wait_until(killed, who_says(Listed))
+        teller = None if moment is None else who_says(Listed)(moment[1])
+        if moment is None or teller is None:
+            continue
+        late = _delayed(moment, teller, _FOR_EVER)
+        streams = late[1].network.frozen
+        sealed = wait_until(late, partial(_seals_in, attempt=1))
+        sealer = None if sealed is None else who_says(Sealed)(sealed[1])
+        if sealed is None or sealer in (None, teller):
+            continue
+        layers = [x for x in range(job.num_layers) if teller not in _holders(sealed[1], x)]
+        found = inject(sealed, 0, ("stand still", "storage", OPERATOR, 40.0))
+        found = inject(found, 0, ("kill", sealer, 1))
+        for layer in layers[:1]:
+            asked = wait_until(_lose_layer(found, layer, "c"), _is_list_wanted)
+            if asked is not None:
+                (stream,) = streams
+                yield inject(asked, 0, ("thaw", stream))
+
+
+def _lose_layer(at: At, layer: int, prefix: str) -> At:
+    """All holders of the layer die, and as many agents start as are missing."""
+    found = at
+    for name in _holders(at[1], layer):
+        found = inject(found, 0, ("kill", name, 1))
+    for i in range(len(at[0].job.at_start) - len(found[1].nodes)):
+        found = inject(found, 0, ("start", AgentId(f"{prefix}{i:02d}")))
+    return found
+
+
+def _seals_in(world: World, attempt: int) -> bool:
+    """A seal of that attempt is under way to the leader."""
+    return world.operators.durable.attempt == attempt and who_says(Sealed)(world) is not None
+
+
+def _is_list_wanted(world: World) -> bool:
+    """The leader waits for a list of the checkpoints."""
+    listing = world.arbiter.state.listing
+    return listing.since is not None and not listing.is_here
 
 
 def _is_asked(world: World, name: AgentId, term: int) -> bool:

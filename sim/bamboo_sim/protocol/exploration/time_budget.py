@@ -76,6 +76,7 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("pairs", "partitions", "farewells", "echoes"), _AHEAD_SPARE),
     **dict.fromkeys(("finishes", "stops", "shrinks"), CHECKED_TWICE),
     "learners": _AHEAD_LEARNING,
+    "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
     **dict.fromkeys(("regrids", "returns"), replace(AHEAD_TWICE, steps=4)),
 }
@@ -131,6 +132,11 @@ def runs() -> list[tuple[str, Job, float]]:
         ("new-owners", NEW_OWNERS, 0.5),
     ]
     out += [("absences", job, 0.7) for job in (SAVING, SLEEPING, UNEVEN)]
+    out += [
+        ("lists", SAVING, 0.3),
+        ("relapses", ALTERED, 0.3),
+        ("relapses", ALTERED_AHEAD_TWICE, 0.3),
+    ]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     for job in (LEARNING, LEARNERS):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bamboo_core.arbiter import training
-from bamboo_core.arbiter.durable import Durable, eligible
+from bamboo_core.arbiter.durable import Durable, eligible, with_newer
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.model.ids import AgentId, Fence
@@ -67,3 +68,8 @@ def only_of_this_plan(state: State, message: Disputed, now: float) -> None:
     """A dispute counts only while its plan is in force."""
     if message.fence == state.fence:
         _disputed(state, message, now)
+
+
+def forget_roll_back(durable: Durable, newest: int) -> Durable:
+    """An attempt voids no later files if it has computed nothing, for whatever reason it began."""
+    return with_newer(replace(durable, rolled_back=0), newest)

@@ -18,7 +18,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Kind
 from bamboo_core.protocol.clock import PatientClock
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import AgentReport, Finished, Left, Ready
+from bamboo_core.protocol.messages import AgentReport, Finished, Left, Listed, Ready
 from bamboo_core.protocol.said import Said, Word
 from bamboo_core.protocol.supervisor import SendOperator, Supervisor
 from bamboo_core.protocol.watch import Watch
@@ -226,6 +226,14 @@ def lists_never(state: State, now: float) -> bool:
 def every_fork(durable: durable_module.Durable, newest: int) -> durable_module.Durable:
     """Every attempt voids the later files of the attempts before it."""
     return durable
+
+
+_listed = training.listed
+
+
+def any_list(state: State, message: Listed) -> None:
+    """A list counts, whoever was asked for it, and when."""
+    _listed(state, replace(message, fence=state.fence))
 
 
 def no_files_due(self: Any) -> bool:

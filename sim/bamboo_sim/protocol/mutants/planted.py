@@ -147,10 +147,6 @@ NOT_SHOWN: dict[str, str] = {
     " that a slow storage holds up no report",
     "L1": "when the operator knows a commit, every voter has had all that it needs of the leaver;"
     " tests/core/arbiter checks the rule",
-    "F7": "no family has two losses with a slow list of the first under way at the second;"
-    " tests/core/arbiter checks that such a list does not count",
-    "F8": "no history begins an attempt because of wrong bits and has it compute nothing;"
-    " tests/core/arbiter checks that it keeps its fork",
 }
 """Rules whose removal no history detects: why, and what checks them instead."""
 

@@ -72,4 +72,6 @@ PLANTS: tuple[Planted, ...] = (
             (("spreads", AHEAD),)),
     Planted("a void step that is interrupted again is not compared as a whole", "B18",
             patched(training, "_is_begun", lambda durable: False), (("flips", PAIR),)),
+    Planted("files that an attempt left because of wrong bits are used by the next one", "B19",
+            patched(endings, "with_newer", bits.forget_roll_back), (("relapses", FOUR),)),
 )  # fmt: skip

@@ -118,6 +118,8 @@ PLANTS: tuple[Planted, ...] = (
     Planted("an attempt that has computed nothing hides newer files", "F6",
             patched(endings, "with_newer", edges.every_fork),
             (("absences", SAVING), ("absences", SLEEPING))),
+    Planted("a list of the loss before counts", "F7",
+            patched(training, "listed", edges.any_list), (("lists", SAVING),)),
     Planted("a write replaces whatever is there", "D1",
             patched(Line, "check", edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from copy import copy
 from math import inf
 from typing import Any
@@ -63,7 +64,8 @@ class World:
         self.late: tuple[tuple[int, AgentId], ...] = ()  # last words that come at some event
         self.newest = (0, -1)  # attempt and step of the newest commit
         self.computed: frozenset[int] = frozenset()  # attempts that have committed a step
-        self.rolled_back: frozenset[int] = frozenset()  # attempts that began because of wrong bits
+        # attempts that began because of wrong bits, and from which step
+        self.rolled_back: Mapping[int, int] = {}
         self.trace = 0  # hash of all choices
         self.points = Counter[tuple[str, str, str]]()  # where agents were killed
         self.noticed: frozenset[AgentId] = frozenset()
