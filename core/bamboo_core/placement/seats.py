@@ -28,6 +28,7 @@ __all__ = [
     "Infeasible",
     "Seats",
     "assign",
+    "assign_all",
     "capacity",
     "explain",
     "feasible",
@@ -79,6 +80,38 @@ def assign(
     layout = zones_for_slots(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
     assert not isinstance(layout, Infeasible)
     return _laid_out(layout, candidates, previous)
+
+
+def assign_all(
+    candidates: Sequence[Candidate],
+    *,
+    stages: int,
+    pipelines: range,
+    previous: Seats = (),
+    adjacency: Adjacency = Adjacency.ALTERNATE,
+) -> Seats:
+    """Seat as many agents as possible in the smallest of these grids that does it; seats may stay
+    empty. Agents of one zone may need more pipelines, since neighbours must not share it: one
+    without a seat would lose the state that it holds."""
+    best: Seats = ()
+    for number in pipelines:
+        found = assign(
+            candidates,
+            stages=stages,
+            pipelines=number,
+            previous=previous,
+            adjacency=adjacency,
+            holes=True,
+        )
+        assert not isinstance(found, Infeasible)
+        best = max(best, found, key=_num_seated)
+        if _num_seated(best) == len(candidates):
+            break
+    return best
+
+
+def _num_seated(seats: Seats) -> int:
+    return sum(agent is not None for pipeline in seats for agent in pipeline)
 
 
 class _Seating:

@@ -246,13 +246,17 @@ class _Planning:
             )
             for agent in staying
         ]
-        return placement.assign(
-            candidates,
-            stages=self._stages,
-            pipelines=self._num_pipelines(staying),
-            previous=request.grid,
-            adjacency=self._spec.placement.adjacency,
-            holes=not request.is_full,
+        stages, adjacency = self._stages, self._spec.placement.adjacency
+        if request.is_full:
+            number = self._most_pipelines(staying)
+            return placement.assign(
+                candidates, stages=stages, pipelines=number, previous=request.grid,
+                adjacency=adjacency,
+            )  # fmt: skip
+        least = pipelines_for(len(staying), stages=stages, wanted=request.pipelines)
+        numbers = range(least, request.pipelines + 1)
+        return placement.assign_all(
+            candidates, stages=stages, pipelines=numbers, previous=request.grid, adjacency=adjacency
         )
 
     def _learners(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
@@ -278,14 +282,10 @@ class _Planning:
         held = {x for a in live_in(seats) for x in self._index.have[a]}
         return held >= set(range(self._request.layers))
 
-    def _num_pipelines(self, staying: Collection[AgentId]) -> int:
+    def _most_pipelines(self, staying: Collection[AgentId]) -> int:
+        """In a full grid."""
         request = self._request
-        if not request.is_full:
-            return pipelines_for(len(staying), stages=self._stages, wanted=request.pipelines)
-        zones: dict[str, int] = {}
-        for agent in staying:
-            zone = request.participants[agent].zone
-            zones[zone] = zones.get(zone, 0) + 1
+        zones = Counter(request.participants[agent].zone for agent in staying)
         found = placement.feasible_pipelines(
             zones,
             stages=self._stages,

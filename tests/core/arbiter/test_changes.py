@@ -433,15 +433,20 @@ def test_a_plan_that_suspends_is_left_alone() -> None:
 # ---------------------------------------------------------------- agents without a seat
 
 
-def test_an_agent_that_the_zone_rule_cannot_seat_does_not_stop_training_again() -> None:
-    job = replace(spec(pipelines=2, steps=12), placement=PlacementSpec(Adjacency.ALTERNATE))
+def zoned(pipelines: int, **agents: str) -> Fleet:
+    """A job on a grid of two stages, with agents in these zones. Its first step is committed."""
+    job = replace(spec(pipelines=pipelines, steps=12), placement=PlacementSpec(Adjacency.ALTERNATE))
     fleet = Fleet(job, layers=2, timing=a.Timing(join_grace_s=0.0))
-    for name, zone in (("a0", "z0"), ("a1", "z1"), ("b0", "z0"), ("b1", "z1")):
+    for name, zone in agents.items():
         fleet.add(name, zone)
-    fleet.tell(a.DesiredState(2))
+    fleet.tell(a.DesiredState(pipelines))
     fleet.until(lambda: committed(fleet, 1))
+    return fleet
+
+
+def test_an_agent_that_the_zone_rule_cannot_seat_does_not_stop_training_again() -> None:
+    fleet = zoned(1, a0="z0", a1="z1", b0="z0")
     fleet.kill("a1")
-    fleet.kill("b1")
     fleet.until(lambda: committed(fleet, 4))
     plan, epoch = fleet.arbiter.status().plan, fleet.arbiter.fence.epoch
     assert plan is not None
@@ -453,6 +458,20 @@ def test_an_agent_that_the_zone_rule_cannot_seat_does_not_stop_training_again() 
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_after_a_zone_is_lost_all_agents_of_the_other_one_keep_their_copies() -> None:
+    fleet = zoned(2, a0="z0", a1="z1", b0="z0", b1="z1")
+    fleet.kill("a1")
+    fleet.kill("b1")
+    fleet.until(lambda: committed(fleet, 4))
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert (plan.live, len(plan.pipelines), plan.holes) == (("a0", "b0"), 2, 2)
+    fleet.kill("a0")
+    fleet.run()
+    assert fleet.over is not None
+    assert (fleet.over.outcome, fleet.arbiter.durable.attempt) == (Outcome.COMPLETE, 0)
 
 
 def test_an_agent_that_was_never_asked_does_not_stop_training_again() -> None:

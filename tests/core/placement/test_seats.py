@@ -15,6 +15,7 @@ from bamboo_core.placement.seats import (
     Candidate,
     Infeasible,
     assign,
+    assign_all,
     explain,
     feasible,
     feasible_pipelines,
@@ -316,6 +317,31 @@ def test_too_few_agents_are_seated_as_far_as_possible():
     seats = assign(fleet, stages=4, pipelines=1, holes=True)
     assert not clashes(zones_of(seats))
     assert sum(a is not None for a in seats[0]) == 3
+
+
+def test_agents_of_one_zone_that_are_left_all_keep_a_seat():
+    """With one pipeline, one of them had none, and lost what it held."""
+    before = grid_of("a0 b0", "a1 b1")
+    left = [c for c in agents_of(before) if c.zone == "a"]
+    after = assign_all(left, stages=2, pipelines=range(1, 3), previous=before)
+    assert after == (("a0", None), ("a1", None))
+
+
+@given(COUNTS, st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_no_grid_seats_more_agents_and_no_smaller_one_as_many(counts, stages, least, most):
+    numbers, agents = range(least, max(least, most) + 1), fleet(counts)
+    seats = assign_all(agents, stages=stages, pipelines=numbers)
+    assert not clashes(zones_of(seats))
+    seated = {
+        n: sum(a is not None for ring in rings for a in ring)
+        for n in numbers
+        if (rings := assign(agents, stages=stages, pipelines=n, holes=True))
+    }
+    best = max(seated.values())
+    assert len(seats) == min(n for n in numbers if seated[n] == best) or best == 0
+    crowd = max(counts)
+    if crowd == sum(counts):
+        assert best == min(crowd, numbers[-1] * max(1, stages // 2))
 
 
 def test_cluster_fills_an_empty_seat_from_the_rings_own_zone():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.planning.requests import Decision
-from bamboo_sim.protocol.checker.seats import Seats
+from bamboo_core.planning.requests import Decision, PlanRequest
+from bamboo_sim.protocol.checker.seats import Seats, check_seated
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.world import World
@@ -80,3 +80,20 @@ def test_a_directive_must_be_planned_and_durable(begun):
         seats.installed("a00", replace(directive))
     with pytest.raises(Violation, match="not the durable one"):
         follow(Durable(), decision).installed("a00", directive)
+
+
+def test_who_stays_is_seated_if_a_pipeline_more_would_do_it(begun):
+    plan = begun[1].plan
+    request = PlanRequest.__new__(PlanRequest)
+    facts = {"draining": frozenset(), "is_full": False, "pipelines": 2}
+
+    def check(leaving, **other):
+        request.__dict__.update(facts | other)
+        check_seated(request, replace(plan, leaving=leaving))
+
+    check(())
+    with pytest.raises(Violation, match=r"\['a09'\] get no seat"):
+        check(("a09",))
+    check(("a09",), draining=frozenset({"a09"}))
+    check(("a09",), is_full=True)
+    check(("a09",), pipelines=1)

@@ -6,8 +6,9 @@ from typing import Any
 
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Coordinate, Fence
+from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.planner import hash_of
-from bamboo_core.planning.requests import Continuations, Decision
+from bamboo_core.planning.requests import Continuations, Decision, PlanRequest
 from bamboo_core.protocol.messages import Continuation, Directive
 from bamboo_sim.protocol.checker.verdict import Violation
 
@@ -66,6 +67,13 @@ class Seats:
         planned = self._continued.get(directive.plan_hash)
         if planned is None or planned.directives.get(agent) != rest:
             raise Violation(f"{agent} goes on in {directive.fence} with programs of another plan")
+
+
+def check_seated(request: PlanRequest, plan: Plan) -> None:
+    """Nobody who stays gives up layers while a pipeline more would give it a seat."""
+    left = {*plan.leaving} - request.draining
+    if left and not request.is_full and len(plan.pipelines) < request.pipelines:
+        raise Violation(f"{sorted(left)} get no seat in {plan.pipelines}")
 
 
 def facts_of(durable: Durable) -> tuple[Any, ...]:

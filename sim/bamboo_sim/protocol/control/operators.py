@@ -18,7 +18,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Decision, PlannerFault, PlanRequest
-from bamboo_sim.protocol.checker.seats import Seats, as_durable, facts_of
+from bamboo_sim.protocol.checker.seats import Seats, as_durable, check_seated, facts_of
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.control.plans import Plans, Results
@@ -137,6 +137,7 @@ class Operators:
             if isinstance(result, PlannerFault):  # of its own accord
                 raise Violation(result.message)
         if isinstance(results[0], Decision):
+            check_seated(request, results[0].plan)
             self.batch = results[0].plan.batch
             self._plans = (*self._plans, results[0].plan)
             self.seats.made(*cast(Any, results))

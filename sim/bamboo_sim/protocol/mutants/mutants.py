@@ -19,6 +19,7 @@ from bamboo_core.model import rules
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Op
+from bamboo_core.placement import seats
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision
@@ -228,6 +229,14 @@ def count_helpers(state: State) -> bool:
     assert state.desired is not None
     staying = state.membership.members & state.membership.usable()
     return len(staying) < state.desired.pipelines * state.job.spec.pipelines.stages
+
+
+_assign_all = seats.assign_all
+
+
+def smallest_grid(candidates: Any, *, pipelines: range, **options: Any) -> seats.Seats:
+    """As many pipelines as the agents would fill, whatever their zones are."""
+    return _assign_all(candidates, pipelines=pipelines[:1], **options)
 
 
 def wanted_only(self: Any, agent: Any, index: HoldingsIndex) -> tuple[int, ...]:
