@@ -19,7 +19,7 @@ from bamboo_core.model import rules
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Op
-from bamboo_core.placement import seats
+from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision
@@ -231,12 +231,17 @@ def count_helpers(state: State) -> bool:
     return len(staying) < state.desired.pipelines * state.job.spec.pipelines.stages
 
 
-_assign_all = seats.assign_all
+_seats = planner._Planning._seats
 
 
-def smallest_grid(candidates: Any, *, pipelines: range, **options: Any) -> seats.Seats:
+def smallest_grid(self: Any, staying: Any) -> Any:
     """As many pipelines as the agents would fill, whatever their zones are."""
-    return _assign_all(candidates, pipelines=pipelines[:1], **options)
+    request = self._request
+    fewest = pipelines_for(len(staying), stages=self._stages, wanted=request.pipelines)
+    self._request = replace(request, pipelines=fewest)
+    found = _seats(self, staying)
+    self._request = request
+    return found
 
 
 def wanted_only(self: Any, agent: Any, index: HoldingsIndex) -> tuple[int, ...]:

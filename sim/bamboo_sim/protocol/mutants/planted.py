@@ -15,7 +15,6 @@ from bamboo_core.graph import closure as graph_module
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.job.durable_writer import Line
 from bamboo_core.model import rules
-from bamboo_core.placement import seats
 from bamboo_core.planning import planner
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.scheduling import schedule
@@ -111,7 +110,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(rounds, "_are_newcomers_wanted", mutants.count_helpers),
             (("surplus", THREE_ZONES),)),
     Planted("agents of one zone that find no seat in the grid lose their layers", "R6",
-            patched(seats, "assign_all", mutants.smallest_grid), (("zones", THREE_ZONES),)),
+            patched(planner._Planning, "_seats", mutants.smallest_grid), (("zones", THREE_ZONES),)),
     Planted("an agent goes on with the continuation of the plan before", "P1",
             patched(Executor, "install", mutants.keep_continuation), (("singles", SMALL),)),
     Planted("an agent that lacks its continuation has finished", "P2",
