@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bamboo_core.admission import claims as claiming
 from bamboo_core.admission import line as admission
@@ -57,6 +57,8 @@ class Entry:
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
     is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
     is_unheard: bool = False  # no scheduler says anything about its pods
+    # zone -> its pods there that have no node; "": in any zone
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def has_minimum(self) -> bool:
@@ -286,6 +288,7 @@ class Line:
                 closed=entry.closed,
                 is_refused=entry.is_refused,
                 is_unheard=entry.is_unheard,
+                waiting=entry.waiting,
             )
             for key, entry in wanting.items()
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -306,6 +307,7 @@ class Reconciler:
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
                 is_refused=bool(known.rejected or known.refusal),
                 is_unheard=is_unheard(view, now),
+                waiting=Counter(p.zone for p in view.pods if p.is_alive and not p.node),
             )
         )
         return await line.turn(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller.view import JobView
@@ -47,6 +47,8 @@ class Claim:
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
     is_refused: bool = False  # the API server refuses its pods, or it cannot be reconciled
     is_unheard: bool = False  # no scheduler says anything about its pods
+    # zone -> its pods there that have no node; "": in any zone
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def minimum(self) -> int:
@@ -94,6 +96,7 @@ def claim(
     closed: frozenset[str] = frozenset(),
     is_refused: bool = False,
     is_unheard: bool = False,
+    waiting: Mapping[str, int],
 ) -> Claim:
     """That of a job with this spec."""
     grid = spec.pipelines
@@ -111,4 +114,5 @@ def claim(
         closed,
         is_refused,
         is_unheard,
+        waiting,
     )

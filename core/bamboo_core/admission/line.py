@@ -149,7 +149,7 @@ class _Line:
                 continue  # it gives its pods back to a job ahead of it
             ahead = next((a for a in self._askers if competes(a, claim)), None)
             if claim.job.uid in self._started:
-                self._grow(claim, ahead)
+                self._grow(claim, ahead, self._line[index + 1 :])
             else:
                 ahead = ahead or self._hurt_beside(claim, is_short=True)
                 self._start(claim, ahead, self._line[index + 1 :])
@@ -165,7 +165,7 @@ class _Line:
     def _is_short(self, hurt: Claim) -> bool:
         return sum(self._started[hurt.job.uid].values()) < hurt.assured - hurt.pods
 
-    def _grow(self, claim: Claim, ahead: Claim | None) -> None:
+    def _grow(self, claim: Claim, ahead: Claim | None, behind: Sequence[Claim]) -> None:
         """A minimum that was raised is waited for as that of a new job is."""
         is_hurt = claim.job.uid in self._hurt
         if ahead is None and not is_hurt:
@@ -182,7 +182,33 @@ class _Line:
             self._say(Word.GROWS, claim, None)
         else:
             self._ask(claim, claim.seated(there))
-        self._ledger.take(claim, claim.seats - claim.pods - sum(kept.values()))
+        taken = self._ledger.take(claim, claim.seats - claim.pods - sum(kept.values()))
+        self._reclaim(claim, Counter(kept) + taken, behind)
+
+    def _reclaim(self, claim: Claim, there: Counter[str], behind: Sequence[Claim]) -> None:
+        """Jobs behind that have not started give their pods back where pods of a started job wait,
+        the last one first. there: zone -> agents that room is kept for.
+
+        Until its pods have the room, nobody behind asks: a scheduler might give it to them again.
+        """
+        lack = _roomless(claim, there)
+        for last in reversed(behind):
+            if not lack.total():
+                break
+            is_settled = last.job.uid in self._started or last.job.uid in self._turns
+            if is_settled or not last.held or not competes(claim, last):
+                continue
+            held = Counter(self._ledger.held(last))
+            found = (held & lack).total()
+            found += min(lack[""], held.total() - found)
+            if not found:
+                continue
+            self._say(Word.WAITS, last, claim)
+            self._ledger.give_back(last, 1)
+            there = there + self._ledger.take(claim, found)
+            lack = _roomless(claim, there)
+        if lack.total() < sum(claim.waiting.values()):
+            self._starting.append(claim)
 
     def _ask(self, claim: Claim, agents: int) -> None:
         starting = next((s for s in self._starting if competes(s, claim)), None)
@@ -232,6 +258,13 @@ class _Line:
         self._turns[claim.job.uid] = Turn(
             word, agents, claim.minimum, first, is_outranked, assured=claim.assured
         )
+
+
+def _roomless(claim: Claim, there: Counter[str]) -> Counter[str]:
+    """Its pods without a node that find none, by zone. there: zone -> agents that have room."""
+    lack, spare = Counter(claim.waiting) - there, there - Counter(claim.waiting)
+    lack[""] -= min(lack[""], spare.total())
+    return lack
 
 
 def _aside(patience: Patience) -> Aside:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.admission.builders import GPU, a_claim, node_room, shape, words
 from tests.core.controller.builders import pod
 
 from bamboo_core.admission.claims import Claim, NodeRoom, Shape
@@ -28,47 +29,7 @@ from bamboo_core.controller.reconcile import (
     ASK_ELSEWHERE_S,
 )
 from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Aside, Word
-from bamboo_core.controller.view import ClusterView, JobView, PodPhase
-
-GPU = "nvidia.com/gpu"
-
-
-def node_room(zone: str, free: int, whole: int | None = None) -> NodeRoom:
-    return NodeRoom(zone, {GPU: free}, {GPU: free if whole is None else whole})
-
-
-def shape(*names: str, gpus: int = 1, wish: str = "") -> Shape:
-    return Shape({GPU: gpus}, names, frozenset(names), frozenset({wish}))
-
-
-def a_claim(
-    name: str,
-    shape_: Shape,
-    *,
-    grid: tuple[int, int, int] = (1, 1, 2),
-    priority: int = 0,
-    age: float = 0.0,
-    namespace: str = "ns",
-    held: dict[str, int] | None = None,
-    training: bool = False,
-    adjacency: Adjacency = Adjacency.CLUSTER,
-    closed: frozenset[str] = frozenset(),
-    refused: bool = False,
-    assured: int | None = None,
-) -> Claim:
-    """grid: pipelines at least, pipelines wanted, stages. assured: None: it has always had this
-    minimum."""
-    job = JobView(namespace, name, f"uid-{name}", 1, -age)
-    least, most, stages = grid
-    return Claim(
-        job, priority, stages, least, most, adjacency, shape_, held or {}, training,
-        least * stages if assured is None else assured, closed, refused,
-    )  # fmt: skip
-
-
-def words(decision: Decision) -> dict[str, Word]:
-    return {uid.removeprefix("uid-"): turn.word for uid, turn in decision.turns.items()}
-
+from bamboo_core.controller.view import ClusterView, PodPhase
 
 A, AB = shape("n"), shape("a", "b", "c")
 
@@ -449,7 +410,10 @@ class World:
     def decide(self) -> None:
         names = tuple(sorted(self.free))
         same = shape(*names)
-        self.jobs = {uid: replace(c, shape=same) for uid, c in self.jobs.items()}
+        self.jobs = {
+            uid: replace(c, shape=same, waiting={"": self.pods[uid]})
+            for uid, c in self.jobs.items()
+        }
         self.turns = decide(self.jobs.values(), self.room(), self.turns.patience, now=self.now)
         for uid, turn in self.turns.turns.items():
             claim = self.jobs[uid]
