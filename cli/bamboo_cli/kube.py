@@ -16,6 +16,7 @@ from typing import Any
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
+from bamboo_cli import impersonation
 from bamboo_cli.errors import (
     ClusterError,
     ConflictError,
@@ -48,6 +49,8 @@ class Kube:
             chosen = str(active["name"]) if context is None else context
             api = config.new_client_from_config(path, context=chosen) if chosen in known else None
             self.namespace = str(known.get(chosen, {}).get("namespace") or "default")
+            who = str(known.get(chosen, {}).get("user"))
+            user = _user(name, who)
         except config.ConfigException as error:
             text = str(error).rstrip(".").replace(". ", ": ")
             raise ClusterError(
@@ -65,6 +68,12 @@ class Kube:
                 f'--context "{chosen}": {name} has no such context; it has {_listed(known)}. Give'
                 " one of them, or another file with --kubeconfig."
             )
+        try:
+            more = impersonation.headers(user)
+        except ValueError as error:
+            raise ClusterError(f'{name}: user "{who}": {error}.') from error
+        if more:
+            api.rest_client = impersonation.AsSomebody(api.rest_client, more)
         self._core = client.CoreV1Api(api)
         self._custom = client.CustomObjectsApi(api)
 
@@ -208,6 +217,13 @@ class Kube:
                 "the server at that address is not a Kubernetes API server; check the address in"
                 " the kubeconfig."
             ) from error
+
+
+def _user(files: str, name: str) -> Manifest:
+    """What the kubeconfig says of the user with this name."""
+    users = config.kube_config.KubeConfigMerger(files).config["users"]
+    found = users.get_with_name(name, safe=True)
+    return {} if found is None else dict(found["user"].value)
 
 
 @contextmanager
