@@ -133,7 +133,8 @@ class Kube:
     def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None) -> bool:
         """Delete the pod with this UID; False if it is gone already.
 
-        grace_s: seconds between SIGTERM and SIGKILL; 0: the pod is gone at once; None: the pod's.
+        grace_s: seconds between SIGTERM and SIGKILL; None: the pod's; 0: about a second, in which
+        the API server does not know the pod any more.
         """
         conditions = client.V1Preconditions(uid=uid)
         options = client.V1DeleteOptions(preconditions=conditions, grace_period_seconds=grace_s)
