@@ -118,7 +118,8 @@ ALERTS = (
         "0m",
         "warning",
         f"{_WHO} repeats steps that were committed",
-        "Losses were more than the redundancy bears, so a new attempt began from a checkpoint.",
+        "Losses were more than the redundancy bears, so a new attempt began from a checkpoint, or"
+        " from the start.",
     ),
     Alert(
         "BambooPausesTooLong",
