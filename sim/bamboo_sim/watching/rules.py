@@ -89,7 +89,7 @@ ALERTS = (
         "30m",
         "warning",
         f"{_WHO} has waited for nodes for 30 minutes",
-        "Some agents have no node. The condition CapacityAvailable names the zones.",
+        "Some agents have no node. The condition CapacityAvailable says why.",
     ),
     Alert(
         "BambooCheckpointTooOld",
