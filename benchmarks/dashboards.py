@@ -21,6 +21,7 @@ from rich.console import Console
 from bamboo_cli import local_cluster, quickstart
 from bamboo_cli.chaos import Chaos, Fault
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.manifest import read_spec
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_sim import results_file
@@ -47,7 +48,7 @@ def train(
 ) -> tuple[Truth, set[str]]:
     """Run the quick start's job with its losses: what happened, and the alerts that fired."""
     manifest = quickstart.read_manifest(quickstart.Options().file)
-    spec = quickstart.read_spec(manifest, quickstart.Options().file)
+    spec = read_spec(manifest, quickstart.Options().file)
     chaos = Chaos(local.cluster, quickstart.faults_for(spec), time.time)
     fired: set[str] = set()
 

@@ -87,7 +87,7 @@ def top(job: str | None, all_namespaces: bool, watch: bool, **where: Any) -> Non
 @click.option(
     "--notice",
     is_flag=True,
-    help="Let them say goodbye within their grace period. Without it, they vanish at once.",
+    help="Give them their grace period to hand over. Without it, they have about a second.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
@@ -112,7 +112,9 @@ def preempt(
     """Take agents of a job away, as a preemption would, and say what happened.
 
     It deletes their pods, for practice on a real cluster. It says beforehand what the planner
-    expects, and afterwards how long training stood still.
+    expects, and afterwards how long training stood still. Agents always get SIGTERM, so they count
+    as lost with notice. No notice at all comes before the loss of a machine: delete the instance at
+    the cloud, or use `bamboo-devcluster node kill`.
 
     \b
     Examples:

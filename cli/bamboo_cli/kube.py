@@ -16,6 +16,7 @@ from typing import Any
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
+from bamboo_cli import impersonation
 from bamboo_cli.errors import (
     ClusterError,
     ConflictError,
@@ -48,6 +49,8 @@ class Kube:
             chosen = str(active["name"]) if context is None else context
             api = config.new_client_from_config(path, context=chosen) if chosen in known else None
             self.namespace = str(known.get(chosen, {}).get("namespace") or "default")
+            who = str(known.get(chosen, {}).get("user"))
+            user = _user(name, who)
         except config.ConfigException as error:
             text = str(error).rstrip(".").replace(". ", ": ")
             raise ClusterError(
@@ -65,6 +68,12 @@ class Kube:
                 f'--context "{chosen}": {name} has no such context; it has {_listed(known)}. Give'
                 " one of them, or another file with --kubeconfig."
             )
+        try:
+            more = impersonation.headers(user)
+        except ValueError as error:
+            raise ClusterError(f'{name}: user "{who}": {error}.') from error
+        if more:
+            api.rest_client = impersonation.AsSomebody(api.rest_client, more)
         self._core = client.CoreV1Api(api)
         self._custom = client.CustomObjectsApi(api)
 
@@ -124,7 +133,8 @@ class Kube:
     def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None) -> bool:
         """Delete the pod with this UID; False if it is gone already.
 
-        grace_s: seconds between SIGTERM and SIGKILL; 0: the pod is gone at once; None: the pod's.
+        grace_s: seconds between SIGTERM and SIGKILL; None: the pod's; 0: about a second, in which
+        the API server does not know the pod any more.
         """
         conditions = client.V1Preconditions(uid=uid)
         options = client.V1DeleteOptions(preconditions=conditions, grace_period_seconds=grace_s)
@@ -208,6 +218,13 @@ class Kube:
                 "the server at that address is not a Kubernetes API server; check the address in"
                 " the kubeconfig."
             ) from error
+
+
+def _user(files: str, name: str) -> Manifest:
+    """What the kubeconfig says of the user with this name."""
+    users = config.kube_config.KubeConfigMerger(files).config["users"]
+    found = users.get_with_name(name, safe=True)
+    return {} if found is None else dict(found["user"].value)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Reads the BambooJob of a YAML file, with every default filled in."""
+"""Reads the BambooJob of a YAML file, with every default filled in. Nobody else has checked it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 from bamboo_cli.errors import CommandError
 from bamboo_core.api import server_rules
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.controller import pod_zones
 
@@ -30,13 +30,20 @@ def read_manifest(path: Path) -> tuple[str, JobSpec]:
     if (given := jobs[0].get("apiVersion")) != _VERSION:
         raise CommandError(f"{path}: apiVersion is {given!r}; it must be {_VERSION}.")
     # The operator knows what pods may have there; here nobody does.
-    found = from_manifest(jobs[0], is_strict=True, rules=PodRules(trusted=True))
+    spec = read_spec(jobs[0], path, PodRules(trusted=True))
+    metadata = jobs[0]["metadata"]
+    return metadata.get("name", metadata.get("generateName")), spec
+
+
+def read_spec(manifest: dict[str, Any], path: Path, rules: PodRules = RESTRICTED) -> JobSpec:
+    """The spec of the file's job. CommandError with every problem that the API server or an
+    operator with these rules for pods would report."""
+    found = from_manifest(manifest, is_strict=True, rules=rules)
     if isinstance(found, list):
         raise CommandError(f"{path}: {'; '.join(str(problem) for problem in found)}.")
-    if refused := _refusals(jobs[0], found):
+    if refused := _refusals(manifest, found):
         raise CommandError(f"{path}: {'; '.join(refused)}.")
-    metadata = jobs[0]["metadata"]
-    return metadata.get("name", metadata.get("generateName")), found
+    return found
 
 
 def _refusals(manifest: dict[str, Any], spec: JobSpec) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,7 +30,7 @@ def measure(
         raise CommandError(f"--out {out} cannot be written; give a file in a folder that exists.")
     with TemporaryDirectory() as folder:  # in ``out`` there may be an earlier profile
         made = Path(folder) / "profile.json"
-        _run([*program, "--out", str(made)], to_json(spec), timeout_s)
+        _run([*program, "--out", str(made)], spec, timeout_s)
         if not made.exists():
             raise ProgramError(
                 "the layers cannot be measured: it ended without a result; does the code of"
@@ -44,11 +44,11 @@ def measure(
     return profile
 
 
-def _run(command: Sequence[str], text: str, timeout_s: float) -> None:
-    """With text on its standard input. ProgramError if it fails."""
+def _run(command: Sequence[str], spec: JobSpec, timeout_s: float) -> None:
+    """With the spec on its standard input. ProgramError if it fails."""
     try:
         done = subprocess.run(
-            command, input=text, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            command, input=to_json(spec), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
             text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
@@ -58,17 +58,38 @@ def _run(command: Sequence[str], text: str, timeout_s: float) -> None:
     except OSError as error:
         raise ProgramError(f"cannot run {command[0]}: {error}.") from error
     if done.returncode:
-        raise ProgramError(_why(done.stderr))
+        raise ProgramError(_why(done.stderr, spec))
 
 
-def _why(errors: str) -> str:
+def _why(errors: str, spec: JobSpec) -> str:
     line = next(reversed(errors.strip().splitlines()), "no output")
     if "No module named 'torch'" in line or "No module named bamboo_agent" in line:
         return (
             f"layers are measured with torch, which is missing here ({line}); install"
             " bamboo-train[agent], or use the image of the agents."
         )
-    return f"the layers cannot be measured: {line}"
+    text = f"the layers cannot be measured: {line}"
+    fields = [field for field, factory in _factories(spec) if _is_named(factory, line)]
+    if not fields:
+        return text
+    text += f"; correct {' or '.join(fields)}"
+    if line.startswith("cannot import"):
+        text += ", install what is missing on this machine, or name its folder in PYTHONPATH"
+    return f"{text}."
+
+
+def _factories(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Field and value."""
+    yield "spec.model.factory", spec.model.factory
+    yield "spec.data.factory", spec.data.factory
+    if spec.data.validation is not None:
+        yield "spec.data.validation.factory", spec.data.validation.factory
+    yield "spec.training.optimizer.factory", spec.training.optimizer.factory
+
+
+def _is_named(factory: str, line: str) -> bool:
+    """The line is about the name of this factory, or of its module."""
+    return any(repr(name) in line for name in (factory, factory.partition(":")[0]))
 
 
 def read_profile(path: Path) -> Profile:

@@ -25,6 +25,7 @@ from bamboo_cli.history import Frame, frame, history
 from bamboo_cli.job import Job
 from bamboo_cli.kube import GROUP, VERSION, Kube
 from bamboo_cli.local_cluster import LocalCluster, provision
+from bamboo_cli.manifest import read_spec
 from bamboo_cli.page import page
 from bamboo_cli.picture import picture
 from bamboo_cli.record import from_frames
@@ -34,7 +35,7 @@ from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
 from bamboo_cli.weights import differing_layers, final_hashes
-from bamboo_core.api.spec import Adjacency, JobSpec, from_manifest
+from bamboo_core.api.spec import Adjacency, JobSpec
 
 _EXAMPLE = local_cluster.CHECKOUT / "examples/quickstart.yaml"
 _PHASES = {
@@ -175,14 +176,6 @@ def over_channel(manifest: Manifest, channel: str | None) -> Manifest:
     given = spec.get("transport")
     transport = (given if isinstance(given, dict) else {}) | {"channel": channel}
     return manifest | {"spec": spec | {"transport": transport}}
-
-
-def read_spec(manifest: Manifest, path: Path) -> JobSpec:
-    """The spec as the operator reads it. CommandError with every problem that it would report."""
-    found = from_manifest(manifest)
-    if isinstance(found, list):
-        raise CommandError(f"{path}: {'; '.join(str(problem) for problem in found)}.")
-    return found
 
 
 def check_room(spec: JobSpec, local: local_cluster.ClusterOptions) -> None:

@@ -28,6 +28,7 @@ class Server(ThreadingHTTPServer):
         self.answers: dict[str, tuple[int, Any]] = {}
         self.deleted: list[tuple[str, dict[str, Any]]] = []  # path, options
         self.asked: list[str] = []  # paths with their queries
+        self.names: list[list[tuple[str, str]]] = []  # of each request, headers that impersonate
         self.on_delete: Callable[[str], None] = lambda path: None
 
 
@@ -35,11 +36,13 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        self._note_names()
         self.server.asked.append(self.path)
         missing = (404, {"kind": "Status", "message": "not found", "code": 404})
         self._answer(*self.server.answers.get(self.path.partition("?")[0], missing))
 
     def do_DELETE(self) -> None:
+        self._note_names()
         length = int(self.headers.get("Content-Length") or 0)
         options = json.loads(self.rfile.read(length) or b"{}")
         path = self.path.partition("?")[0]
@@ -48,6 +51,10 @@ class Handler(BaseHTTPRequestHandler):
             self.server.deleted.append((path, options))
             self.server.on_delete(path)
         self._answer(code, body)
+
+    def _note_names(self) -> None:
+        given = [(name.lower(), value) for name, value in self.headers.items()]
+        self.server.names.append([each for each in given if each[0].startswith("impersonate-")])
 
     def _answer(self, code: int, body: Any) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -87,13 +94,14 @@ def serving(manifest: dict[str, Any]) -> Iterator[Server]:
         server.server_close()
 
 
-def write_kubeconfig(path: Path, port: int) -> Path:
+def write_kubeconfig(path: Path, port: int, **user: Any) -> Path:
+    """user: fields of the user besides its token."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "here",
         "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "me", "user": {"token": "t"}}],
+        "users": [{"name": "me", "user": {"token": "t"} | user}],
         "contexts": [
             {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}
         ],

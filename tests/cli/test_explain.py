@@ -400,6 +400,13 @@ def test_every_trouble_has_a_remedy(reason: Reason) -> None:
     assert not REMEDIES[reason].endswith(".")
 
 
+def test_a_job_that_has_trained_keeps_its_training_for_another_priority() -> None:
+    """A job that is created again begins from the start."""
+    remedy = REMEDIES[Reason.WAITS_IN_LINE]
+    assert "or suspend the job, name a higher priority class in spec.worker.podTemplate" in remedy
+    assert "create" not in remedy
+
+
 def test_the_command(kubeconfig: Path, server: Server, training: dict[str, Any]) -> None:
     server.answers["/apis/bamboo.dev/v1alpha1/namespaces/team/bamboojobs/gpt"] = (200, training)
     server.answers[PODS_PATH] = (200, {"items": zoned_pods(*SPREAD)})

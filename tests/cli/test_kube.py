@@ -167,6 +167,55 @@ def test_the_namespace_is_that_of_the_named_context(kubeconfig: Path) -> None:
     assert Kube(kubeconfig, "bare").namespace == "default"
 
 
+EXTRA = {"scopes/all": ["view", "é"]}
+
+
+def test_requests_are_made_in_the_name_of_another_user(
+    kubeconfig: Path, server: Server, manifest: dict[str, Any]
+) -> None:
+    """kubectl with the same file deletes no pod that this user may not delete."""
+    server.answers[f"{PODS_PATH}/p/log"] = (200, b"a line")
+    kube = Kube(kubeconfig)
+    kube.nodes()
+    assert server.names.pop() == []
+    port = server.server_address[1]
+    fields = {"as": "jane", "as-uid": "u1", "as-groups": ["a", "b"], "as-user-extra": EXTRA}
+    kube = Kube(write_kubeconfig(kubeconfig, port, **fields))
+    kube.nodes()
+    kube.job("team", "gpt")
+    assert kube.delete_pod("team", "p", "uid", 0)
+    assert list(kube.log("team", "p", tail=None, is_followed=True)) == [b"a line"]
+    wanted = [
+        ("impersonate-user", "jane"),
+        ("impersonate-uid", "u1"),
+        ("impersonate-group", "a"),
+        ("impersonate-group", "b"),
+        ("impersonate-extra-scopes%2fall", "view"),
+        ("impersonate-extra-scopes%2fall", "é".encode().decode("latin-1")),
+    ]
+    assert server.names == [wanted] * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"as-groups": ["a"]}, "as-groups is set without as; set as, too, or remove it"),
+        ({"as": 5}, "as has 5; it must be a string"),
+        ({"as": "a\nb"}, r"as has 'a\\nb'; it must be a string without line breaks"),
+        ({"as": "a", "as-groups": "b"}, "as-groups is 'b'; it must be a list of strings"),
+        ({"as": "a", "as-groups": [None]}, "as-groups has None; it must be a string"),
+        ({"as": "a", "as-user-extra": ["b"]}, "as-user-extra is .* an object of lists of strings"),
+        ({"as": "a", "as-user-extra": {"k": "v"}}, "as-user-extra.k is 'v'; it must be a list"),
+    ],
+)
+def test_a_user_in_whose_name_nobody_can_ask_is_refused(
+    kubeconfig: Path, server: Server, fields: dict[str, Any], words: str
+) -> None:
+    path = write_kubeconfig(kubeconfig, server.server_address[1], **fields)
+    with pytest.raises(ClusterError, match=f'{path}: user "me": {words}'):
+        Kube(path)
+
+
 _CLUSTER = b"""
 current-context: h
 clusters: [{name: h, cluster: {server: 5}}]

@@ -193,6 +193,27 @@ def test_a_failed_measurement_says_why(tmp_path: Path, body: str, words: str) ->
         measure(SPEC, tmp_path / "p", program=stand_in(tmp_path, body))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "cannot import 'nomod.x': No module named 'nomod'",
+            "; correct spec.model.factory or spec.data.factory, install what is missing on this"
+            " machine, or name its folder in PYTHONPATH.",
+        ),
+        ("module 'nomod.x' has no 'b'", "; correct spec.model.factory or spec.data.factory."),
+        ("'nomod.x:d' is not a function", "; correct spec.data.factory."),
+        ("nomod.x:d raised OSError: no", ""),
+    ],
+)
+def test_a_failed_measurement_names_the_fields(tmp_path: Path, line: str, words: str) -> None:
+    data = replace(SPEC.data, factory="nomod.x:d")
+    spec = replace(SPEC, model=FactorySpec("nomod.x:b"), data=data)
+    with pytest.raises(ProgramError) as failed:
+        measure(spec, tmp_path / "p", program=stand_in(tmp_path, f"sys.exit({line!r})"))
+    assert str(failed.value) == f"the layers cannot be measured: {line}{words}"
+
+
 def test_a_program_that_ends_early_leaves_an_earlier_profile_unread(tmp_path: Path) -> None:
     """A factory may call exit(0). What lies there may have been measured with other code."""
     out = tmp_path / "p.json"

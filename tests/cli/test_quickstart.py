@@ -21,6 +21,7 @@ from bamboo_cli import local_cluster, quickstart
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job, read_job
 from bamboo_cli.local_cluster import provision
+from bamboo_cli.manifest import read_spec
 from bamboo_cli.programs import Programs
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
@@ -278,6 +279,11 @@ def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> No
         ),
         ({"model": {"factory": "m:b", "args": {5: 1}}}, "'5' is not a Python identifier"),
         ({"worker": {"image": "i", "resources": {"limits": 5}}}, "resources.limits: is 5; it must"),
+        ({"pipelins": {}}, "spec.pipelins: is not known; the fields of spec are model, "),
+        (
+            {"checkpoint": {"uri": "s3://b", "everySteps": 1}},
+            'spec.checkpoint.uri: "s3://b" is not supported',
+        ),
         (None, "spec: is required; set it"),
         ("x", "spec: is 'x'; it must be an object"),
     ],
@@ -298,7 +304,7 @@ def test_null_is_like_a_missing_field(tmp_path: Path) -> None:
     manifest = quickstart.read_manifest(quickstart._EXAMPLE)
     manifest["spec"] |= {"checkpoint": None, "placement": None}
     manifest["spec"]["pipelines"]["min"] = None
-    spec = quickstart.read_spec(manifest, tmp_path)
+    spec = read_spec(manifest, tmp_path)
     quickstart.check_room(spec, local_cluster.ClusterOptions())
     assert spec.pipelines.min == 1
     assert "checkpoint" not in quickstart.placed(manifest, tmp_path)["spec"]
@@ -316,7 +322,7 @@ def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
     example = quickstart.read_manifest(quickstart._EXAMPLE)
     assert quickstart.over_channel(example, None) == example
     changed = quickstart.over_channel(example, "ProcessGroup")
-    assert quickstart.read_spec(changed, tmp_path).transport.channel is Channel.PROCESS_GROUP
+    assert read_spec(changed, tmp_path).transport.channel is Channel.PROCESS_GROUP
     assert "transport" not in example["spec"]
     assert quickstart.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
 
@@ -340,8 +346,8 @@ def test_a_job_that_cannot_show_that_losses_change_nothing(
 ) -> None:
     path = quickstart._EXAMPLE
     example = quickstart.read_manifest(path)
-    assert len(quickstart.faults_for(quickstart.read_spec(example, path))) == 3
-    spec = quickstart.read_spec(example | {"spec": example["spec"] | change}, path)
+    assert len(quickstart.faults_for(read_spec(example, path))) == 3
+    spec = read_spec(example | {"spec": example["spec"] | change}, path)
     with pytest.raises(CommandError, match=words):
         quickstart.faults_for(spec)
 
@@ -466,7 +472,7 @@ def test_time_counts_towards_the_phase_seen_before(manifest: dict[str, Any]) -> 
 )
 def test_a_cluster_that_is_too_small_for_the_job(nodes: int, zones: int, refused: str) -> None:
     path = quickstart._EXAMPLE
-    example = quickstart.read_spec(quickstart.read_manifest(path), path)
+    example = read_spec(quickstart.read_manifest(path), path)
     quickstart.check_room(example, local_cluster.ClusterOptions(nodes=4, zones=2))
     with pytest.raises(CommandError, match=refused):
         quickstart.check_room(example, local_cluster.ClusterOptions(nodes=nodes, zones=zones))

@@ -89,7 +89,7 @@ ALERTS = (
         "30m",
         "warning",
         f"{_WHO} has waited for nodes for 30 minutes",
-        "Some agents have no node. The condition CapacityAvailable names the zones.",
+        "Some agents have no node. The condition CapacityAvailable says why.",
     ),
     Alert(
         "BambooCheckpointTooOld",
@@ -118,7 +118,8 @@ ALERTS = (
         "0m",
         "warning",
         f"{_WHO} repeats steps that were committed",
-        "Losses were more than the redundancy bears, so a new attempt began from a checkpoint.",
+        "Losses were more than the redundancy bears, so a new attempt began from a checkpoint, or"
+        " from the start.",
     ),
     Alert(
         "BambooPausesTooLong",
