@@ -124,7 +124,7 @@ def money_text(run: Run, prices: Mapping[str, float]) -> str:
             else ""
         )
         return f"No price given for {missing}, so there is no total.{hint}"
-    samples = (run.progress[-1][1] - run.progress[0][1]) * run.batch if run.progress else 0
+    samples = run.new_samples
     each = f", {sum_usd / samples * 1e6:.2f} USD per million samples" if samples else ""
     return (
         f"{sum_usd:.2f} USD for {sum(cost.hours for cost in found):.2f} agent-hours{each}. An agent"

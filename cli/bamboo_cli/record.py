@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from bamboo_cli.explain import agent_zones
 from bamboo_cli.history import Frame, History, Span, lives, merged
@@ -99,17 +99,35 @@ class Run:
             for zone in self.zones
         }
 
+    @property
+    def new_samples(self) -> int:
+        """Those shown beyond the highest step before: what is computed again after a restore counts
+        once."""
+        steps = [step for _, step in self.progress]
+        return (max(steps) - steps[0]) * self.batch if steps else 0
+
+    @property
+    def rate(self) -> float | None:
+        """New samples per second, over all the time from the first to the last known step, if
+        known."""
+        if not self.progress or self.progress[-1][0] <= self.progress[0][0]:
+            return None
+        return self.new_samples / (self.progress[-1][0] - self.progress[0][0])
+
     def throughput(self, buckets: int = 40) -> list[tuple[Span, float]]:
-        """(interval, samples per second): between the first and the last known step. It is 0 where
-        a restore has undone steps."""
-        if len(self.progress) < 2 or self.progress[-1][0] <= self.progress[0][0]:
+        """(interval, samples per second): between the first and the last known step. Those that are
+        computed again count, too."""
+        if self.rate is None:
             return []
         first, last = self.progress[0][0], self.progress[-1][0]
         width = (last - first) / buckets
         edges = [first + n * width for n in range(buckets + 1)]
-        steps = [_at(self.progress, edge) for edge in edges]
+        more = (max(0, b - a) for (_, a), (_, b) in pairwise(self.progress))
+        times = (at for at, _ in self.progress)
+        computed = list(zip(times, accumulate(more, initial=0), strict=True))
+        steps = [_at(computed, edge) for edge in edges]
         return [
-            (Span(edges[n], edges[n + 1]), max(0.0, steps[n + 1] - steps[n]) * self.batch / width)
+            (Span(edges[n], edges[n + 1]), (steps[n + 1] - steps[n]) * self.batch / width)
             for n in range(buckets)
         ]
 
@@ -350,19 +368,24 @@ def _pauses(known: Sequence[JobEvent], whole: Span) -> list[Span]:
 def _progress(
     known: Iterable[JobEvent], job: Job, status: Manifest, whole: Span
 ) -> list[tuple[float, int]]:
-    """Exact before and after each pause, at least so many at a checkpoint, and the newest."""
-    points: list[tuple[float, int]] = []
+    """Exact before and after each pause, at least so many at a checkpoint, and the newest. What a
+    restore has undone is taken back when the first such step is computed again."""
+    points: list[tuple[float, int, bool]] = []  # the last: whether it may be fewer than before
     for event in known:
         step = event.number(EventFact.STEP)
         if event.reason == EventReason.RESUMED:
-            paused_s = float(event.facts.get(EventFact.PAUSE_S, 0.0))
-            points += [(event.at - paused_s, step), (event.at, step), (event.at, step + 1)]
+            begin = event.at - float(event.facts.get(EventFact.PAUSE_S, 0.0))
+            before = step + event.number(EventFact.UNDONE_STEPS)
+            points += [(begin, before, True), (event.at, before, True), (event.at, step + 1, True)]
         elif event.reason == EventReason.CHECKPOINT_SEALED:
-            points.append((event.at, step))
-    reported = _time((status.get("progress") or {}).get("reportTime"))
-    points.append((min(reported or whole.end, whole.end), job.step))
+            points.append((event.at, step, False))
+    reported = _time((status.get("progress") or {}).get("reportTime")) or whole.end
+    points.append((min(reported, whole.end), job.step, True))
+    if job.phase != "Running":  # it stands still, and its pause counts
+        points.append((whole.end, job.step, True))
     found: list[tuple[float, int]] = []
-    for at, step in sorted(p for p in points if whole.begin <= p[0] <= whole.end):
-        if not found or step >= found[-1][1]:
+    for at, step, is_exact in sorted(points, key=lambda point: point[0]):
+        is_inside = whole.begin <= at <= whole.end
+        if is_inside and (is_exact or not found or step >= found[-1][1]):
             found.append((at, step))
     return found

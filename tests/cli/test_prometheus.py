@@ -108,7 +108,7 @@ def test_repeated_steps_are_no_progress(run: Run) -> None:
     server = Counters([0, 16, 24, 30, 46], [0, 0, 20, 20, 20])  # of 32; a restore from 24 to 4
     found = with_history(replace(run, loss=()), server)
     assert [step for _, step in found.progress] == [0, 16, 4, 10, 26]
-    assert found.throughput(1)[0][1] == pytest.approx(26 * 32 / 60)
+    assert found.rate == pytest.approx(26 * 32 / 60)
     assert min(rate for _, rate in found.throughput()) == 0.0  # none is negative
     lines = [
         line.attrib["points"].split()

@@ -84,6 +84,44 @@ def test_pauses_and_progress_come_from_the_events(finished: dict[str, Any]) -> N
     assert sum(rate * span.seconds for span, rate in rates) == pytest.approx((20 - 4) * 32)
 
 
+def restored(until: list[dict[str, Any]], training: dict[str, Any], step: int) -> Run:
+    """16 steps in 20 s; a restore at 30 takes 12 of them back; then half a step a second."""
+    training["status"]["progress"] |= {"step": step, "reportTime": "1970-01-01T00:00:40Z"}
+    events = [
+        event(2.0, Reason.RESUMED, epoch=1, step=0, pause_s=2.0),
+        event(20.0, Reason.CHECKPOINT_SEALED, step=4),
+        event(30.0, Reason.RESUMED, epoch=3, step=4, pause_s=10.0, undone_steps=12),
+        *until,
+    ]
+    return from_cluster(training, events, [], [], [], now=99.0)
+
+
+def test_a_restore_takes_steps_back_and_its_time_counts(finished: dict[str, Any]) -> None:
+    run = restored([], finished, step=9)
+    assert list(run.progress) == [
+        (0, 0), (2, 0), (2, 1), (20, 4), (20, 16), (30, 16), (30, 5), (40, 9),
+    ]  # fmt: skip
+    assert run.rate == run.new_samples / 40 == 16 * 32 / 40
+    speeds = [rate for _, rate in run.throughput(8)]
+    assert speeds[4:] == pytest.approx([12 * 32 / 5, 0.0, 2 * 32 / 5, 2 * 32 / 5])
+    lives = [Life("x", "a", "", Span(0.0, 3600.0))]
+    assert "1953.12 USD per million" in money_text(replace(run, lives=lives), {"a": 1.0})
+
+
+def test_a_late_seal_takes_no_step_back(finished: dict[str, Any]) -> None:
+    sealed = event(31.0, Reason.CHECKPOINT_SEALED, step=4)
+    run = restored([sealed], finished, step=20)
+    assert 31.0 not in dict(run.progress)
+    assert run.rate == 20 * 32 / 40
+
+
+def test_a_pause_that_lasts_counts(finished: dict[str, Any]) -> None:
+    finished["status"]["phase"] = "Recovering"
+    finished["status"]["progress"]["reportTime"] = "1970-01-01T00:00:32Z"
+    run = from_cluster(finished, EVENTS, [], [], [], now=99.0)
+    assert list(run.progress)[-3:] == [(30.0, 16), (32.0, 20), (40.0, 20)]
+
+
 def test_the_start_is_no_pause(finished: dict[str, Any]) -> None:
     started = event(3.0, Reason.RESUMED, epoch=1, step=0, pause_s=1.0)
     run = from_cluster(finished, [EVENTS[0], started, *EVENTS[1:]], [], [], [], now=99.0)
