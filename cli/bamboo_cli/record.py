@@ -286,14 +286,19 @@ def _lives(
     places: Mapping[str, tuple[str, str]],
     whole: Span,
 ) -> list[Life]:
-    """Of pods that exist as they say; of others from the first plan with them until their loss."""
-    spans = _planned(known, whole)
+    """Of pods that exist as they say; of others from the first plan with them until they are gone.
+
+    An agent without a seat may run on and come back, so a pod that runs ends only with its loss.
+    """
+    spans, gone = _planned(known, whole), _last_words(known)
     for pod in pods:
         name, status = pod["metadata"]["name"], pod.get("status") or {}
         begin = _time(status.get("startTime"))
         if parse_pod_name(job, name) is None or begin is None:
             continue
-        ended = spans[name].end if name in spans and _has_left(known, name) else whole.end
+        said = gone.get(name)
+        runs_on = said is not None and said.reason == EventReason.AGENT_LEFT and _is_alive(status)
+        ended = whole.end if said is None or runs_on else said.at
         spans[name] = Span(begin, min(_finished(status) or ended, whole.end))
     found = []
     for name, span in spans.items():
@@ -305,28 +310,39 @@ def _lives(
 
 
 def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
-    """Agent -> from the first plan with it until an event tells its end, or a plan is without it.
+    """Agent -> from the first plan with it until an event tells its end, or a plan is without it
+    and no later one has it.
 
     Plans after the loss of an event may be missing; then the agent lives until the next plan.
     """
-    spans: dict[str, Span] = {}
-    over: set[str] = set()
+    begins: dict[str, float] = {}
+    ends: dict[str, float] = {}
     for event in known:
         if event.reason == EventReason.PLANNED:
-            for agent in spans.keys() - event.agents - over:
-                spans[agent] = Span(spans[agent].begin, event.at)
-                over.add(agent)
-            for agent in event.agents - spans.keys():
-                spans[agent] = Span(event.at, whole.end)
+            for agent in event.agents:
+                begins.setdefault(agent, event.at)
+                ends.pop(agent, None)
+            for agent in begins.keys() - event.agents:
+                ends.setdefault(agent, event.at)
         elif event.reason in GONE:
-            for agent in (event.agents & spans.keys()) - over:
-                spans[agent] = Span(spans[agent].begin, event.at)
-                over.add(agent)
-    return spans
+            ends |= dict.fromkeys(event.agents & begins.keys(), event.at)
+    return {agent: Span(begin, ends.get(agent, whole.end)) for agent, begin in begins.items()}
 
 
-def _has_left(known: Iterable[JobEvent], agent: str) -> bool:
-    return any(e.reason in GONE and agent in e.agents for e in known)
+def _last_words(known: Iterable[JobEvent]) -> dict[str, JobEvent]:
+    """Agent -> the event that tells that it has left or is lost, unless a later plan has it."""
+    found: dict[str, JobEvent] = {}
+    for event in known:
+        if event.reason == EventReason.PLANNED:
+            found = {agent: said for agent, said in found.items() if agent not in event.agents}
+        elif event.reason in GONE:
+            found |= dict.fromkeys(event.agents, event)
+    return found
+
+
+def _is_alive(status: Manifest) -> bool:
+    """Whether a pod has not ended."""
+    return status.get("phase") not in ("Succeeded", "Failed")
 
 
 def _finished(status: Manifest) -> float | None:
@@ -339,18 +355,23 @@ def _finished(status: Manifest) -> float | None:
 
 
 def _gone(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) -> list[Gone]:
-    """Agents that are lost, and those that left after a notice; not those that were let go."""
-    noticed = {a for e in known if e.reason == EventReason.AGENT_LEAVING for a in e.agents}
-    found: dict[str, Gone] = {}
+    """Agents that are lost, and those that left after a notice and did not come back; not those
+    that were let go."""
+    noticed: set[str] = set()
+    left: dict[str, Gone] = {}
+    lost: dict[str, Gone] = {}
     for event in known:
-        is_loss = event.reason == EventReason.AGENT_LOST
-        if not is_loss and event.reason != EventReason.AGENT_LEFT:
-            continue
-        for agent in sorted(event.agents):
-            if (is_loss or agent in noticed) and agent not in found:
+        if event.reason == EventReason.AGENT_LEAVING:
+            noticed |= event.agents
+        elif event.reason == EventReason.PLANNED:
+            left = {agent: gone for agent, gone in left.items() if agent not in event.agents}
+        elif event.reason in GONE:
+            is_loss = event.reason == EventReason.AGENT_LOST
+            for agent in sorted(event.agents if is_loss else event.agents & noticed):
                 zone = places.get(agent, ("", ""))[0] or _NO_ZONE
-                found[agent] = Gone(event.at, agent, zone, agent in noticed)
-    return list(found.values())
+                gone = Gone(event.at, agent, zone, agent in noticed)
+                (lost if is_loss else left).setdefault(agent, gone)
+    return sorted((left | lost).values(), key=lambda gone: gone.at)
 
 
 def _pauses(known: Sequence[JobEvent], whole: Span) -> list[Span]:

@@ -84,6 +84,49 @@ def test_pauses_and_progress_come_from_the_events(finished: dict[str, Any]) -> N
     assert sum(rate * span.seconds for span, rate in rates) == pytest.approx((20 - 4) * 32)
 
 
+LEFT_AND_BACK = [
+    event(2.0, Reason.PLANNED, epoch=1, agents=f"{A},{B}"),
+    event(5.0, Reason.AGENT_LEFT, agents=B),
+    event(5.1, Reason.PLANNED, epoch=2, agents=A),
+]
+
+
+@pytest.mark.parametrize(
+    ("later", "end"),
+    [
+        ([], 5.0),
+        ([event(9.0, Reason.PLANNED, epoch=3, agents=f"{A},{B}")], 40.0),
+        ([event(9.0, Reason.PLANNED, epoch=3, agents=f"{A},{B}"),
+          event(11.0, Reason.PLANNED, epoch=4, agents=A)], 11.0),
+        ([event(21.0, Reason.AGENT_LOST, agents=B)], 21.0),
+    ],
+)  # fmt: skip
+def test_an_agent_that_has_no_seat_may_come_back(
+    finished: dict[str, Any], later: list[Any], end: float
+) -> None:
+    run = from_cluster(finished, [*LEFT_AND_BACK, *later], [], [], [], now=99.0)
+    assert [life.span for life in run.lives if life.agent == B] == [Span(2.0, end)]
+
+
+@pytest.mark.parametrize(
+    ("phase", "later", "end"),
+    [
+        ("Running", [], 40.0),
+        ("Failed", [], 5.0),
+        ("Running", [event(21.0, Reason.AGENT_LOST, agents=B)], 21.0),
+        ("Running", [event(21.0, Reason.AGENT_LOST, agents=B),
+                     event(22.0, Reason.PLANNED, epoch=3, agents=f"{A},{B}")], 40.0),
+    ],
+)  # fmt: skip
+def test_a_pod_that_runs_is_alive_also_without_a_seat(
+    finished: dict[str, Any], phase: str, later: list[Any], end: float
+) -> None:
+    pod = make_pod(B, "n0", phase)
+    pod["status"]["startTime"] = "1970-01-01T00:00:01Z"
+    run = from_cluster(finished, [*LEFT_AND_BACK, *later], [pod], nodes(), [], now=99.0)
+    assert [life.span for life in run.lives if life.agent == B] == [Span(1.0, end)]
+
+
 def restored(until: list[dict[str, Any]], training: dict[str, Any], step: int) -> Run:
     """16 steps in 20 s; a restore at 30 takes 12 of them back; then half a step a second."""
     training["status"]["progress"] |= {"step": step, "reportTime": "1970-01-01T00:00:40Z"}
@@ -167,6 +210,13 @@ def test_a_job_that_has_not_begun(manifest: dict[str, Any]) -> None:
         ),
         ([event(5.0, Reason.AGENT_LOST, agents=A), event(6.0, Reason.AGENT_LEFT, agents=A)],
          [(5.0, False)]),
+        ([event(5.0, Reason.AGENT_LEFT, agents=A), event(6.0, Reason.AGENT_LEAVING, agents=A),
+          event(21.0, Reason.AGENT_LOST, agents=A)], [(21.0, True)]),
+        ([event(4.0, Reason.AGENT_LEAVING, agents=A), event(5.0, Reason.AGENT_LEFT, agents=A),
+          event(6.0, Reason.PLANNED, agents=A), event(21.0, Reason.AGENT_LOST, agents=A)],
+         [(21.0, True)]),
+        ([event(4.0, Reason.AGENT_LEAVING, agents=A), event(5.0, Reason.AGENT_LEFT, agents=A),
+          event(6.0, Reason.PLANNED, agents=A)], []),
     ],
 )  # fmt: skip
 def test_only_agents_that_were_not_let_go_are_losses(
