@@ -156,23 +156,8 @@ def from_cluster(
     """
     job, status = read_job(manifest), manifest.get("status") or {}
     known = sorted(read_events(events), key=lambda event: event.at)
-    begin, end = _time(status.get("startTime")), _time(status.get("completionTime"))
-    if begin is None:
-        begin = known[0].at if known else now
-    if end is None:
-        end = now
-    notes = []
-    if known and known[0].at > begin + SOON_S and not _has_first_plan(known):
-        text = (
-            f"Events before {clock(known[0].at)} are gone: an API server keeps them for an hour,"
-            " unless its --event-ttl says otherwise."
-        )
-        notes.append(
-            f"{text} Earlier losses and pauses are not shown."
-            if has_history
-            else f"{text} What happened earlier is not shown."
-        )
-        begin = begin if has_history else known[0].at
+    begin, notes = _beginning(manifest, known, now, has_history=has_history)
+    end = _time(status.get("completionTime")) or now
     span = Span(min(begin, end), end)
     places = _places(job.name, pods, nodes, scheduled)
     found = _lives(job.name, known, pods, places, span)
@@ -195,6 +180,44 @@ def from_cluster(
         loss,
         notes,
         account=_account(status.get("cost") or {}, span.end),
+    )
+
+
+def _beginning(
+    manifest: Manifest, known: Sequence[JobEvent], now: float, *, has_history: bool
+) -> tuple[float, list[str]]:
+    """Since when the job is shown, and what is said of the time before. known: by time.
+
+    The status has a start only while the job is not suspended: the last one.
+    """
+    status = manifest.get("status") or {}
+    created = _time(manifest["metadata"].get("creationTimestamp"))
+    started = _time(status.get("startTime"))
+    first = known[0].at if known else None
+    begin = min((at for at in (started, first) if at is not None), default=now)
+    if has_history and created is not None:
+        begin = min(begin, created)
+    had_plan = status.get("planEpoch", 0) > 0
+    origin = created if had_plan and created is not None else begin
+    is_late = (begin if first is None else first) > origin + SOON_S
+    if not is_late or _has_first_plan(known):
+        return begin, []
+    if has_history:
+        return begin, [] if first is None else [_events_gone(first, has_history=True)]
+    if first is not None and (started is None or not 0 <= first - started <= SOON_S):
+        return first, [_events_gone(first, has_history=False)]
+    if started is None:
+        text = f"The job is suspended, and its events are gone: nothing before {clock(now)} is"
+        return begin, [f"{text} shown."]
+    text = f"The job began, or was last resumed after a suspension, at {clock(started)}."
+    return begin, [f"{text} What happened before is not shown."]
+
+
+def _events_gone(before: float, *, has_history: bool) -> str:
+    what = "Earlier losses and pauses are" if has_history else "What happened earlier is"
+    return (
+        f"Events before {clock(before)} are gone: an API server keeps them for an hour, unless its"
+        f" --event-ttl says otherwise. {what} not shown."
     )
 
 

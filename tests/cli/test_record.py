@@ -190,6 +190,62 @@ def test_nothing_is_missing_if_the_first_plan_is_there(finished: dict[str, Any])
     assert not any("are gone" in note for note in run.notes)
 
 
+EARLY, LATE = "1969-12-31T22:00:00Z", "1970-01-01T00:00:25Z"
+
+
+def resumed(training: dict[str, Any], started: str = LATE) -> dict[str, Any]:
+    """Created 2 hours before the events."""
+    training["metadata"]["creationTimestamp"] = EARLY
+    training["status"]["startTime"] = started
+    return training
+
+
+def test_a_resumed_job_is_shown_from_its_first_event(finished: dict[str, Any]) -> None:
+    run = from_cluster(resumed(finished), EVENTS, [], [], [], now=99.0)
+    assert run.span == Span(2.0, 40.0)
+    assert [(gone.at, gone.agent) for gone in run.gone] == [(10.0, B)]
+    assert not any(word in note for note in run.notes for word in ("Events before", "resumed"))
+    run = from_cluster(resumed(finished), EVENTS[1:], [], [], [], now=99.0)
+    assert run.span.begin == 10.0
+    assert run.notes[0].startswith("Events before 1970-01-01 00:00:10 UTC are gone")
+
+
+@pytest.mark.parametrize("events", [[], [event(30.0, Reason.CHECKPOINT_SEALED, step=16)]])
+def test_a_resumed_job_whose_first_events_are_gone(
+    finished: dict[str, Any], events: list[Any]
+) -> None:
+    run = from_cluster(resumed(finished), events, [], [], [], now=99.0)
+    assert run.span.begin == 25.0
+    assert run.notes[0] == (
+        "The job began, or was last resumed after a suspension, at 1970-01-01 00:00:25 UTC. What"
+        " happened before is not shown."
+    )
+
+
+def test_a_suspended_job_whose_first_events_are_gone(finished: dict[str, Any]) -> None:
+    del resumed(finished)["status"]["startTime"], finished["status"]["completionTime"]
+    run = from_cluster(finished, EVENTS[1:], [], [], [], now=59.0)
+    assert run.span == Span(10.0, 59.0)
+    assert run.notes[0].startswith("Events before 1970-01-01 00:00:10 UTC are gone")
+    run = from_cluster(finished, [], [], [], [], now=59.0)
+    assert run.notes[0].startswith("The job is suspended, and its events are gone")
+
+
+def test_a_job_that_waits_in_a_queue_has_missed_nothing(finished: dict[str, Any]) -> None:
+    finished["status"]["planEpoch"] = 0
+    run = from_cluster(resumed(finished), [], [], [], [], now=99.0)
+    assert run.span.begin == 25.0
+    assert not any("before" in note for note in run.notes)
+
+
+def test_a_prometheus_knows_a_job_since_its_creation(finished: dict[str, Any]) -> None:
+    run = from_cluster(resumed(finished), EVENTS[1:], [], [], [], now=99.0, has_history=True)
+    assert run.span == Span(-7200.0, 40.0)
+    assert run.notes[0].endswith("Earlier losses and pauses are not shown.")
+    run = from_cluster(resumed(finished), EVENTS[-1:], [], [], [], now=99.0, has_history=True)
+    assert run.notes[0].startswith("Events before 1970-01-01 00:00:30 UTC are gone")
+
+
 def test_a_job_that_has_not_begun(manifest: dict[str, Any]) -> None:
     del manifest["status"]
     run = from_cluster(manifest, [], [], [], [], now=99.0)
