@@ -76,8 +76,9 @@ def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
     """By pool, or by zone where the pool is not known."""
     if run.counts:
         return [
-            Cost(zone, spent, _zone_price(run, zone, prices))
-            for zone, spent in run.agent_hours().items()
+            Cost(zone, hours, _zone_price(run, zone, prices))
+            for zone, hours in run.agent_hours().items()
+            if hours
         ]
     hours: dict[str, tuple[float, float | None]] = {}
     for life in run.lives:

@@ -74,7 +74,9 @@ class Run:
     @property
     def zones(self) -> list[str]:
         """Those where agents have run, sorted."""
-        return sorted(self.counts or {life.zone for life in self.lives})
+        if self.counts:
+            return sorted(z for z, points in self.counts.items() if any(n for _, n in points))
+        return sorted({life.zone for life in self.lives})
 
     def fleet(self, zone: str) -> list[tuple[float, int]]:
         """(time, agents that run from then on) in a zone; begins with the run."""
