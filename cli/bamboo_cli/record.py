@@ -164,7 +164,9 @@ def from_cluster(
     places = _places(job.name, pods, nodes, scheduled)
     found = _lives(job.name, known, pods, places, span)
     if any(life.zone == _NO_ZONE for life in found) and not has_history:
-        notes.append("The zones of some agents are not known, since their pods and nodes are gone.")
+        gone = "their pods and nodes are gone"
+        unseen = "the right to list nodes is missing, or there are no nodes"
+        notes.append(f"The zones of some agents are not known, since {gone if nodes else unseen}.")
     loss = [] if job.loss is None else [(job.step, job.loss)]
     if job.loss is not None and not has_history:
         notes.append(

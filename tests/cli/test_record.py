@@ -179,7 +179,14 @@ def test_what_is_gone_is_said(finished: dict[str, Any]) -> None:
     run = from_cluster(finished, EVENTS[1:], [], [], [], now=99.0)
     assert run.span.begin == 10.0
     assert run.notes[0].startswith("Events before 1970-01-01 00:00:10 UTC are gone")
-    assert any("zones of some agents are not known" in note for note in run.notes)
+    assert run.notes[1] == (
+        "The zones of some agents are not known, since the right to list nodes is missing, or there"
+        " are no nodes."
+    )
+    run = from_cluster(finished, EVENTS[1:], [], nodes(), [], now=99.0)
+    assert run.notes[1] == (
+        "The zones of some agents are not known, since their pods and nodes are gone."
+    )
     assert run.notes[-1].startswith("The status keeps only the newest loss")
     assert list(run.loss) == [(20, 2.5)]
 
