@@ -414,10 +414,10 @@ def _pauses(known: Sequence[JobEvent], whole: Span) -> list[Span]:
 
 
 def _progress(
-    known: Iterable[JobEvent], job: Job, status: Manifest, whole: Span
+    known: Sequence[JobEvent], job: Job, status: Manifest, whole: Span
 ) -> list[tuple[float, int]]:
     """Exact before and after each pause, at least so many at a checkpoint, and the newest. What a
-    restore has undone is taken back when the first such step is computed again."""
+    restore undoes is taken back when the first such step is computed again, or by the status."""
     points: list[tuple[float, int, bool]] = []  # the last: whether it may be fewer than before
     for event in known:
         step = event.number(EventFact.STEP)
@@ -427,10 +427,13 @@ def _progress(
             points += [(begin, before, True), (event.at, before, True), (event.at, step + 1, True)]
         elif event.reason == EventReason.CHECKPOINT_SEALED:
             points.append((event.at, step, False))
+        elif event.reason == EventReason.RESTORING:
+            points.append((event.at, step + event.number(EventFact.REPEATED_STEPS), False))
     reported = _time((status.get("progress") or {}).get("reportTime")) or whole.end
-    points.append((min(reported, whole.end), job.step, True))
-    if job.phase != "Running":  # it stands still, and its pause counts
-        points.append((whole.end, job.step, True))
+    if not any(e.at > reported for e in known if e.reason == EventReason.RESUMED):
+        points.append((min(reported, whole.end), job.step, True))
+        if job.phase != "Running":  # it stands still, and its pause counts
+            points.append((whole.end, job.step, True))
     found: list[tuple[float, int]] = []
     for at, step, is_exact in sorted(points, key=lambda point: point[0]):
         is_inside = whole.begin <= at <= whole.end

@@ -158,6 +158,23 @@ def test_a_late_seal_takes_no_step_back(finished: dict[str, Any]) -> None:
     assert run.rate == 20 * 32 / 40
 
 
+def test_a_restore_that_is_not_over(finished: dict[str, Any]) -> None:
+    """The status has taken the steps back, and only an event knows them."""
+    finished["status"] |= {"phase": "Recovering", "planEpoch": 2}
+    finished["status"]["progress"] |= {"step": 4, "reportTime": "1970-01-01T00:00:22Z"}
+    begun = [
+        event(0.0, Reason.RESUMED, epoch=1, step=0, pause_s=0.0),
+        event(20.0, Reason.RESTORING, attempt=1, step=4, repeated_steps=12),
+        event(21.0, Reason.RESTORING, attempt=2, step=4, repeated_steps=0),
+    ]
+    run = from_cluster(finished, begun, [], [], [], now=99.0)
+    assert list(run.progress) == [(0, 0), (0, 0), (0, 1), (20, 16), (22, 4), (40, 4)]
+    assert run.rate == 16 * 32 / 40
+    over = event(30.0, Reason.RESUMED, epoch=3, step=4, pause_s=10.5, undone_steps=12)
+    run = from_cluster(finished, [*begun, over], [], [], [], now=99.0)  # newer than the status
+    assert list(run.progress)[3:] == [(19.5, 16), (20, 16), (30, 16), (30, 5)]
+
+
 def test_a_pause_that_lasts_counts(finished: dict[str, Any]) -> None:
     finished["status"]["phase"] = "Recovering"
     finished["status"]["progress"]["reportTime"] = "1970-01-01T00:00:32Z"
