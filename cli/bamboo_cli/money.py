@@ -76,8 +76,9 @@ def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
     """By pool, or by zone where the pool is not known."""
     if run.counts:
         return [
-            Cost(zone, spent, _zone_price(run, zone, prices))
-            for zone, spent in run.agent_hours().items()
+            Cost(zone, hours, _zone_price(run, zone, prices))
+            for zone, hours in run.agent_hours().items()
+            if hours
         ]
     hours: dict[str, tuple[float, float | None]] = {}
     for life in run.lives:
@@ -124,7 +125,7 @@ def money_text(run: Run, prices: Mapping[str, float]) -> str:
             else ""
         )
         return f"No price given for {missing}, so there is no total.{hint}"
-    samples = (run.progress[-1][1] - run.progress[0][1]) * run.batch if run.progress else 0
+    samples = run.new_samples
     each = f", {sum_usd / samples * 1e6:.2f} USD per million samples" if samples else ""
     return (
         f"{sum_usd:.2f} USD for {sum(cost.hours for cost in found):.2f} agent-hours{each}. An agent"

@@ -60,12 +60,12 @@ def _number(count: int, what: str) -> str:
 def facts(run: Run) -> list[tuple[str, str]]:
     """(name, value) of the figures that come first."""
     job = run.job
-    rates = run.throughput(1)
+    rate = run.rate
     shown = [
         ("steps", f"{job.step} of {job.steps}"),
         ("training loss", f"{job.loss:.4f}" if job.loss is not None else ""),
         ("validation loss", f"{job.validation_loss:.4f}" if job.validation_loss else ""),
-        ("samples/s, pauses included", f"{rates[0][1]:.1f}" if rates and run.batch else ""),
+        ("samples/s, pauses included", f"{rate:.1f}" if rate is not None and run.batch else ""),
         ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
         ("pauses since the start", _pauses(job)),
         ("restores", _restores(job)),

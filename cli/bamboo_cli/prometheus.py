@@ -99,7 +99,7 @@ def with_history(run: Run, server: Prometheus) -> Run:
         return replace(run, notes=[*run.notes, text])
     found = replace(run, counts=counts)
     first = min(at for at, _ in [*steps, *(x for points in counts.values() for x in points)])
-    if first > run.span.begin + SOON_S:
+    if first > run.span.begin + SOON_S + step_s(run.span):
         found = _with_beginning(run, counts, first)
         steps = [*(p for p in run.progress if p[0] < first), *steps]
     curve = {int(step): losses[at] for at, step in steps if math.isfinite(losses.get(at, math.nan))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from bamboo_cli.explain import agent_zones
 from bamboo_cli.history import Frame, History, Span, lives, merged
@@ -74,7 +74,9 @@ class Run:
     @property
     def zones(self) -> list[str]:
         """Those where agents have run, sorted."""
-        return sorted(self.counts or {life.zone for life in self.lives})
+        if self.counts:
+            return sorted(z for z, points in self.counts.items() if any(n for _, n in points))
+        return sorted({life.zone for life in self.lives})
 
     def fleet(self, zone: str) -> list[tuple[float, int]]:
         """(time, agents that run from then on) in a zone; begins with the run."""
@@ -99,17 +101,35 @@ class Run:
             for zone in self.zones
         }
 
+    @property
+    def new_samples(self) -> int:
+        """Those shown beyond the highest step before: what is computed again after a restore counts
+        once."""
+        steps = [step for _, step in self.progress]
+        return (max(steps) - steps[0]) * self.batch if steps else 0
+
+    @property
+    def rate(self) -> float | None:
+        """New samples per second, over all the time from the first to the last known step, if
+        known."""
+        if not self.progress or self.progress[-1][0] <= self.progress[0][0]:
+            return None
+        return self.new_samples / (self.progress[-1][0] - self.progress[0][0])
+
     def throughput(self, buckets: int = 40) -> list[tuple[Span, float]]:
-        """(interval, samples per second): between the first and the last known step. It is 0 where
-        a restore has undone steps."""
-        if len(self.progress) < 2 or self.progress[-1][0] <= self.progress[0][0]:
+        """(interval, samples per second): between the first and the last known step. Those that are
+        computed again count, too."""
+        if self.rate is None:
             return []
         first, last = self.progress[0][0], self.progress[-1][0]
         width = (last - first) / buckets
         edges = [first + n * width for n in range(buckets + 1)]
-        steps = [_at(self.progress, edge) for edge in edges]
+        more = (max(0, b - a) for (_, a), (_, b) in pairwise(self.progress))
+        times = (at for at, _ in self.progress)
+        computed = list(zip(times, accumulate(more, initial=0), strict=True))
+        steps = [_at(computed, edge) for edge in edges]
         return [
-            (Span(edges[n], edges[n + 1]), max(0.0, steps[n + 1] - steps[n]) * self.batch / width)
+            (Span(edges[n], edges[n + 1]), (steps[n + 1] - steps[n]) * self.batch / width)
             for n in range(buckets)
         ]
 
@@ -138,28 +158,15 @@ def from_cluster(
     """
     job, status = read_job(manifest), manifest.get("status") or {}
     known = sorted(read_events(events), key=lambda event: event.at)
-    begin, end = _time(status.get("startTime")), _time(status.get("completionTime"))
-    if begin is None:
-        begin = known[0].at if known else now
-    if end is None:
-        end = now
-    notes = []
-    if known and known[0].at > begin + SOON_S and not _has_first_plan(known):
-        text = (
-            f"Events before {clock(known[0].at)} are gone: an API server keeps them for an hour,"
-            " unless its --event-ttl says otherwise."
-        )
-        notes.append(
-            f"{text} Earlier losses and pauses are not shown."
-            if has_history
-            else f"{text} What happened earlier is not shown."
-        )
-        begin = begin if has_history else known[0].at
+    begin, notes = _beginning(manifest, known, now, has_history=has_history)
+    end = _time(status.get("completionTime")) or now
     span = Span(min(begin, end), end)
     places = _places(job.name, pods, nodes, scheduled)
     found = _lives(job.name, known, pods, places, span)
     if any(life.zone == _NO_ZONE for life in found) and not has_history:
-        notes.append("The zones of some agents are not known, since their pods and nodes are gone.")
+        gone = "their pods and nodes are gone"
+        unseen = "the right to list nodes is missing, or there are no nodes"
+        notes.append(f"The zones of some agents are not known, since {gone if nodes else unseen}.")
     loss = [] if job.loss is None else [(job.step, job.loss)]
     if job.loss is not None and not has_history:
         notes.append(
@@ -177,6 +184,44 @@ def from_cluster(
         loss,
         notes,
         account=_account(status.get("cost") or {}, span.end),
+    )
+
+
+def _beginning(
+    manifest: Manifest, known: Sequence[JobEvent], now: float, *, has_history: bool
+) -> tuple[float, list[str]]:
+    """Since when the job is shown, and what is said of the time before. known: by time.
+
+    The status has a start only while the job is not suspended: the last one.
+    """
+    status = manifest.get("status") or {}
+    created = _time(manifest["metadata"].get("creationTimestamp"))
+    started = _time(status.get("startTime"))
+    first = known[0].at if known else None
+    begin = min((at for at in (started, first) if at is not None), default=now)
+    if has_history and created is not None:
+        begin = min(begin, created)
+    had_plan = status.get("planEpoch", 0) > 0
+    origin = created if had_plan and created is not None else begin
+    is_late = (begin if first is None else first) > origin + SOON_S
+    if not is_late or _has_first_plan(known):
+        return begin, []
+    if has_history:
+        return begin, [] if first is None else [_events_gone(first, has_history=True)]
+    if first is not None and (started is None or not 0 <= first - started <= SOON_S):
+        return first, [_events_gone(first, has_history=False)]
+    if started is None:
+        text = f"The job is suspended, and its events are gone: nothing before {clock(now)} is"
+        return begin, [f"{text} shown."]
+    text = f"The job began, or was last resumed after a suspension, at {clock(started)}."
+    return begin, [f"{text} What happened before is not shown."]
+
+
+def _events_gone(before: float, *, has_history: bool) -> str:
+    what = "Earlier losses and pauses are" if has_history else "What happened earlier is"
+    return (
+        f"Events before {clock(before)} are gone: an API server keeps them for an hour, unless its"
+        f" --event-ttl says otherwise. {what} not shown."
     )
 
 
@@ -268,14 +313,19 @@ def _lives(
     places: Mapping[str, tuple[str, str]],
     whole: Span,
 ) -> list[Life]:
-    """Of pods that exist as they say; of others from the first plan with them until their loss."""
-    spans = _planned(known, whole)
+    """Of pods that exist as they say; of others from the first plan with them until they are gone.
+
+    An agent without a seat may run on and come back, so a pod that runs ends only with its loss.
+    """
+    spans, gone = _planned(known, whole), _last_words(known)
     for pod in pods:
         name, status = pod["metadata"]["name"], pod.get("status") or {}
         begin = _time(status.get("startTime"))
         if parse_pod_name(job, name) is None or begin is None:
             continue
-        ended = spans[name].end if name in spans and _has_left(known, name) else whole.end
+        said = gone.get(name)
+        runs_on = said is not None and said.reason == EventReason.AGENT_LEFT and _is_alive(status)
+        ended = whole.end if said is None or runs_on else said.at
         spans[name] = Span(begin, min(_finished(status) or ended, whole.end))
     found = []
     for name, span in spans.items():
@@ -287,28 +337,39 @@ def _lives(
 
 
 def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
-    """Agent -> from the first plan with it until an event tells its end, or a plan is without it.
+    """Agent -> from the first plan with it until an event tells its end, or a plan is without it
+    and no later one has it.
 
     Plans after the loss of an event may be missing; then the agent lives until the next plan.
     """
-    spans: dict[str, Span] = {}
-    over: set[str] = set()
+    begins: dict[str, float] = {}
+    ends: dict[str, float] = {}
     for event in known:
         if event.reason == EventReason.PLANNED:
-            for agent in spans.keys() - event.agents - over:
-                spans[agent] = Span(spans[agent].begin, event.at)
-                over.add(agent)
-            for agent in event.agents - spans.keys():
-                spans[agent] = Span(event.at, whole.end)
+            for agent in event.agents:
+                begins.setdefault(agent, event.at)
+                ends.pop(agent, None)
+            for agent in begins.keys() - event.agents:
+                ends.setdefault(agent, event.at)
         elif event.reason in GONE:
-            for agent in (event.agents & spans.keys()) - over:
-                spans[agent] = Span(spans[agent].begin, event.at)
-                over.add(agent)
-    return spans
+            ends |= dict.fromkeys(event.agents & begins.keys(), event.at)
+    return {agent: Span(begin, ends.get(agent, whole.end)) for agent, begin in begins.items()}
 
 
-def _has_left(known: Iterable[JobEvent], agent: str) -> bool:
-    return any(e.reason in GONE and agent in e.agents for e in known)
+def _last_words(known: Iterable[JobEvent]) -> dict[str, JobEvent]:
+    """Agent -> the event that tells that it has left or is lost, unless a later plan has it."""
+    found: dict[str, JobEvent] = {}
+    for event in known:
+        if event.reason == EventReason.PLANNED:
+            found = {agent: said for agent, said in found.items() if agent not in event.agents}
+        elif event.reason in GONE:
+            found |= dict.fromkeys(event.agents, event)
+    return found
+
+
+def _is_alive(status: Manifest) -> bool:
+    """Whether a pod has not ended."""
+    return status.get("phase") not in ("Succeeded", "Failed")
 
 
 def _finished(status: Manifest) -> float | None:
@@ -321,18 +382,23 @@ def _finished(status: Manifest) -> float | None:
 
 
 def _gone(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) -> list[Gone]:
-    """Agents that are lost, and those that left after a notice; not those that were let go."""
-    noticed = {a for e in known if e.reason == EventReason.AGENT_LEAVING for a in e.agents}
-    found: dict[str, Gone] = {}
+    """Agents that are lost, and those that left after a notice and did not come back; not those
+    that were let go."""
+    noticed: set[str] = set()
+    left: dict[str, Gone] = {}
+    lost: dict[str, Gone] = {}
     for event in known:
-        is_loss = event.reason == EventReason.AGENT_LOST
-        if not is_loss and event.reason != EventReason.AGENT_LEFT:
-            continue
-        for agent in sorted(event.agents):
-            if (is_loss or agent in noticed) and agent not in found:
+        if event.reason == EventReason.AGENT_LEAVING:
+            noticed |= event.agents
+        elif event.reason == EventReason.PLANNED:
+            left = {agent: gone for agent, gone in left.items() if agent not in event.agents}
+        elif event.reason in GONE:
+            is_loss = event.reason == EventReason.AGENT_LOST
+            for agent in sorted(event.agents if is_loss else event.agents & noticed):
                 zone = places.get(agent, ("", ""))[0] or _NO_ZONE
-                found[agent] = Gone(event.at, agent, zone, agent in noticed)
-    return list(found.values())
+                gone = Gone(event.at, agent, zone, agent in noticed)
+                (lost if is_loss else left).setdefault(agent, gone)
+    return sorted((left | lost).values(), key=lambda gone: gone.at)
 
 
 def _pauses(known: Sequence[JobEvent], whole: Span) -> list[Span]:
@@ -348,21 +414,29 @@ def _pauses(known: Sequence[JobEvent], whole: Span) -> list[Span]:
 
 
 def _progress(
-    known: Iterable[JobEvent], job: Job, status: Manifest, whole: Span
+    known: Sequence[JobEvent], job: Job, status: Manifest, whole: Span
 ) -> list[tuple[float, int]]:
-    """Exact before and after each pause, at least so many at a checkpoint, and the newest."""
-    points: list[tuple[float, int]] = []
+    """Exact before and after each pause, at least so many at a checkpoint, and the newest. What a
+    restore undoes is taken back when the first such step is computed again, or by the status."""
+    points: list[tuple[float, int, bool]] = []  # the last: whether it may be fewer than before
     for event in known:
         step = event.number(EventFact.STEP)
         if event.reason == EventReason.RESUMED:
-            paused_s = float(event.facts.get(EventFact.PAUSE_S, 0.0))
-            points += [(event.at - paused_s, step), (event.at, step), (event.at, step + 1)]
+            begin = event.at - float(event.facts.get(EventFact.PAUSE_S, 0.0))
+            before = step + event.number(EventFact.UNDONE_STEPS)
+            points += [(begin, before, True), (event.at, before, True), (event.at, step + 1, True)]
         elif event.reason == EventReason.CHECKPOINT_SEALED:
-            points.append((event.at, step))
-    reported = _time((status.get("progress") or {}).get("reportTime"))
-    points.append((min(reported or whole.end, whole.end), job.step))
+            points.append((event.at, step, False))
+        elif event.reason == EventReason.RESTORING:
+            points.append((event.at, step + event.number(EventFact.REPEATED_STEPS), False))
+    reported = _time((status.get("progress") or {}).get("reportTime")) or whole.end
+    if not any(e.at > reported for e in known if e.reason == EventReason.RESUMED):
+        points.append((min(reported, whole.end), job.step, True))
+        if job.phase != "Running":  # it stands still, and its pause counts
+            points.append((whole.end, job.step, True))
     found: list[tuple[float, int]] = []
-    for at, step in sorted(p for p in points if whole.begin <= p[0] <= whole.end):
-        if not found or step >= found[-1][1]:
+    for at, step, is_exact in sorted(points, key=lambda point: point[0]):
+        is_inside = whole.begin <= at <= whole.end
+        if is_inside and (is_exact or not found or step >= found[-1][1]):
             found.append((at, step))
     return found

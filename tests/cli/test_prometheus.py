@@ -84,6 +84,25 @@ def test_a_prometheus_that_began_later(run: Run) -> None:
     ]
 
 
+def test_the_first_point_of_a_long_run_may_come_late(run: Run) -> None:
+    """There is one only every 200 s, and none in the second in which the job was created."""
+    run = replace(run, span=Span(0.0, 100_000.0))
+    found = with_history(run, Scripted(bamboo_job_steps=[({}, [(200.0, 20.0), (400.0, 21.0)])]))
+    assert list(found.notes) == []
+
+
+def test_a_zone_where_no_agent_ran_needs_no_price(run: Run) -> None:
+    """The operator may export a zone that it does not know, with 0 agents."""
+    workers = [({}, [(0.0, 0.0), (60.0, 0.0)]), ({"zone": "a"}, [(0.0, 2.0), (15.0, 2.0)])]
+    server = Scripted(bamboo_job_steps=[({}, [(0.0, 0.0)])], bamboo_job_workers=workers)
+    found = with_history(run, server)
+    assert found.zones == ["a"]
+    assert [cost.name for cost in costs(found, {"a": 1.0})] == ["a"]
+    assert money_text(found, {"a": 3600.0}).startswith("60.00 USD for 0.02 agent-hours")
+    at_last = replace(found, counts={**found.counts, "b": [(60.0, 1)]})
+    assert [cost.name for cost in costs(at_last, {"a": 1.0})] == ["a"]
+
+
 class Counters(Scripted):
     """Knows the two counters of steps, and evaluates their difference."""
 
@@ -108,7 +127,7 @@ def test_repeated_steps_are_no_progress(run: Run) -> None:
     server = Counters([0, 16, 24, 30, 46], [0, 0, 20, 20, 20])  # of 32; a restore from 24 to 4
     found = with_history(replace(run, loss=()), server)
     assert [step for _, step in found.progress] == [0, 16, 4, 10, 26]
-    assert found.throughput(1)[0][1] == pytest.approx(26 * 32 / 60)
+    assert found.rate == pytest.approx(26 * 32 / 60)
     assert min(rate for _, rate in found.throughput()) == 0.0  # none is negative
     lines = [
         line.attrib["points"].split()
