@@ -156,6 +156,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
     whole = fitting.free(allocatable, {})
     suits = not lacks and fitting.room(needs.asks, whole)[0] > 0
+    is_held_back = shortage.is_taint(lacks) and agents > 0
     if lacks:
         agents = min(0, agents)
     elif closed and not is_departing:
@@ -174,6 +175,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         agents=agents,
         suits=suits,
         lacks=lacks,
+        is_held_back=is_held_back,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView
@@ -52,7 +52,15 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
         parts.append(f"{pods[0].name}{rest} {where}: {_listed(found, there, pods)}")
     if not parts:
         return ""
+    if "" not in by_zone and (others := _held_back(nodes, by_zone.keys())):
+        causes += others
+        parts.append(f"in other zones: {_counted(others)}")
     return f"{'; '.join(parts)}; {_remedies(spec, causes, is_new=is_new)}"
+
+
+def is_taint(lacks: str) -> bool:
+    """Whether a taint that stays keeps agents away."""
+    return lacks.startswith(_TAINT)
 
 
 def misfits(spec: JobSpec, nodes: NodeViews) -> str:
@@ -121,6 +129,15 @@ def _causes(alike: Mapping[NodeView, int], *, is_spot_only: bool) -> Counter[str
             found["cordoned"] += count
         elif node.avoided_until:
             found["avoided after failures"] += count
+    return found
+
+
+def _held_back(nodes: NodeViews, zones: Collection[str]) -> Counter[str]:
+    """Taints of nodes outside these zones that have room -> number of nodes."""
+    found = Counter[str]()
+    for node, count in nodes.alike.items():
+        if node.is_held_back and node.is_usable and node.zone not in zones:
+            found[node.lacks] += count
     return found
 
 

@@ -69,6 +69,7 @@ class NodeView:
     agents: int = 1  # how many of the job's agents fit on it beside the pods of others
     suits: bool = True  # an agent could run there if it were empty
     lacks: str = ""  # what keeps more agents away: a resource, a label or a taint; empty: nothing
+    is_held_back: bool = False  # it has room for an agent, and only a taint keeps it away
     avoided_until: float = 0.0  # agents have failed there; 0: new ones may come
 
     @property

@@ -233,6 +233,19 @@ def test_what_is_missing_where_and_what_helps() -> None:
     assert "job-p0-s0-i0 in zone a: no nodes there; add nodes" in empty.message
 
 
+def test_a_taint_in_another_zone_is_named_if_its_node_has_room() -> None:
+    waiting = [pod(0, 0, zone="a", node="", phase=PodPhase.PENDING)]
+    full, tainted = (replace(n, lacks=insufficient("nvidia.com/gpu")) for n in nodes(a=0, b=0))
+    tainted = replace(tainted, suits=False, lacks="taint team=x:NoSchedule", is_held_back=True)
+    assert (
+        "in zone a: insufficient nvidia.com/gpu (1 node); in other zones: taint"
+        " team=x:NoSchedule (1 node); add nodes to the pool or tolerate the taint"
+    ) in capacity(*waiting, nodes_=(full, tainted)).message
+    for other in ({"is_held_back": False}, {"ready": False}):
+        line = capacity(*waiting, nodes_=(full, replace(tainted, **other)))
+        assert "taint" not in line.message
+
+
 def test_a_device_plugin_is_awaited_only_where_no_node_offers_the_device() -> None:
     waiting = [pod(0, s, zone=z, node="", phase=PodPhase.PENDING) for s, z in enumerate("ab")]
     full = tuple(replace(n, lacks=insufficient("nvidia.com/gpu")) for n in nodes(a=0, b=0))
