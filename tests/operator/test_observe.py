@@ -81,8 +81,8 @@ def test_a_node_for_others() -> None:
     view = seen(body, WorkerSpec("i"))
     assert (view.suits, view.agents, view.schedulable) == (False, 0, True)
     assert view.lacks == "taint team=x:NoSchedule"
-    wanted = WorkerSpec("i", resources={"limits": {"nvidia.com/gpu": 1}})
-    assert (view.is_held_back, seen(body, wanted).is_held_back) == (True, False), "it has no GPU"
+    wanted = WorkerSpec("i", resources={"limits": {"nvidia.com/gpu": 2}})
+    assert (view.is_held_back, seen(body, wanted).is_held_back) == (True, False), "it has one GPU"
 
 
 def test_a_taint_that_will_pass_says_nothing_about_the_nodes_purpose() -> None:
