@@ -16,7 +16,7 @@ import pytest
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.events import ArbiterPhase, Timing
+from bamboo_core.arbiter.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
@@ -131,8 +131,8 @@ async def test_a_slow_durable_write_costs_no_healthy_agent(
     fleet: LocalFleet, undisturbed: TrainingResult, fails: bool
 ) -> None:
     fleet.operator.writes = Writes(fail=True) if fails else Writes(delay_s=3.0)
-    fleet.kill("agent-0")
-    await fleet.until(lambda: fleet.status().phase is ArbiterPhase.COLLECTING, "a stop")
+    at = fleet.kill("agent-0")
+    await fleet.until(lambda: fleet.recorded(EventReason.STOPPED, after=at), "a stop")
     if fails:
         asyncio.get_running_loop().call_later(3.0, lambda: write_well(fleet))
     await fleet.until(lambda: fleet.recorded(EventReason.RESUMED), "a commit without agent-0")
@@ -147,8 +147,8 @@ def write_well(fleet: LocalFleet) -> None:
 async def test_an_operator_that_stands_still_in_a_round_gives_nobody_up(
     fleet: LocalFleet, undisturbed: TrainingResult
 ) -> None:
-    fleet.kill("agent-0")
-    await fleet.until(lambda: fleet.status().phase is ArbiterPhase.COLLECTING, "a stop")
+    at = fleet.kill("agent-0")
+    await fleet.until(lambda: fleet.recorded(EventReason.STOPPED, after=at), "a stop")
     fleet.operator.freeze()
     await asyncio.sleep(3.0)  # the fault itself
     fleet.operator.thaw()
