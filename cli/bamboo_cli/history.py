@@ -64,6 +64,15 @@ class History:
     undisturbed_loss: Sequence[tuple[int, float]] = ()  # of the run to compare with
 
 
+@dataclass(frozen=True)
+class _Standstill:
+    """A pause. A restore in it has undone steps: fewer than before are left."""
+
+    span: Span
+    before: int  # steps committed before it
+    left: int  # of them when training goes on
+
+
 def frame(snapshot: Snapshot, at_s: float) -> Frame:
     running = {slot: s.pod for slot, s in snapshot.seats.items() if s.phase == "Running"}
     zones = {s.pod: s.zone for s in snapshot.seats.values()}
@@ -78,13 +87,13 @@ def history(
     start = next(began, frames[0].at_s)
     job = frames[-1].job
     end = frames[-1].at_s - start
-    stops = _pauses(record, start, end)
+    stops = _standstills(record, start, end)
     return History(
         job=job,
         seconds=end,
         agents=_agents(frames, record.hits, start),
         losses=_losses(record.hits, job.name, start),
-        pauses=merged(span for span, _ in stops),
+        pauses=merged(stop.span for stop in stops),
         progress=_progress(frames, stops, start),
         loss=[(f.job.step, f.job.loss) for f in frames if f.job.loss is not None],
         undisturbed_loss=undisturbed,
@@ -128,9 +137,8 @@ def _losses(hits: Sequence[Hit], job: str, start: float) -> list[Loss]:
     ]
 
 
-def _pauses(record: RunRecord, start: float, end: float) -> list[tuple[Span, int]]:
-    """(pause, steps committed before it). A pause begins with the stop, or with the fault that
-    caused it."""
+def _standstills(record: RunRecord, start: float, end: float) -> list[_Standstill]:
+    """By their begin: the stop, or the fault that caused it."""
     found = []
     faults = [pause_of(hit, record.events) for hit in record.hits]
     for event in read_events(record.events):
@@ -140,8 +148,9 @@ def _pauses(record: RunRecord, start: float, end: float) -> list[tuple[Span, int
         begins = [p.began_at for p in faults if p is not None and p.ended_at == event.at]
         span = Span(min([event.at - paused_s, *begins]) - start, event.at - start)
         if span.begin > 0 and span.end <= end:
-            found.append((span, event.number(EventFact.STEP)))
-    return sorted(found, key=lambda pause: pause[0].begin)
+            left = event.number(EventFact.STEP)
+            found.append(_Standstill(span, left + event.number(EventFact.UNDONE_STEPS), left))
+    return sorted(found, key=lambda stop: stop.span.begin)
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
@@ -156,17 +165,23 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def _progress(
-    frames: Sequence[Frame], stops: Sequence[tuple[Span, int]], start: float
+    frames: Sequence[Frame], stops: Sequence[_Standstill], start: float
 ) -> list[tuple[float, int]]:
     """The status is written every few seconds, so it gives the steps between the pauses; the events
-    give them exactly before and after each pause."""
-    exact = [(span.begin, step) for span, step in stops]
-    exact += [(span.end, step + more) for span, step in stops for more in (0, 1)]
+    give them exactly before and after each pause. Only a restore takes steps back."""
     seen = [(f.at_s - start, f.job.step) for f in frames if f.at_s >= start]
     changes = [seen[0], *(b for a, b in pairwise(seen) if b[1] > a[1])] if seen else []
-    outside = [p for p in changes if not any(s.begin <= p[0] <= s.end for s, _ in stops)]
+    points = [
+        (at, step, False)
+        for at, step in changes
+        if not any(stop.span.begin <= at <= stop.span.end for stop in stops)
+    ]
+    for stop in stops:
+        begin, end = stop.span.begin, stop.span.end
+        points += [(begin, stop.before, False), (end, stop.before, False)]
+        points.append((end, stop.left + 1, stop.left < stop.before))
     found: list[tuple[float, int]] = []
-    for at, step in sorted(exact + outside):
-        if not found or step >= found[-1][1]:
+    for at, step, is_restored in sorted(points, key=lambda point: point[0]):
+        if is_restored or not found or step >= found[-1][1]:
             found.append((at, step))
     return found

@@ -99,6 +99,33 @@ def test_no_step_is_committed_in_a_pause(job: Job) -> None:
     assert [step for _, step in progress] == sorted(step for _, step in progress)
 
 
+def test_what_a_restore_undoes_is_taken_back(job: Job) -> None:
+    frames = [
+        replace(f, job=replace(f.job, step=f.job.step - 6)) if f.at_s > 20.5 else f
+        for f in frames_of(job)
+    ]
+    restore = event(21.0, EventReason.RESUMED, epoch=3, step=4, pause_s=0.5, undone_steps=6)
+    progress = history(frames, replace(RECORD, events=[*RECORD.events[:-1], restore])).progress
+    begin = progress.index((pytest.approx(10.5), 10))
+    assert progress[begin : begin + 5] == [
+        (pytest.approx(10.5), 10),
+        (pytest.approx(11.0), 10),
+        (pytest.approx(11.0), 5),
+        (12.0, 6),
+        (13.0, 7),
+    ]
+    assert progress[-1] == (20.0, 14)
+
+
+def test_a_late_status_takes_nothing_back(job: Job) -> None:
+    frames = [
+        replace(f, job=replace(f.job, step=f.job.step - 2)) if 17.2 < f.at_s < 20 else f
+        for f in frames_of(job)
+    ]
+    progress = history(frames, RECORD).progress
+    assert [step for _, step in progress] == sorted(step for _, step in progress)
+
+
 def test_the_loss_by_step(job: Job) -> None:
     found = history(frames_of(job), RECORD, [(3, 3.7)])
     assert found.loss[-1] == (20, 2.0)
