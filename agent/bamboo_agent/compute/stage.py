@@ -9,9 +9,12 @@ layers, and their gradients, are contiguous as if they had been sent.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,11 +22,26 @@ import torch
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.model import Value
 
-try:  # private to torch: detected, never required
-    _torch_split: Any = importlib.import_module("torch.distributed.pipelining._backward")
-    _torch_split = _torch_split if hasattr(_torch_split, "stage_backward_weight") else None
-except ImportError:
-    _torch_split = None
+_PIPELINING = "torch.distributed.pipelining"
+_HELPER = f"{__name__}_torch"
+
+
+def _load_helper() -> Any:
+    """Torch's module that splits a backward; None: this version has none. It is private, so it is
+    never required. Its package imports torch's compiler, a third of an agent's start-up: the module
+    is imported from a package of another name, which only says where to look."""
+    try:
+        spec = importlib.util.find_spec(_PIPELINING)
+        package = ModuleType(_HELPER)
+        package.__path__ = list(spec.submodule_search_locations or ()) if spec else []
+        sys.modules[_HELPER] = package
+        found = importlib.import_module(f"{_HELPER}._backward")
+    except ImportError:
+        return None
+    return found if hasattr(found, "stage_backward_weight") else None
+
+
+_torch_split: Any = _load_helper()
 
 
 class Halves(IntEnum):

@@ -66,6 +66,9 @@ torch._dynamo.explain
 }
 
 
+_HEAVY = ("torch._dynamo.convert_frame", "torch.distributed.tensor", "sympy", "torch.onnx")
+
+
 def run(program: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
@@ -89,3 +92,15 @@ def test_optimizers_do_without_it_and_an_agent_that_wants_a_layer_gets_it(wanted
     is_loaded, bits, now = run(_TRAIN.format(is_deferred=True) + wanted + then)
     assert (is_loaded, now) == ("False", "True")
     assert bits == right_bits()
+
+
+def test_the_worker_starts_without_what_training_does_not_need() -> None:
+    """A helper of torch.distributed.pipelining has brought all of it in."""
+    program = f"""
+import sys, torch
+before = set(sys.modules)
+import bamboo_agent.worker.main
+from bamboo_agent.compute import stage
+print(stage.BEST_HALVES.name, *[name for name in {_HEAVY} if name in set(sys.modules) - before])
+"""
+    assert run(program) == ["HELPER"]
