@@ -95,12 +95,29 @@ def test_optimizers_do_without_it_and_an_agent_that_wants_a_layer_gets_it(wanted
 
 
 def test_the_worker_starts_without_what_training_does_not_need() -> None:
-    """A helper of torch.distributed.pipelining has brought all of it in."""
+    """A helper of torch.distributed.pipelining has brought all of it in, and so does what makes
+    torch deterministic, since it tells the compiler."""
     program = f"""
 import sys, torch
 before = set(sys.modules)
-import bamboo_agent.worker.main
 from bamboo_agent.compute import stage
+from bamboo_agent.worker.main import make_deterministic
+make_deterministic()
 print(stage.BEST_HALVES.name, *[name for name in {_HEAVY} if name in set(sys.modules) - before])
+print(torch.are_deterministic_algorithms_enabled())
+print(torch.is_deterministic_algorithms_warn_only_enabled())
+import torch._inductor.config
+print(torch._inductor.config.deterministic)
 """
-    assert run(program) == ["HELPER"]
+    assert run(program) == ["HELPER", "True", "False", "True"]
+
+
+@pytest.mark.rotating(3)
+def test_a_compiler_that_is_there_already_is_made_deterministic_too() -> None:
+    program = """
+import torch._inductor.config
+from bamboo_agent.worker.main import make_deterministic
+make_deterministic()
+print(torch.are_deterministic_algorithms_enabled(), torch._inductor.config.deterministic)
+"""
+    assert run(program) == ["True", "True"]
