@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Held, Outlook, held, loss
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.reasons import ConditionType
+from bamboo_core.controller.reconcile import UNREADY_S
 from bamboo_core.controller.view import PodPhase
 
 _TROUBLE = (  # type, and the statuses that tell of trouble; the gravest first
@@ -60,7 +62,7 @@ def explain(
     job = read_job(manifest, now)
     found = [*_unseen(manifest), *_stale(job), *_conditions(manifest, job, now)]
     if job.ended is None:
-        found += [*_unplaced(pods, now), *_not_started(pods)]
+        found += [*_unplaced(pods, now), *_not_started(pods, nodes)]
     zones = agent_zones(pods, nodes)
     training: Held | None = None
     is_unreadable = False
@@ -173,11 +175,12 @@ def _longest(pods: Sequence[Manifest], now: float) -> str:
     return f", for up to {duration(now - min(known))}" if known else ""
 
 
-def _not_started(pods: Iterable[Manifest]) -> list[Finding]:
+def _not_started(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> list[Finding]:
     """Containers that wait, grouped by cause, and nodes that no longer answer."""
+    unready = {node["metadata"]["name"] for node in nodes if not _is_ready(node)}
     groups: dict[str, list[Manifest]] = {}
     for pod in pods:
-        for cause in _waits_for(pod):
+        for cause in _waits_for(pod, unready):
             groups.setdefault(cause, []).append(pod)
     return [
         Finding(f"{_count(waiting, 'with a node but no running container')}: {cause}")
@@ -185,9 +188,14 @@ def _not_started(pods: Iterable[Manifest]) -> list[Finding]:
     ]
 
 
-def _waits_for(pod: Manifest) -> list[str]:
-    status = pod.get("status") or {}
-    if not pod["spec"].get("nodeName") or status.get("phase") != PodPhase.PENDING:
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return all(c["status"] == "True" for c in conditions if c["type"] == "Ready")
+
+
+def _waits_for(pod: Manifest, unready: AbstractSet[str]) -> list[str]:
+    status, node = pod.get("status") or {}, pod["spec"].get("nodeName")
+    if not node or status.get("phase") != PodPhase.PENDING:
         return []
     containers = [
         *(status.get("initContainerStatuses") or []),
@@ -201,6 +209,9 @@ def _waits_for(pod: Manifest) -> list[str]:
             what = "" if name == AGENT_CONTAINER else f"container {name}: "
             said = f": {waiting['message']}" if waiting.get("message") else ""
             found.append(f"{what}{waiting.get('reason', 'waits')}{said}")
+    if node in unready:
+        goes_on = f"if it stays so for {UNREADY_S:.0f} s, the operator replaces the agent"
+        return [f"node {node} is not ready; {goes_on}"]
     return found or ["the kubelet has not reported yet"]
 
 

@@ -142,10 +142,9 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     """
     meta, body, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     labels, taints = meta.get("labels") or {}, tuple(body.get("taints") or [])
-    ready = any(
-        c.get("type") == "Ready" and c.get("status") == "True"
-        for c in status.get("conditions") or []
-    )
+    conditions: list[Object] = status.get("conditions") or []
+    says = next((c for c in conditions if c.get("type") == "Ready"), {})
+    ready = says.get("status") == "True"
     notice = node_notice(node)
     allocatable = status.get("allocatable")
     zone = labels.get(ZONE_LABEL, "")
@@ -168,6 +167,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         machine=machine(node),
         zone=zone,
         ready=ready,
+        unready_since=0.0 if ready else timestamp(says.get("lastTransitionTime")) or 0.0,
         schedulable=not closed and not body.get("unschedulable", False),
         spot=pod_template.is_spot(labels),
         departing=is_departing,

@@ -387,6 +387,18 @@ def test_containers_that_wait_are_grouped_by_cause(manifest: dict[str, Any]) -> 
     ]
 
 
+def test_a_node_that_does_not_answer_is_named(manifest: dict[str, Any]) -> None:
+    pods = [make_pod(f"gpt-p0-s{n}-i0", f"n{n}", phase="Pending") for n in range(2)]
+    ready = [{"type": "DiskPressure", "status": "Unknown"}, {"type": "Ready", "status": "Unknown"}]
+    nodes = [{"metadata": {"name": "n1"}, "status": {"conditions": ready}}]
+    assert [x.text for x in explain(manifest, pods, nodes, NOW).findings] == [
+        "1 agent with a node but no running container (gpt-p0-s0-i0): the kubelet has not reported"
+        " yet",
+        "1 agent with a node but no running container (gpt-p0-s1-i0): node n1 is not ready; if it"
+        " stays so for 30 s, the operator replaces the agent",
+    ]
+
+
 _NEED_NOTHING = {
     Reason.SPEC_RESOLVED, Reason.ALL_PLACED, Reason.NEIGHBOURS_SEPARATED, Reason.NOT_WANTED,
     Reason.TRAINING_STEP, Reason.FINISHED, Reason.FULLY_PROTECTED, Reason.NOT_PROTECTED,

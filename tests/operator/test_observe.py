@@ -121,9 +121,13 @@ def test_a_node_that_is_about_to_go() -> None:
         "unschedulable": True,
         "taints": [{"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}],
     }
-    body["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    since = {"lastTransitionTime": "1970-01-01T00:01:40Z"}
+    body["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", **since}]
     view = seen(body, WorkerSpec("i"))
     assert (view.ready, view.schedulable, view.departing) == (False, False, True)
+    assert view.unready_since == 100.0
+    body["status"]["conditions"] = [{"type": "Ready", "status": "True", **since}]
+    assert seen(body, WorkerSpec("i")).unready_since == 0.0
 
 
 def tainted(*taints: dict[str, str], **spec: bool) -> Object:

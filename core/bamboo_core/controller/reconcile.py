@@ -33,6 +33,9 @@ UNREACHABLE_GRACE_S = 10.0
 """A deleted pod on a node that does not answer is force-deleted after so long."""
 STUCK_GRACE_S = 60.0
 """On any other node, so long after its own grace period."""
+UNREADY_S = 30.0
+"""An agent that nobody hears is replaced after its node has been unready for so long. Kubernetes
+deletes its pod after 5 s, but not while a large part of a zone is unready."""
 MOVE_AFTER_S = 20.0
 """A pod that waits so long in a zone without room moves to a zone with room."""
 ASK_ELSEWHERE_S = 300.0
@@ -115,7 +118,8 @@ def step(
     else:
         actions += [] if turn is None else _held_back(view, training, turn)
         creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
-        actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
+        actions += [*_dismissed(view, training), *_stranded(view, training, now)]
+        actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
     status = lifecycle.describe(spec, view, training, memory, job=job, now=now, turn=turn)
@@ -214,6 +218,24 @@ def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in view.pods:
         if pod.is_alive and pod.agent in training.dismissed:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the arbiter does not need it")
+
+
+def _stranded(view: ClusterView, training: TrainingView, now: float) -> Iterable[Action]:
+    for pod, at in _stranded_at(view, training):
+        if at <= now:
+            reason = f"node {pod.node} has not been ready for {UNREADY_S:.0f} s"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+
+
+def _stranded_at(view: ClusterView, training: TrainingView) -> Iterable[tuple[PodView, float]]:
+    """Agents on nodes that are not ready, and when they are given up. About members of the plan
+    the arbiter decides."""
+    nodes, known = view.fleet.by_name, training.connected | training.members
+    for pod in view.pods:
+        node = nodes.get(pod.node)
+        is_silent = node is not None and node.unready_since > 0 and pod.agent not in known
+        if node is not None and is_silent and pod.is_alive:
+            yield pod, node.unready_since + UNREADY_S
 
 
 def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
@@ -388,6 +410,7 @@ def _wake_times(
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, *(at for at in force_deletes if at is not None)]
     times += memory.failures.avoided_until().values()
+    times += (at for _, at in _stranded_at(view, training))
     waiting = [pod for pod in view.pods if not pod.node]
     times += [pod.created_at + s for pod in waiting for s in (MOVE_AFTER_S, ASK_ELSEWHERE_S)]
     times += dry_zones.wake_times(memory.dry, waiting)

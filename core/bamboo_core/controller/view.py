@@ -62,6 +62,7 @@ class NodeView:
     machine: str  # node UID and boot ID
     zone: str
     ready: bool = True
+    unready_since: float = 0.0  # Unix time in seconds; 0: it is ready, or not known
     schedulable: bool = True
     spot: bool = False
     departing: bool = False  # its cloud has announced that it is about to go
@@ -126,7 +127,7 @@ class NodeViews:
 
 
 def _nameless(node: NodeView) -> NodeView:
-    return replace(node, name="", machine="", notice=None)
+    return replace(node, name="", machine="", unready_since=0.0, notice=None)
 
 
 class PodPhase(StrEnum):

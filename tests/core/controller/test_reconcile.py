@@ -17,6 +17,7 @@ from bamboo_core.controller.reconcile import (
     MOVE_AFTER_S,
     STUCK_GRACE_S,
     UNREACHABLE_GRACE_S,
+    UNREADY_S,
     CreatePod,
     DeleteJob,
     DeletePod,
@@ -247,6 +248,27 @@ def test_a_deleted_pod_on_a_ready_node_is_force_deleted_later() -> None:
     leaving = pod(0, 1, zone="b", deleting_at=1000.0)
     assert not deleted(run(pod(0, 0), leaving, now=1000.0 + UNREACHABLE_GRACE_S))
     assert deleted(run(pod(0, 0), leaving, now=1000.0 + STUCK_GRACE_S))[leaving.name].force
+
+
+def test_an_unheard_agent_on_a_node_that_stays_unready_is_replaced() -> None:
+    """Kubernetes does not delete it while many nodes of its zone fail at once."""
+    unready = NodeView("node-b", "m", "b", ready=False, unready_since=1000.0)
+    pods = [pod(0, 0), pod(0, 1, zone="b", phase=PodPhase.PENDING)]
+
+    def at(now: float, training: TrainingView | None = None) -> Step:
+        return run(*pods, nodes_=(*nodes(a=8, c=8), unready), training=training, now=now)
+
+    early = at(1000.0 + UNREADY_S - 1)
+    assert early.actions == ()
+    assert early.wake_at == 1000.0 + UNREADY_S
+    late = deleted(at(1000.0 + UNREADY_S))
+    assert list(late) == [pods[1].name]
+    assert not late[pods[1].name].force
+    assert late[pods[1].name].reason == "node node-b has not been ready for 30 s"
+    heard = frozenset({AgentId(pods[1].name)})
+    assert at(2000.0, TrainingView(connected=heard)).actions == ()
+    assert at(2000.0, TrainingView(members=heard)).actions == (), "the arbiter decides"
+    assert at(2000.0, TrainingView(members=heard)).wake_at is None
 
 
 def test_a_suspended_job_keeps_its_agents_until_the_state_is_safe() -> None:
