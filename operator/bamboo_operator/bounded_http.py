@@ -22,6 +22,8 @@ REQUEST_S = 10.0
 """A connection ends after so long, whatever has come."""
 SEND_BYTES = 256 << 10
 """That the kernel keeps of an answer for a peer who does not read. By default it may be 4 MB."""
+_POLL_S = 0.1
+"""How long an end may have to wait for the server's thread."""
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -79,8 +81,11 @@ class BoundedServer(ThreadingHTTPServer):
             self._open.pop(request, None)
         super().shutdown_request(request)
 
+    def serve_forever(self, poll_interval: float = _POLL_S) -> None:
+        super().serve_forever(poll_interval)
+
     def service_actions(self) -> None:
-        """Also called twice a second while nothing comes."""
+        """Also called at every poll while nothing comes."""
         super().service_actions()
         due = time.monotonic() - self.request_s
         with self._lock:
