@@ -425,7 +425,7 @@ _PODS = st.builds(
     st.integers(0, 2),
     st.integers(0, 3),
     _PHASES,
-    st.sampled_from("abz"),
+    st.sampled_from("abuz"),
     st.none() | st.just(990.0),
     st.none() | st.sampled_from([0, 1, 2, 3, 137, 143]),
 )
@@ -454,3 +454,20 @@ def test_any_view(pods: list[PodView], training: TrainingView, suspend: bool) ->
     assert not (new and (suspend or result.memory.terminal))
     again = run(*pods, spec_=wanted, training=training, memory=result.memory)
     assert again.memory.failures == result.memory.failures
+
+
+@given(st.lists(_PODS, max_size=9, unique_by=lambda p: p.name), st.sets(st.integers(0, 8)))
+def test_nobody_waits_for_an_agent_on_a_dead_node(pods: list[PodView], heard: set[int]) -> None:
+    """Wherever its start was interrupted. Who is heard, or is in the plan, stays."""
+    dead = NodeView("node-u", "m", "u", ready=False, unready_since=1000.0 - UNREADY_S)
+    known = frozenset(pods[n].agent for n in heard if n < len(pods))
+    result = run(
+        *pods,
+        spec_=spec(count=9, stages=2),
+        training=TrainingView(connected=known),
+        nodes_=(*NODES, dead),
+    )
+    there = {p.name for p in pods if p.zone == "u" and p.is_alive}
+    assert there & deleted(result).keys() == (
+        there - known if not result.memory.terminal else set()
+    )
