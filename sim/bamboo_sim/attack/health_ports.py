@@ -77,8 +77,8 @@ def job(number: int) -> JobFigures:
     return JobFigures(view, JobStatus(JobPhase.RUNNING, ()), global_batch=64)
 
 
-def run(cases: int, seed: int) -> dict[str, Any]:
-    """The figures of one attack."""
+def run(cases: int, seed: int, *, silent: int = IDLE) -> dict[str, Any]:
+    """The figures of one attack. silent: idle connections to each port."""
     victim = Victim(start)
     written = 0
 
@@ -93,20 +93,20 @@ def run(cases: int, seed: int) -> dict[str, Any]:
                 probe(victim.ports[name], path)
 
     attack = Attack(victim, seed, say=inputs.request, look=look)
-    with idle(victim.ports.values()):
+    with idle(victim.ports.values(), silent):
         tally = attack.run(cases)
     return tally.figures() | {"written_bytes": written}
 
 
 @contextlib.contextmanager
-def idle(ports: Iterable[int]) -> Iterator[None]:
-    """Hold idle connections to these ports."""
+def idle(ports: Iterable[int], count: int) -> Iterator[None]:
+    """Hold so many idle connections to each of these ports."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for port in ports:
-            for _ in range(IDLE):
+            for _ in range(count):
                 address = "127.0.0.1", port
                 stack.enter_context(socket.create_connection(address, PATIENCE_S))
         yield
