@@ -23,6 +23,24 @@ import torch
 _NAME = "torch._dynamo"
 
 
+class _Disabled:
+    """A function that is not compiled: from the import of the module on it is marked so."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._function, self._arguments, self._options = function, arguments, options
+        self._marked: Any = None
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if self._marked is None:
+            module = sys.modules[_NAME]
+            if isinstance(module, _Placeholder):
+                return self._function(*arguments, **options)
+            disable = module.disable
+            marked = disable(self._function, *self._arguments, wrapping=False, **self._options)
+            self._marked = marked
+        return self._marked(*arguments, **options)
+
+
 class _Placeholder(ModuleType):
     """Stands in sys.modules until the module is imported. Then it forwards attributes to it."""
 
@@ -34,9 +52,10 @@ class _Placeholder(ModuleType):
     def disable(
         function: Any = None, *arguments: Any, wrapping: bool = True, **options: Any
     ) -> Any:
-        """Torch's own marker (``wrapping=False``) has no effect yet. Other uses do."""
+        """Torch's own marker (``wrapping=False``) has no effect until something is compiled, and
+        torch keeps what it gets here for ever. Other uses have an effect."""
         if function is not None and not wrapping:
-            return function
+            return _Disabled(function, arguments, options)
         return _load().disable(function, *arguments, wrapping=wrapping, **options)
 
     def __getattr__(self, name: str) -> Any:

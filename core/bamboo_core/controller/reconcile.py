@@ -23,6 +23,7 @@ from bamboo_core.controller.view import (
     Memory,
     NodeView,
     NodeViews,
+    PodPhase,
     PodView,
     Slot,
     TrainingView,
@@ -34,8 +35,9 @@ UNREACHABLE_GRACE_S = 10.0
 STUCK_GRACE_S = 60.0
 """On any other node, so long after its own grace period."""
 UNREADY_S = 30.0
-"""An agent that nobody hears is replaced after its node has been unready for so long. Kubernetes
-deletes its pod after 5 s, but not while a large part of a zone is unready."""
+"""An agent that cannot have any state is replaced after its node has been unready for so long. By
+default Kubernetes deletes its pod after 5 minutes, but not while a large part of a zone is unready.
+"""
 MOVE_AFTER_S = 20.0
 """A pod that waits so long in a zone without room moves to a zone with room."""
 ASK_ELSEWHERE_S = 300.0
@@ -228,14 +230,14 @@ def _stranded(view: ClusterView, training: TrainingView, now: float) -> Iterable
 
 
 def _stranded_at(view: ClusterView, training: TrainingView) -> Iterable[tuple[PodView, float]]:
-    """Agents on nodes that are not ready, and when they are given up. About members of the plan
-    the arbiter decides."""
-    nodes, known = view.fleet.by_name, training.connected | training.members
+    """Agents on nodes that are not ready, and when they are given up. Only those that never ran, or
+    are not heard before the first plan: others may hold the only copy of a layer."""
+    nodes, has_plan = view.fleet.by_name, training.epoch > 0
     for pod in view.pods:
-        node = nodes.get(pod.node)
-        is_silent = node is not None and node.unready_since > 0 and pod.agent not in known
-        if node is not None and is_silent and pod.is_alive:
-            yield pod, node.unready_since + UNREADY_S
+        node, never_ran = nodes.get(pod.node), pod.phase is PodPhase.PENDING
+        is_empty = (never_ran or not has_plan) and pod.agent not in training.connected
+        if node is not None and node.unready_since > 0 and is_empty and pod.is_alive:
+            yield pod, max(node.unready_since, pod.created_at) + UNREADY_S
 
 
 def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> bool:

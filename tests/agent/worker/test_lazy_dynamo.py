@@ -39,6 +39,17 @@ compiled = torch.compile(model, backend="eager")
 assert torch.equal(compiled(torch.ones(1, 4)), model(torch.ones(1, 4)))
 torch.optim.SGD(model.parameters(), lr=0.1).step()
 """,
+    # What has run before the compiler was there is not compiled afterwards.
+    "calls": """
+from torch._compile import _disable_dynamo
+@_disable_dynamo
+def marked(x):
+    return x + torch.compiler.is_compiling()
+assert marked(torch.ones(1)).item() == 1
+compiled = torch.compile(lambda x: marked(x) * 2, backend="eager")
+for _ in range(2):
+    assert compiled(torch.ones(1)).item() == 2
+""",
     # One object, whichever way it is found.
     "submodules": """
 import torch._dynamo.config

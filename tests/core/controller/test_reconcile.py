@@ -250,13 +250,14 @@ def test_a_deleted_pod_on_a_ready_node_is_force_deleted_later() -> None:
     assert deleted(run(pod(0, 0), leaving, now=1000.0 + STUCK_GRACE_S))[leaving.name].force
 
 
-def test_an_unheard_agent_on_a_node_that_stays_unready_is_replaced() -> None:
+def test_an_agent_that_never_ran_is_replaced_if_its_node_stays_unready() -> None:
     """Kubernetes does not delete it while many nodes of its zone fail at once."""
     unready = NodeView("node-b", "m", "b", ready=False, unready_since=1000.0)
     pods = [pod(0, 0), pod(0, 1, zone="b", phase=PodPhase.PENDING)]
 
-    def at(now: float, training: TrainingView | None = None) -> Step:
-        return run(*pods, nodes_=(*nodes(a=8, c=8), unready), training=training, now=now)
+    def at(now: float, *changed: PodView, training: TrainingView | None = None) -> Step:
+        there = changed or pods
+        return run(*there, nodes_=(*nodes(a=8, c=8), unready), training=training, now=now)
 
     early = at(1000.0 + UNREADY_S - 1)
     assert early.actions == ()
@@ -265,10 +266,24 @@ def test_an_unheard_agent_on_a_node_that_stays_unready_is_replaced() -> None:
     assert list(late) == [pods[1].name]
     assert not late[pods[1].name].force
     assert late[pods[1].name].reason == "node node-b has not been ready for 30 s"
-    heard = frozenset({AgentId(pods[1].name)})
-    assert at(2000.0, TrainingView(connected=heard)).actions == ()
-    assert at(2000.0, TrainingView(members=heard)).actions == (), "the arbiter decides"
-    assert at(2000.0, TrainingView(members=heard)).wake_at is None
+    new = replace(pods[1], created_at=1030.0)
+    assert at(1031.0, pods[0], new).actions == (), "it need not go at once"
+    assert at(1031.0, pods[0], new).wake_at == 1030.0 + UNREADY_S
+
+
+def test_an_agent_that_has_run_is_not_given_up_because_its_node_is_unready() -> None:
+    """It may hold the only copy of a layer, though neither node nor agent is heard. Only before the
+    first plan nobody holds anything."""
+    unready = NodeView("node-b", "m", "b", ready=False, unready_since=1000.0)
+    pods, late = [pod(0, 0), pod(0, 1, zone="b")], 1000.0 + UNREADY_S
+
+    def at(training: TrainingView) -> Step:
+        return run(*pods, nodes_=(*nodes(a=8, c=8), unready), training=training, now=late)
+
+    held = frozenset({AgentId(pods[0].name)})
+    assert at(TrainingView(epoch=3, planned=True, recovering=True, members=held)).actions == ()
+    assert at(TrainingView(epoch=0, connected=frozenset({AgentId(pods[1].name)}))).actions == ()
+    assert list(deleted(at(TrainingView(epoch=0, connected=held)))) == [pods[1].name]
 
 
 def test_a_suspended_job_keeps_its_agents_until_the_state_is_safe() -> None:
@@ -456,18 +471,24 @@ def test_any_view(pods: list[PodView], training: TrainingView, suspend: bool) ->
     assert again.memory.failures == result.memory.failures
 
 
-@given(st.lists(_PODS, max_size=9, unique_by=lambda p: p.name), st.sets(st.integers(0, 8)))
-def test_nobody_waits_for_an_agent_on_a_dead_node(pods: list[PodView], heard: set[int]) -> None:
-    """Wherever its start was interrupted. Who is heard, or is in the plan, stays."""
+@given(
+    st.lists(_PODS, max_size=9, unique_by=lambda p: p.name),
+    st.sets(st.integers(0, 8)),
+    st.sampled_from([0, 3]),
+)
+def test_nobody_waits_for_an_agent_without_state_on_a_dead_node(
+    pods: list[PodView], heard: set[int], epoch: int
+) -> None:
+    """Wherever its start was interrupted. Who is heard, or may hold something, stays."""
     dead = NodeView("node-u", "m", "u", ready=False, unready_since=1000.0 - UNREADY_S)
     known = frozenset(pods[n].agent for n in heard if n < len(pods))
     result = run(
         *pods,
         spec_=spec(count=9, stages=2),
-        training=TrainingView(connected=known),
+        training=TrainingView(connected=known, epoch=epoch),
         nodes_=(*NODES, dead),
     )
     there = {p.name for p in pods if p.zone == "u" and p.is_alive}
-    assert there & deleted(result).keys() == (
-        there - known if not result.memory.terminal else set()
-    )
+    empty = {p.name for p in pods if p.phase is PodPhase.PENDING or epoch == 0}
+    gone = (there & empty) - known if not result.memory.terminal else set()
+    assert there & deleted(result).keys() == gone
