@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bamboo_devcluster.directory import Layout
+from bamboo_devcluster.layout import Layout
 
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",

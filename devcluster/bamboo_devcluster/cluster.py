@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 import yaml
 
 from bamboo_devcluster.directory import (
-    Layout,
     is_running,
     prepare_directory,
     remove_files,
@@ -33,6 +32,7 @@ from bamboo_devcluster.directory import (
     unusable,
 )
 from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError, SpecError
+from bamboo_devcluster.layout import Layout
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 NODE_KINDS = ("process", "kubelet")

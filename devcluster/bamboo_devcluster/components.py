@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_devcluster import launch, pki
-from bamboo_devcluster.directory import Layout
+from bamboo_devcluster.environment import program_env
 from bamboo_devcluster.errors import ComponentError, disk_full_message
+from bamboo_devcluster.layout import Layout
+from bamboo_devcluster.logs import last_line, log_tail
 
 LOOPBACK = "127.0.0.1"
 NODE_MONITOR_GRACE_S = 8
@@ -24,7 +26,6 @@ _RESTART_DELAY_S = 0.5
 _MAX_RESTARTS = 5
 _RESTART_WINDOW_S = 60.0
 _STOP_TIMEOUT_S = 5.0
-_LOG_TAIL_BYTES = 4096
 _PORT_IN_USE = re.compile(r":(\d+): bind: address already in use")
 
 
@@ -171,7 +172,7 @@ class Component:
 
     async def start(self) -> None:
         """Start the program; its output is appended to its log."""
-        order = launch.Order(argv=self._argv, env=component_env(), cwd=str(self._cwd))
+        order = launch.Order(argv=self._argv, env=program_env(), cwd=str(self._cwd))
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._process = await launch.start(order, output)
@@ -221,23 +222,6 @@ class Component:
             return PortInUseError(f"{which} that {self.name} needs is in use; choose another port.")
         if "no space left on device" in end:
             return ComponentError(disk_full_message(self._cwd))
-        lines = [line for line in end.splitlines() if line.strip()]
-        last = lines[-1][:300] if lines else "nothing was logged"
-        return ComponentError(f"{self.name} exited with code {code}: {last} (see {self.log})")
-
-
-def component_env() -> dict[str, str]:
-    """Return the environment of a program of the cluster."""
-    # The components must not use the proxy settings of the user's shell.
-    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")}
-
-
-def log_tail(path: Path) -> str:
-    """Return the end of a log; nothing if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LOG_TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+        return ComponentError(
+            f"{self.name} exited with code {code}: {last_line(end)} (see {self.log})"
+        )

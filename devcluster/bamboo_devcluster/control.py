@@ -13,7 +13,6 @@ from aiohttp import web
 from bamboo_devcluster import pki
 from bamboo_devcluster.errors import DevclusterError
 from bamboo_devcluster.kubeapi import ApiError, UnreachableError
-from bamboo_devcluster.kubelet_server import server_context
 from bamboo_devcluster.node_kind import NodeKind
 from bamboo_devcluster.spec import NodeSpec
 
@@ -47,7 +46,7 @@ class ControlServer:
         application.router.add_post("/stop", self._on_stop)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        context = server_context(pair, authority.cert)
+        context = pki.server_context(pair, authority.cert)
         await web.TCPSite(self._runner, ip, 0, ssl_context=context).start()
         return f"https://{ip}:{self._runner.addresses[0][1]}"
 

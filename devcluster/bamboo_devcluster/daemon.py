@@ -6,7 +6,6 @@ It reads its configuration from `config.json` in the directory.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -17,26 +16,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bamboo_devcluster import audit, binaries, components, launch, pki
+from bamboo_devcluster import binaries, launch, pki
 from bamboo_devcluster.addresses import AddressBlock
-from bamboo_devcluster.components import Component, PortInUseError, Ports
+from bamboo_devcluster.components import LOOPBACK, Ports
 from bamboo_devcluster.container import Backoff
 from bamboo_devcluster.control import ControlServer
-from bamboo_devcluster.directory import Layout, lock_directory, remove_files, sign_lock
+from bamboo_devcluster.directory import lock_directory, remove_files, sign_lock
+from bamboo_devcluster.environment import container_path
 from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk_full
 from bamboo_devcluster.events import EventRecorder
-from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
+from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.kubelet.cluster import Kubelets
 from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.layout import Layout
 from bamboo_devcluster.node_kind import NodeKind
-from bamboo_devcluster.pod_start import NodePorts, default_path_env
+from bamboo_devcluster.pod_start import NodePorts
 from bamboo_devcluster.process_nodes import ProcessNodes
 from bamboo_devcluster.spec import ImageMap, NodeSpec
+from bamboo_devcluster.startup import ControlPlane
 
-_READY_TIMEOUT_S = 90.0
 _ANSWER_S = 150.0  # longer than a node without archives takes
-_PORT_ATTEMPTS = 3
-_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,10 @@ class Daemon:
 
     def __init__(self, layout: Layout, config: Config, report: Callable[[str], None]) -> None:
         self._layout, self._config, self._report = layout, config, report
-        self._components: list[Component] = []
+        self._control_plane = ControlPlane(
+            layout, api_port=config.api_port, is_audited=config.audit
+        )
         self._kubelets: Kubelets | None = None
-        self._host = components.LOOPBACK
         self._stop = asyncio.Event()
         self.owner_died = False
 
@@ -88,17 +88,17 @@ class Daemon:
             self._follow(self._config.dies_with)
         paths = binaries.ensure(self._report, binaries.CONTROL_PLANE)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._stop_components)
-            addresses = AddressBlock()
+            stack.push_async_callback(self._control_plane.stop)
+            host, addresses = LOOPBACK, AddressBlock()
             stack.callback(addresses.close)
             if self._config.node_kind == "kubelet":
                 self._kubelets = Kubelets.prepare(
                     self._layout, self._config.images, self._config.image_archives, self._report
                 )
-                self._host = self._kubelets.network.address
+                host = self._kubelets.network.address
                 stack.callback(self._kubelets.network.close)
             authority = pki.Authority(self._layout.pki)
-            ports = await self._start_control_plane(paths, authority)
+            ports = await self._control_plane.start(paths, authority, host)
             state = await self._start_nodes(stack, authority, addresses, ports)
             on_ready(state)
             await self._until_stopped()
@@ -120,86 +120,13 @@ class Daemon:
         asyncio.get_running_loop().add_reader(descriptor, on_end)
 
     async def _until_stopped(self) -> None:
-        keepers = [asyncio.create_task(c.keep_running(self._report)) for c in self._components]
+        keeper = asyncio.create_task(self._control_plane.keep_running(self._report))
         stopped = asyncio.create_task(self._stop.wait())
-        done, pending = await asyncio.wait({*keepers, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        done, pending = await asyncio.wait({keeper, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
         for task in done:
             task.result()  # raises if a component kept exiting
-
-    async def _start_control_plane(self, paths: dict[str, Path], authority: pki.Authority) -> Ports:
-        for attempt in range(_PORT_ATTEMPTS):
-            ports = components.pick_ports(self._config.api_port, self._host)
-            components.write_credentials(self._layout, authority, ports)
-            try:
-                await self._start_components(paths, ports)
-            except PortInUseError:
-                await self._stop_components()
-                if self._config.api_port or attempt == _PORT_ATTEMPTS - 1:
-                    raise
-                continue
-            return ports
-        raise AssertionError("unreachable")
-
-    async def _start_components(self, paths: dict[str, Path], ports: Ports) -> None:
-        argvs = components.command_lines(paths, self._layout, ports)
-        if self._config.audit:
-            argvs["kube-apiserver"] += audit.flags(self._layout)
-        self._components = [Component(n, argv, self._layout) for n, argv in argvs.items()]
-        etcd, server, *clients = self._components
-        await etcd.start()
-        await server.start()
-        await self._until_ready(ports, [etcd, server])
-        for component in clients:
-            await component.start()
-
-    async def _until_ready(self, ports: Ports, watched: list[Component]) -> None:
-        ends: list[asyncio.Task[None]] = [asyncio.create_task(c.fail_at_end()) for c in watched]
-        ready = asyncio.create_task(self._poll_readyz(ports))
-        try:
-            done, _ = await asyncio.wait(
-                {ready, *ends}, timeout=_READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in done:
-                task.result()
-            if ready not in done:
-                raise DevclusterError(
-                    f"kube-apiserver was not ready within {_READY_TIMEOUT_S:g} s; see "
-                    f"{self._layout.logs}"
-                )
-        finally:
-            for task in (ready, *ends):
-                task.cancel()
-
-    async def _poll_readyz(self, ports: Ports) -> None:
-        async with self._client(ports) as api:
-            while True:
-                try:
-                    await api.get("/readyz")
-                    # Default priority classes and namespaces appear slightly later.
-                    await api.get("/api/v1/namespaces/kube-node-lease")
-                    return
-                except (ApiError, UnreachableError):
-                    await asyncio.sleep(_POLL_S)
-
-    async def _until_exists(self, api: KubeApi, path: str) -> None:
-        """Wait for an object that the controller manager creates; pods are refused without it."""
-        try:
-            async with asyncio.timeout(_READY_TIMEOUT_S):
-                while True:
-                    with contextlib.suppress(ApiError, UnreachableError):
-                        await api.get(path)
-                        return
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            raise DevclusterError(
-                f"kube-controller-manager created no service account within {_READY_TIMEOUT_S:g} s;"
-                f" see {self._layout.logs}"
-            ) from None
-
-    def _client(self, ports: Ports) -> KubeApi:
-        return KubeApi.from_directory(self._layout.root, ports.server)
 
     async def _start_nodes(
         self,
@@ -208,7 +135,9 @@ class Daemon:
         addresses: AddressBlock,
         ports: Ports,
     ) -> dict[str, Any]:
-        api = await stack.enter_async_context(self._client(ports))
+        api = await stack.enter_async_context(
+            KubeApi.from_directory(self._layout.root, ports.server)
+        )
         if self._kubelets is not None:
             nodes: NodeKind = self._kubelets.nodes(api, authority, ports.server)
         else:
@@ -218,7 +147,7 @@ class Daemon:
         stack.push_async_callback(control.close)
         address = await control.open(addresses.control, authority)
         await asyncio.gather(*(nodes.add(spec) for spec in self._config.nodes))
-        await self._until_exists(api, "/api/v1/namespaces/default/serviceaccounts/default")
+        await self._control_plane.until_pods_are_accepted(api)
         return {
             "pid": os.getpid(),
             "server": ports.server,
@@ -258,17 +187,11 @@ class Daemon:
                 "KUBERNETES_SERVICE_PORT": str(ports.api),
                 "KUBERNETES_SERVICE_PORT_HTTPS": str(ports.api),
             },
-            path_env=default_path_env(os.environ.get("PATH", os.defpath)),
+            path_env=container_path(),
             awake=awake,
             start_gate=asyncio.Semaphore(os.cpu_count() or 1),
             backoff=self._config.backoff,
         )
-
-    async def _stop_components(self) -> None:
-        # Stop clients first; otherwise the API server waits for their watches.
-        for component in reversed(self._components):
-            await component.stop()
-        self._components = []
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A cluster's directory: layout, lock, preparation and removal.
+"""A cluster's directory: lock, preparation and removal.
 
 The daemon holds the lock file while it runs, so stale PID files cannot make a dead cluster look
 alive.
@@ -13,7 +13,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -24,42 +23,6 @@ _STOP_TIMEOUT_S = 30.0
 _UNLOCK_TIMEOUT_S = 3.0
 _POLL_S = 0.05
 _MIN_FREE_BYTES = 200 * 2**20
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Paths in a cluster directory."""
-
-    root: Path
-
-    @property
-    def pki(self) -> Path:
-        """Certificates and keys."""
-        return self.root / "pki"
-
-    @property
-    def logs(self) -> Path:
-        """Logs of the components and of the daemon."""
-        return self.root / "logs"
-
-    @property
-    def audit_log(self) -> Path:
-        """What service accounts have asked the API server, if the cluster writes it down."""
-        return self.logs / "audit.log"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return self.root / "kubeconfig"
-
-    @property
-    def nodes(self) -> Path:
-        """Files of the process nodes: one folder per node."""
-        return self.root / "nodes"
-
-    def client_config(self, name: str) -> Path:
-        """Return the kubeconfig of one component."""
-        return self.root / f"{name}.kubeconfig"
 
 
 def lock_directory(root: Path) -> TextIO | None:

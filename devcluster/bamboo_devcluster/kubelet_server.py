@@ -3,7 +3,6 @@
 Requires a client certificate of the cluster, as the API server has.
 """
 
-import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class KubeletServers:
             f"node-{name}", common_name=f"system:node:{name}", organization="system:nodes",
             names=[name], addresses=[ip],
         )  # fmt: skip
-        context = server_context(pair, self._authority.cert)
+        context = pki.server_context(pair, self._authority.cert)
         runner = web.AppRunner(_application(find), access_log=None)
         await runner.setup()
         try:
@@ -54,14 +53,6 @@ class KubeletServers:
         """Stop listening everywhere."""
         for name in list(self._runners):
             await self.close(name)
-
-
-def server_context(pair: pki.Pair, authority: Path) -> ssl.SSLContext:
-    """Return a TLS context that requires a client certificate of the cluster."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(pair.cert, pair.key)
-    return context
 
 
 def _application(find: FindWorker) -> web.Application:

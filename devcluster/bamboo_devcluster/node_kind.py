@@ -4,6 +4,7 @@ The daemon uses a kind only through this protocol. The end-to-end tests are writ
 that they apply to every kind.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from bamboo_devcluster.spec import NodeSpec
@@ -47,3 +48,9 @@ class NodeKind(Protocol):
 
     async def close(self) -> None:
         """Kill everything, without reporting to the API."""
+
+
+def no_such(name: str, known: Mapping[str, object]) -> str:
+    """The message for a node that does not exist or is dead."""
+    names = ", ".join(sorted(known)) or "none"
+    return f"no node {name} is alive in this cluster; there are: {names}"

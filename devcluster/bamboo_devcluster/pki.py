@@ -7,6 +7,7 @@ import base64
 import datetime as dt
 import ipaddress
 import os
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,14 @@ def write_kubeconfig(path: Path, *, server: str, authority: Path, pair: Pair) ->
         "current-context": "devcluster",
     }
     write_private(path, yaml.safe_dump(config).encode())
+
+
+def server_context(pair: Pair, authority: Path) -> ssl.SSLContext:
+    """Return a TLS context that requires a client certificate of the cluster."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(pair.cert, pair.key)
+    return context
 
 
 def write_private(path: Path, data: bytes) -> None:

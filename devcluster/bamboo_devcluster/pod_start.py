@@ -1,7 +1,6 @@
 """Prepares the start of a container: command, environment and mounts."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,8 +136,3 @@ class PodStarts:
             if not source.exists():
                 source.mkdir(parents=True)
         return launch.Mount(str(source), item["mountPath"], bool(item.get("readOnly")))
-
-
-def default_path_env(path: str) -> str:
-    """Return the PATH of containers: this Python's folder, then the user's PATH."""
-    return f"{Path(sys.executable).parent}:{path}"

@@ -5,7 +5,6 @@ endpoint. See node_kind.NodeKind for the contract.
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.node_kind import no_such
 from bamboo_devcluster.notice import Notices
 from bamboo_devcluster.pod_start import NodePorts
 from bamboo_devcluster.pod_worker import PodWorker
@@ -166,9 +166,3 @@ class ProcessNodes:
 
 def _in_folder(ports: NodePorts, name: str, ip: str) -> NodePorts:
     return replace(ports, directory=ports.directory / name, host_ip=ip)
-
-
-def no_such(name: str, known: Mapping[str, object]) -> str:
-    """The message for a node that does not exist or is dead."""
-    names = ", ".join(sorted(known)) or "none"
-    return f"no node {name} is alive in this cluster; there are: {names}"

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_devcluster import binaries, pki
-from bamboo_devcluster.directory import Layout
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.kubelet import images
 from bamboo_devcluster.kubelet.machine import Site
 from bamboo_devcluster.kubelet.network import Network
 from bamboo_devcluster.kubelet.nodes import KubeletNodes
 from bamboo_devcluster.kubelet.tools import Tools, find_tools
+from bamboo_devcluster.layout import Layout
 from bamboo_devcluster.spec import ImageMap
 
 _ARCHIVE = "images.tar"

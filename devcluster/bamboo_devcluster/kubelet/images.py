@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bamboo_devcluster.environment import container_path
 from bamboo_devcluster.errors import DevclusterError, SpecError
-from bamboo_devcluster.pod_start import default_path_env
 from bamboo_devcluster.spec import ImageMap, machine_architecture
 
 MACHINE_IMAGE = "devcluster.local/machine:1"
@@ -28,7 +28,7 @@ _BELOW = "/machine"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt")
 _SETTINGS = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache", "ld.so.conf",
              "ld.so.conf.d", "nsswitch.conf", "localtime")  # fmt: skip
-# 65532: programs of images with a user of their own, as Bamboo's, may ask for its name.
+# 65532: programs of images with a user of their own may ask for its name.
 _USERS = """root:x:0:0:root:/:/bin/sh
 nonroot:x:65532:65532::/:/bin/false
 nobody:x:65534:65534::/:/bin/false
@@ -180,7 +180,7 @@ def _links_layer(paths: Sequence[str]) -> bytes:
 
 
 def _config(program: Program, layer_digest: str, paths: Sequence[str]) -> Object:
-    env = {"PATH": _below(default_path_env(os.environ.get("PATH", os.defpath)), paths)}
+    env = {"PATH": _below(container_path(), paths)}
     if modules := os.environ.get("PYTHONPATH"):
         env["PYTHONPATH"] = _below(modules, paths)
     env.update(program.env)

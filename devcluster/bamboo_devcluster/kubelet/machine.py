@@ -16,12 +16,13 @@ from pathlib import Path
 import yaml
 
 from bamboo_devcluster import launch, pki
-from bamboo_devcluster.components import component_env, log_tail
+from bamboo_devcluster.environment import program_env
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubelet import configs, images
 from bamboo_devcluster.kubelet.cgroups import Group
 from bamboo_devcluster.kubelet.network import Network, Place
 from bamboo_devcluster.kubelet.tools import Tools
+from bamboo_devcluster.logs import last_line, log_tail
 from bamboo_devcluster.spec import NodeSpec
 
 _FIRST = Path(__file__).with_name("first.py")
@@ -80,7 +81,7 @@ class Machine:
             self._process = await launch.start(
                 launch.Order(
                     argv=[sys.executable, "-I", "-S", str(_FIRST), str(self._home / "order.json")],
-                    env=component_env(),
+                    env=program_env(),
                     cwd="/",
                     isolation=launch.Isolation.NAMESPACES,
                     is_machine=True,
@@ -95,11 +96,10 @@ class Machine:
         os.write(self._gate, b".")
 
     async def fail_at_end(self) -> None:
-        """Wait until the machine ends by itself; raise NodeError with its last words."""
+        """Wait until the machine ends by itself; raise NodeError with the last line of its log."""
         assert self._process is not None
         code = await asyncio.shield(self._process.exit_code)
-        words = log_tail(self._logs / "machine.log").strip().splitlines()
-        last = words[-1][:300] if words else "nothing was logged"
+        last = last_line(log_tail(self._logs / "machine.log"))
         raise NodeError(f"node {self.spec.name} ended with code {code}: {last} (see {self._logs})")
 
     async def freeze(self) -> None:
@@ -183,7 +183,7 @@ class Machine:
 
     def _order(self, gate: Path, kubeconfig: Path) -> dict[str, object]:
         home, tools = self._home, self._site.tools
-        env = component_env()
+        env = program_env()
         argvs = {
             "containerd": [tools["containerd"], "--config", str(home / "containerd.toml")],
             "kubelet": [

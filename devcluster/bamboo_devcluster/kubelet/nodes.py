@@ -9,8 +9,8 @@ from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubeapi import STRATEGIC_PATCH, ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.kubelet.cgroups import kill
 from bamboo_devcluster.kubelet.machine import Machine, Site
+from bamboo_devcluster.node_kind import no_such
 from bamboo_devcluster.notice import Notices
-from bamboo_devcluster.process_nodes import no_such
 from bamboo_devcluster.spec import NodeSpec
 
 Object = dict[str, Any]

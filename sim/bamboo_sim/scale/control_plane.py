@@ -18,8 +18,8 @@ import yaml
 
 from bamboo_devcluster import binaries, components, pki
 from bamboo_devcluster.components import Component
-from bamboo_devcluster.directory import Layout
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
+from bamboo_devcluster.layout import Layout
 from bamboo_sim.results_file import ROOT
 
 OPERATOR_NAMESPACE = "bamboo-system"

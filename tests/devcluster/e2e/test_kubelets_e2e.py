@@ -111,7 +111,7 @@ def processes_of(directory: Path) -> list[str]:
 
 
 def left_by(directory: Path) -> list[str]:
-    """What a cluster has left on this machine: processes, mounts, interfaces."""
+    """Return what a cluster has left on this machine: processes, mounts, interfaces."""
     found = processes_of(directory)
     mounts = Path("/proc/self/mountinfo").read_text()
     found += [line for line in mounts.splitlines() if str(directory) in line]
