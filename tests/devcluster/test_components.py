@@ -1,18 +1,14 @@
-"""Control plane programs, addresses and the control endpoint."""
+"""Programs of the control plane: ports, restarts, and messages about exits."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from bamboo_devcluster import addresses, components
-from bamboo_devcluster.__main__ import main
-from bamboo_devcluster.addresses import AddressBlock
+from bamboo_devcluster import components
 from bamboo_devcluster.components import Component, PortInUseError, pick_ports
-from bamboo_devcluster.directory import Layout
 from bamboo_devcluster.errors import ComponentError
+from bamboo_devcluster.layout import Layout
 
 
 @pytest.fixture
@@ -47,13 +43,6 @@ async def test_an_exit_is_explained_by_the_log(layout, script, kind, message) ->
     assert component.pid is None
 
 
-def test_an_invalid_port_is_refused(tmp_path) -> None:
-    refused = CliRunner().invoke(main, ["up", "--dir", str(tmp_path / "c"), "--port", "99999"])
-    assert refused.exit_code == 2
-    assert "99999 is not in the range" in refused.output
-    assert not (tmp_path / "c").exists()
-
-
 async def test_a_component_is_restarted_but_not_forever(layout, monkeypatch) -> None:
     monkeypatch.setattr(components, "_RESTART_DELAY_S", 0)
     component = shell(layout, "echo x >> count; exit 1")
@@ -80,42 +69,3 @@ def test_ports_are_free_and_the_given_one_is_kept() -> None:
     ports = pick_ports()
     assert len({ports.api, ports.etcd_client, ports.etcd_peer}) == 3
     assert pick_ports(api=6443).api == 6443
-
-
-def test_clusters_side_by_side_have_different_addresses() -> None:
-    one, two = AddressBlock(), AddressBlock()
-    seen = {block.control for block in (one, two)}
-    seen |= {block.take_node() for block in (one, two)}
-    seen |= {block.take_pod() for block in (one, two) for _ in range(2)}
-    assert len(seen) == 8
-    one.close()
-    two.close()
-
-
-def test_a_returned_address_is_reused_last() -> None:
-    block = AddressBlock()
-    first = block.take_pod()
-    block.give_back(first)
-    others = [block.take_pod() for _ in range(1000)]
-    assert first not in others
-    node = block.take_node()
-    block.give_back(node)
-    block.close()
-
-
-def test_no_free_address_is_an_error() -> None:
-    block = AddressBlock()
-    for _ in range(4094):
-        block.take_node()
-    with pytest.raises(ComponentError, match="No address is left for more nodes"):
-        block.take_node()
-    block.close()
-
-
-def test_no_free_block_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(addresses, "_CLAIM_PORT", taken.getsockname()[1])
-        monkeypatch.setattr(addresses, "_FIRST_BLOCK", 0)
-        monkeypatch.setattr(addresses, "_LAST_BLOCK", 1)
-        with pytest.raises(ComponentError, match="stop a cluster with `bamboo-devcluster down`"):
-            AddressBlock()

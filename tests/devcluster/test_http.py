@@ -1,20 +1,15 @@
-"""HTTP: the client's watch, the control endpoint, the fixtures' `wait_for`."""
+"""The client of the API server: its watch, its errors, and the fixtures' `wait_for`."""
 
 import json
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from bamboo_devcluster import kubeapi, pki
-from bamboo_devcluster.control import ControlServer
-from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
-from bamboo_devcluster.kubelet_server import server_context
 from bamboo_devcluster.testing import wait_for
 
 
@@ -55,7 +50,7 @@ async def fake(tmp_path: Path) -> AsyncIterator[tuple[FakeServer, KubeApi]]:
     application.router.add_get("/broken", server.broken)
     runner = web.AppRunner(application)
     await runner.setup()
-    context = server_context(pair, authority.cert)
+    context = pki.server_context(pair, authority.cert)
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     url = f"https://127.0.0.1:{runner.addresses[0][1]}"
     async with KubeApi.from_directory(tmp_path, url) as api:
@@ -107,42 +102,3 @@ async def test_a_closed_port_is_unreachable(tmp_path: Path) -> None:
             await api.get("/readyz")
         with pytest.raises(AssertionError, match=r"/readyz did not become as expected"):
             await wait_for(api, "/readyz", bool, timeout_s=0.2)
-
-
-class FakeNodes:
-    """A node kind without nodes."""
-
-    async def kill(self, name: str) -> None:
-        raise NodeError(f"no node {name}")
-
-    def states(self) -> dict[str, str]:
-        return {"a": "running"}
-
-
-async def ask(url: str, client: pki.Pair, authority: Path, method: str, path: str) -> Any:
-    context = ssl.create_default_context(cafile=str(authority))
-    context.load_cert_chain(client.cert, client.key)
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
-        session.request(method, url + path, data='{"name": "x"}') as response,
-    ):
-        return response.status, await response.text()
-
-
-async def test_only_the_administrator_controls_nodes(tmp_path: Path) -> None:
-    authority = pki.Authority(tmp_path)
-    admin = authority.issue("admin", common_name="devcluster-admin")
-    other = authority.issue("other", common_name="kube-scheduler")
-    stopped: list[bool] = []
-    control = ControlServer(FakeNodes(), lambda: stopped.append(True))  # type: ignore[arg-type]
-    url = await control.open("127.0.0.1", authority)
-    for method, path in (("GET", "/nodes"), ("POST", "/do/kill"), ("POST", "/stop")):
-        status, text = await ask(url, other, authority.cert, method, path)
-        assert (status, text) == (403, "only the cluster's administrator may do this")
-    assert await ask(url, admin, authority.cert, "GET", "/nodes") == (200, '{"a": "running"}')
-    status, text = await ask(url, admin, authority.cert, "POST", "/do/kill")
-    assert (status, json.loads(text)) == (400, {"error": "no node x"})
-    status, text = await ask(url, admin, authority.cert, "POST", "/do/nonsense")
-    assert (status, json.loads(text)) == (404, {"error": "no such action"})
-    assert not stopped
-    await control.close()

@@ -3,18 +3,13 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from bamboo_devcluster import pki
-from bamboo_devcluster.__main__ import main
-from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.errors import ComponentError, DevclusterError, NodeError, SpecError
 from bamboo_devcluster.kubelet import cgroups, configs, images, network, tools
 from bamboo_devcluster.kubelet.cgroups import Group
@@ -22,7 +17,7 @@ from bamboo_devcluster.kubelet.cluster import import_s
 from bamboo_devcluster.kubelet.images import Program
 from bamboo_devcluster.kubelet.leftovers import remove_bridge
 from bamboo_devcluster.kubelet.network import Network, Place
-from bamboo_devcluster.spec import ImageMap, NodeSpec
+from bamboo_devcluster.spec import ImageMap
 
 
 def make_program(folder: Path, name: str, script: str = "") -> Path:
@@ -65,21 +60,6 @@ def test_tools_are_found_and_a_hidden_directory_is_refused(tmp_path, monkeypatch
     )
     with pytest.raises(DevclusterError, match=r"/var/lib/x is hidden .* choose another --dir"):
         tools.find_tools(Path("/var/lib/x"))
-
-
-def test_options_are_checked_before_anything_starts(tmp_path) -> None:
-    wrong = {
-        "node_kind: 'vm' is no kind of node; give process or kubelet": Options(node_kind="vm"),
-        "image_archives: .*none.tar is not a file": Options(
-            node_kind="kubelet", image_archives=[tmp_path / "none.tar"]
-        ),
-        "image_archives: process nodes have no images": Options(image_archives=[tmp_path]),
-    }
-    for message, options in wrong.items():
-        with pytest.raises(SpecError, match=message):
-            Cluster.up(tmp_path / "c", options=options)
-    result = CliRunner().invoke(main, ["up", "--node-kind", "vm", "--dir", str(tmp_path)])
-    assert "'vm' is not one of 'process', 'kubelet'" in result.output
 
 
 def test_a_pattern_of_images_is_refused() -> None:
@@ -274,13 +254,3 @@ def test_large_archives_give_a_node_more_time(tmp_path) -> None:
             file.truncate(size)
     assert import_s([tmp_path / "a.tar", tmp_path / "b.tar"]) == 500
     assert import_s([]) == 0
-
-
-def test_the_client_waits_as_long_as_the_daemon_may_take(tmp_path) -> None:
-    authority = pki.Authority(tmp_path / "pki")
-    authority.issue("admin", common_name="devcluster-admin")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        cluster = Cluster(tmp_path, {"control": url, "answers_within_s": 0.05})
-        with pytest.raises(DevclusterError, match=r"does not answer \(.*timed out\)"):
-            cluster.add_node(NodeSpec("late"))
