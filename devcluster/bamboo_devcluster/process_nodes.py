@@ -1,7 +1,7 @@
 """The node kind `process`: all process nodes of a cluster in one process.
 
 One watch serves the pods of all nodes. Each node has its own address, heartbeats and kubelet
-endpoint. See node_kind.NodeKind for the contract.
+endpoint. The protocol NodeKind is the contract.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The node kind `kubelet`: registers machines, and makes them fail. See node_kind.NodeKind."""
+"""The node kind `kubelet`: registers machines, and makes them fail."""
 
 import asyncio
 import uuid
