@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-import runpy
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from scripts.reference import fields, figures, meanings, series
+from scripts.reference.__main__ import pages
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase, Reason
@@ -17,12 +19,8 @@ from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.evidence.stalls import StallCause
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks/results"
 ENUMS = [JobPhase, ConditionType, Reason, FailureCause, EventReason, EventFact]
-
-
-@pytest.fixture(scope="module")
-def reference() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "scripts/reference.py"))
 
 
 @pytest.fixture(scope="module")
@@ -31,22 +29,22 @@ def definition() -> Any:
     return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 
-def test_pages_are_what_the_code_says(reference: dict[str, Any]) -> None:
-    for path, text in reference["pages"]().items():
+def test_pages_are_what_the_code_says() -> None:
+    for path, text in pages().items():
         assert (ROOT / path).read_text() == text, f"{path}: run scripts/gen-docs"
 
 
-def test_every_field_is_on_the_page(reference: dict[str, Any], definition: Any) -> None:
+def test_every_field_is_on_the_page(definition: Any) -> None:
     page = (ROOT / "docs/reference/spec.md").read_text()
-    for path, _ in reference["fields"]("spec", definition):
+    for path, _ in fields.fields("spec", definition):
         parent, _, name = path.rpartition(".")
         section = page.split(f"\n## `{parent}`\n")[1].split("\n## ")[0]
         assert f"\n| `{name}` |" in section, path
 
 
-def test_every_field_has_a_description(reference: dict[str, Any], definition: Any) -> None:
-    fields = reference["fields"]("spec", definition)
-    assert [path for path, node in fields if not node.get("description")] == []
+def test_every_field_has_a_description(definition: Any) -> None:
+    found = fields.fields("spec", definition)
+    assert [path for path, node in found if not node.get("description")] == []
 
 
 def test_the_job_with_every_field_is_accepted() -> None:
@@ -62,16 +60,33 @@ def test_every_training_field_that_decides_the_result_is_fixed(definition: Any) 
 
 
 @pytest.mark.parametrize("enum", ENUMS)
-def test_every_member_has_a_description(reference: dict[str, Any], enum: type[StrEnum]) -> None:
-    members = reference["members"](enum)
-    assert [m.value for m in members] == list(enum)
-    assert [m.value for m in members if not m.text] == []
+def test_every_member_has_a_description(enum: type[StrEnum]) -> None:
+    found = meanings.members(enum)
+    assert [m.value for m in found] == list(enum)
+    assert [m.value for m in found if not m.text] == []
 
 
-def test_every_metric_is_described(reference: dict[str, Any]) -> None:
-    rows = re.findall(r"^\| `(bamboo_\w+)` \|.*\| (.*) \|$", reference["metrics_page"](), re.M)
+def test_every_metric_is_described() -> None:
+    rows = re.findall(r"^\| `(bamboo_\w+)` \|.*\| (.*) \|$", series.metrics_page(), re.M)
     assert len(rows) > 30
     assert [name for name, text in rows if len(text.split()) < 2] == []
+
+
+def test_every_result_file_has_its_figures_on_the_page() -> None:
+    page = (ROOT / "docs/reference/figures.md").read_text()
+    sections = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", page, re.M | re.S))
+    files = {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
+    assert sections.keys() == files.keys()
+    for name, result in files.items():
+        assert figures.measured(result) in sections[name]
+        rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", sections[name], re.M)
+        assert {figure: json.loads(x) for figure, x in rows} == result["figures"], name
+
+
+def test_a_program_that_exists_is_summarized() -> None:
+    assert figures.summary(ROOT / "benchmarks/soak.py").startswith("Random faults in long-lived")
+    explorer = ROOT / "sim/bamboo_sim/protocol/__main__.py"
+    assert figures.summary(explorer).startswith("Explores histories")
 
 
 def test_every_event_names_its_facts() -> None:
@@ -79,14 +94,14 @@ def test_every_event_names_its_facts() -> None:
     assert {fact for facts in FACTS.values() for fact in facts} == set(EventFact)
 
 
-def test_every_reason_has_an_entry_in_troubleshooting(reference: dict[str, Any]) -> None:
+def test_every_reason_has_an_entry_in_troubleshooting() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
     found: dict[str, set[str]] = {}
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
         if condition := re.match(r"`(\w+)`", section):
             found[condition[1]] = set(re.findall(r"^\| `(\w+)` \|", section, re.M))
     expected: dict[str, set[str]] = {condition: set() for condition in ConditionType}
-    for reason, conditions in reference["conditions_of_reasons"]().items():
+    for reason, conditions in meanings.conditions_of_reasons().items():
         for condition in conditions:
             expected[condition].add(reason)
     assert found == expected
