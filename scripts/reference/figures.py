@@ -22,8 +22,8 @@ def figures_page(folder: Path) -> str:
         NOTE.replace("Edit the code", "Change a result file by a new run"),
         "Every figure of every file in `benchmarks/results`. [benchmarks.md](../benchmarks.md) has",
         "the most important ones with their goals, and says how to read them. A commit that ends",
-        "with `+` had uncommitted changes. The load is that of the machine in the last minute of the",
-        "run. A command belongs to its commit: the program may have another name today.",
+        "with `+` had uncommitted changes. The load is that of the machine in the last minute of",
+        "the run. A command belongs to its commit: the program may have another name today.",
     ]
     for path in sorted(folder.glob("*.json")):
         lines += _section(path.stem, json.loads(path.read_text(encoding="utf-8")))

@@ -22,7 +22,8 @@ RESULT = {
     "machine": {"cores": 2, "cpu": "X", "load_1m": 0.5},
     "figures": {"pause_s": 0.25, "latency_0.25_slots": 7},
 }
-SECTION = "# Page\n\n## `b`\n\nMeasured\n\n| figure | value | goal |\n| `pause_s` | 9 | <= 1 |\n"
+HEAD = f"| what | goal | measured | met | figure | result file | command |\n{'|---' * 7}|\n"
+FILE = "[b](../benchmarks/results/b.json)"
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +33,18 @@ def quote(root: Path) -> dict[str, Any]:
 
 def test_the_page_quotes_the_results(quote: dict[str, Any]) -> None:
     page = quote["PAGE"].read_text(encoding="utf-8")
-    assert quote["quoted"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
+    assert quote["headlines"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
 
 
-def test_the_page_leaves_out_no_scenario_of_the_kill_points(quote: dict[str, Any]) -> None:
+def test_the_page_is_one_table_in_which_each_row_has_a_goal_or_a_figure(
+    quote: dict[str, Any],
+) -> None:
     page = quote["PAGE"].read_text(encoding="utf-8")
-    for name in ("kill_points", "kill_points_over_gloo"):
-        section = page.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
-        figures = {f for f in quote["load"]()[name]["figures"] if f.endswith("_survived")}
-        assert {f for f in figures if f"| `{f}` |" not in section} == set()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) > 30
+    assert [line for line in page.splitlines() if line.startswith("|-")] == ["|---" * 7 + "|"]
+    assert all(len(line.split(" | ")) >= 6 for line in rows)
+    assert any("| **no** |" in line for line in rows)
 
 
 def test_other_pages_quote_the_results(quote: dict[str, Any]) -> None:
@@ -118,38 +122,67 @@ def test_a_recorded_command_can_be_pasted(tmp_path: Path, monkeypatch: pytest.Mo
     assert json.loads(path.read_text())["command"].endswith(" --only 'two words'")
 
 
-@pytest.mark.parametrize("name", ["verification", "benchmarks"])
-def test_the_docs_know_how_many_units_are_exhaustive(root: Path, name: str) -> None:
+def test_the_docs_know_how_many_units_are_exhaustive(root: Path) -> None:
     units = exhaustive.units(seed=1, only="every")
-    page = " ".join((root / "docs" / f"{name}.md").read_text(encoding="utf-8").split())
-    assert f" {len(units)} units" in page
-    if name == "verification":
-        rows = {unit.row for unit in units}
-        assert f" {len(units)} units in {len(rows)} rows (" in page
-        assert sum("Eager" in row for row in rows) == 5  # in words there
+    page = " ".join((root / "docs/verification.md").read_text(encoding="utf-8").split())
+    rows = {unit.row for unit in units}
+    assert f" {len(units)} units in {len(rows)} rows (" in page
+    assert sum("Eager" in row for row in rows) == 5  # in words there
 
 
-def test_figures_and_machine_are_replaced(quote: dict[str, Any]) -> None:
-    page = quote["quoted"](SECTION, {"b": RESULT})
-    assert "| `pause_s` | 0.25 | <= 1 |" in page
-    assert "Measured at abc on 2 cores of X, load 0.5, by `python b.py`." in page
+def test_a_row_gets_its_figure_whether_it_meets_the_goal_and_its_command(
+    quote: dict[str, Any],
+) -> None:
+    rows = [
+        f"| pause, s | <= 0.2 | 9 | yes | `pause_s` | {FILE} | |",
+        f"| slots | >= 7 | 9 | | `latency_0.25_slots` | {FILE} | `old` |",
+        f"| slots | | 9 | | `latency_0.25_slots` | {FILE} | |",
+    ]
+    page = HEAD + "\n".join(rows) + "\n\ntext\n"
+    assert quote["headlines"](page, {"b": RESULT}).splitlines()[2:] == [
+        f"| pause, s | <= 0.2 | 0.25 | **no** | `pause_s` | {FILE} | `python b.py` |",
+        f"| slots | >= 7 | 7 | yes | `latency_0.25_slots` | {FILE} | |",
+        f"| slots | | 7 | | `latency_0.25_slots` | {FILE} | |",
+        "",
+        "text",
+    ]
 
 
-def test_a_result_without_a_section_gets_one(quote: dict[str, Any]) -> None:
-    page = quote["quoted"]("# Page\n", {"b": RESULT})
-    assert "## `b`" in page
-    assert "| `latency_0.25_slots` | 7 | |" in page
-    assert quote["quoted"](page, {"b": RESULT}) == page
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        ("", None),
+        ("<= 0.25", True),
+        ("< 0.25", False),
+        (">= 0.35 (the paper)", False),
+        ("0", False),
+        ("0.2 to 0.3", True),
+        ("0.3 to 0.4", False),
+        ("<= 1,000", True),
+        ("= `step_s`", False),
+        ("<= 0.5 x `step_s`", True),
+        ("<= 0.4 x `step_s`", False),
+    ],
+)
+def test_goals_are_read(quote: dict[str, Any], goal: str, met: bool | None) -> None:
+    assert quote["is_met"](goal, "pause_s", {"pause_s": 0.25, "step_s": 0.5}) is met
 
 
-def test_a_section_without_a_result_is_refused(quote: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"no benchmarks/results/b\.json"):
-        quote["quoted"](SECTION, {})
-
-
-def test_an_unknown_figure_is_refused(quote: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="no figure `pause_s`"):
-        quote["quoted"](SECTION, {"b": {**RESULT, "figures": {}}})
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            "| x | | 9 | | `pause_s` | [c](../benchmarks/results/c.json) | |",
+            r"no benchmarks/results/c",
+        ),
+        (f"| x | | 9 | | `other_s` | {FILE} | |", "no figure `other_s`"),
+        (f"| x | soon | 9 | | `pause_s` | {FILE} | |", "the goal soon cannot be read"),
+        ("| x | | 0.25 | | pause | no file | |", "names no figure of a result file"),
+    ],
+)
+def test_a_row_without_a_figure_is_refused(quote: dict[str, Any], row: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        quote["headlines"](HEAD + row + "\n", {"b": RESULT})
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "x", "1.5"])
