@@ -111,19 +111,20 @@ def _measured(name: str, result: Result) -> str:
 def _hazard(value: float | None) -> str:
     if value is None:
         return "never"
-    return "always" if value <= 1e-4 else f"from {value:.2g}"
+    return "always" if value <= 1e-4 else f"{value:.2g}"
 
 
 def choice_block(result: Result) -> tuple[str, dict[str, str]]:
     """Table and plot of ``protection_choice``."""
     rows = _rows(result)
-    lines = ["| D | P | stage | network | Replica | Eager |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| {r['pipelines']} | {r['stages']} | {r['stage_mb']} MB | {r['gbps']} Gb/s |"
-        f" {_hazard(r['replica_from'])} | {_hazard(r['eager_from'])} |"
-        for r in rows
-        if r["stages"] == 8
-    ]
+    shown = {(r["pipelines"], r["stage_mb"], r["gbps"]): r for r in rows if r["stages"] == 8}
+    networks = sorted({gbps for _, _, gbps in shown})
+    titles = [f"{mode}, {gbps} Gb/s" for mode in ("Replica", "Eager") for gbps in networks]
+    lines = [f"| D | stage | {' | '.join(titles)} |", "|---" * (2 + len(titles)) + "|"]
+    for d, size in dict.fromkeys((d, size) for d, size, _ in shown):
+        found = [shown[d, size, gbps] for gbps in networks]
+        cells = [_hazard(r[key]) for key in ("replica_from", "eager_from") for r in found]
+        lines.append(f"| {d} | {size} MB | {' | '.join(cells)} |")
     text = "![Modes by hazard](images/protection-choice.svg)\n\n" + "\n".join(lines)
     return text, {"protection-choice.svg": choice_plot(rows)}
 

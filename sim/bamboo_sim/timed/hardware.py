@@ -32,7 +32,7 @@ A100 = Device(memory_bytes=40 * GIBIBYTE, memory_bandwidth=1200e9, host_bandwidt
 DELAYS = Delays(
     detection_s=0.05, message_s=0.001, persist_s=0.02, decision_s=0.1, continuation_s=0.2
 )
-"""A closed socket is seen in 26 to 100 ms; the planner's times are those of benchmarks/planning.py."""
+"""A closed socket is seen in 26 to 100 ms; benchmarks/planning.py times the planner."""
 
 
 def ethernet(gigabits: float) -> Links:
