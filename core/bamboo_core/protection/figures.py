@@ -27,7 +27,7 @@ _UNIT = 1 << 30  # bytes; other items have a few
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one mode. Times are in forwards of a stage."""
+    """Costs of one redundancy mode, in units of one stage's forward pass."""
 
     length: float  # of an undisturbed step
     idle: float  # of an agent, between its first and last computation; mean of all agents
@@ -84,7 +84,7 @@ class _Ran(NamedTuple):
 
 
 def _mean(runs: list[_Ran]) -> _Ran:
-    """Of two, but for what is counted: there the first one decides."""
+    """The mean of both runs; counts come from the first."""
     first, second = runs
     return first._replace(
         length=(first.length + second.length) / 2,
