@@ -48,7 +48,7 @@ def pause_of(mode: str, gigabits: int) -> str:
 
 
 def jobs() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
-    """Of each model: steps in all modes, and losses where they are not fatal to a pipeline."""
+    """For each model: steps in all modes, and losses in the modes that survive them."""
     return {
         model: {f"{mode} step": partial(step, model, mode) for mode in MODES}
         | {

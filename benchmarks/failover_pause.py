@@ -349,7 +349,7 @@ def kill_figures(kills: Sequence[Sample]) -> dict[str, float]:
 
 
 def figures(results: Results) -> dict[str, float]:
-    """Of all kills, and the cost of notices."""
+    """The figures of all kills, and the cost of notices."""
     notices = results.notices
     found = kill_figures(results.kills)
     found["notices"] = len(notices)
@@ -359,7 +359,7 @@ def figures(results: Results) -> dict[str, float]:
 
 
 def channel_figures(results: dict[Channel, Results]) -> dict[str, float]:
-    """Of process groups, and of tcp beside them."""
+    """The figures of process groups, and those of tcp beside them."""
     over, tcp = (results[channel].kills for channel in (Channel.PROCESS_GROUP, Channel.TCP))
     found = kill_figures(over)
     found["in_group_kills"] = sum(sample["in_group"] for sample in over)

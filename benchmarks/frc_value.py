@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def figures(samples: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Of every grid, and the mean share that Eager cuts off a pause with equal stages."""
+    """Every grid's figures, and the mean share that Eager cuts off a pause with equal stages."""
     out: dict[str, float] = {}
     names = ("replica_slots", "eager_slots", "replica_pause_s", "eager_pause_s", "shorter_by")
     for grid, found in samples.items():

@@ -77,7 +77,7 @@ def manifest(namespace: str, name: str, *, pipelines: int, stages: int) -> Objec
 
 
 def quantile(values: list[float], share: float) -> float:
-    """Of sorted values, the smallest one that so many are not above."""
+    """The smallest of the sorted values that at least this share of them does not exceed."""
     return values[max(0, math.ceil(share * len(values)) - 1)]
 
 
@@ -202,7 +202,7 @@ class Stage:
         return found
 
     async def steady(self, seconds: float) -> dict[str, Any]:
-        """What the operator uses while all train."""
+        """Measure the operator's processor time and memory while all jobs train."""
         state, began = await self.agents.state(), time.monotonic()
         first = last = usage(self.operator.pid)
         others = {n: usage(p).cpu_s for n, p in self._others().items()}
@@ -404,7 +404,7 @@ def _parse() -> argparse.Namespace:
 
 
 def figures(samples: dict[str, Any]) -> dict[str, Any]:
-    """What is quoted."""
+    """The figures that the docs quote."""
     found: dict[str, Any] = {}
     if "create" in samples:
         create, steady = samples["create"], samples["steady"]

@@ -5,7 +5,7 @@
 A grid loses one agent in the middle of a step. Processor time of one thread, from the loss seen to
 the directives of the rest of the step (``resume``) ready: the arbiter's events, the plan, the
 programs and their dry run. The programs of the later steps follow; agents do not wait for them.
-``_gc`` is the same with Python's garbage gc_pause on, which the operator turns off meanwhile.
+``_gc`` is the same with Python's garbage collector on, which the operator turns off meanwhile.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def start(grid: Grid) -> tuple[Operator, Decision, Continuations]:
 
 
 def halfway(grid: Grid, decision: Decision, rest: Continuations) -> dict[AgentId, set[Item]]:
-    """What agents hold in the middle of an undisturbed step, with steps relative to it."""
+    """Items that agents hold in the middle of an undisturbed step, with steps relative to it."""
     plan = decision.plan
     held = {
         a: [Item.commit(-1), *(Item.ver(0, x) for x in layers_of(ranges))]

@@ -84,13 +84,13 @@ def summary(found: dict[str, Undisturbed]) -> dict[str, Any]:
 
 
 def hosts(run: Undisturbed) -> str:
-    """What is in host memory, in words."""
+    """A few words that say what is in host memory."""
     replicas = ["replicas"] if len(run.hosted) > (AHEAD in run.hosted) else []
     return " and ".join(["ahead"] * (AHEAD in run.hosted) + replicas)
 
 
 def jobs() -> dict[str, dict[str, Job]]:
-    """What is measured, the most important first."""
+    """The jobs that are measured, the most important first."""
     out = {f"{PLAIN.name} {x} Gb/s": cases(PLAIN, x) for x in BANDWIDTHS}
     most = max(BANDWIDTHS)
     for shape, size, modes in SMALLER:

@@ -115,7 +115,7 @@ class Run:
     steps: range
 
     def seconds(self, step: int) -> float:
-        """Of a step, as the last agent reports it."""
+        """Time of a step, as the last agent reports it."""
         last = Coordinate(0, len(self.plan.cut) - 1)
         return self._of(next(a for a, x in self.plan.seats.items() if x == last), step).step_s
 

@@ -56,7 +56,7 @@ class Fleet(Protocol):
         """First commit after the loss in which eight workers took part again."""
 
     def record(self) -> str:
-        """What the processes logged last."""
+        """The last lines that the processes logged."""
 
 
 async def one_kill(fleet: Fleet, newcomer: Newcomer, chance: random.Random) -> Cost:

@@ -71,7 +71,7 @@ def save(path: Path, training: workload.Training, step: int) -> None:
 
 
 def forked(folder: str, workers: str) -> None:
-    """What torchrun does with --standalone, for a function in the place of a script."""
+    """Run a function as ``torchrun --standalone`` runs a script."""
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -40,7 +40,7 @@ def example() -> Any:
 
 
 def problems(path: str, value: object) -> list[Problem]:
-    """Of a job with this value in this field: those that name the field and its type."""
+    """Put the value into the field of a job, and return the problems that name field and type."""
     job = copy.deepcopy(example())
     *parents, name = path.split(".")
     node = job

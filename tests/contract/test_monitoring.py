@@ -117,7 +117,7 @@ def test_a_pod_of_a_tenant_speaks_for_its_namespace_only(objects: list[dict[str,
 
 
 def blocks(language: str) -> list[str]:
-    """Of docs/watching.md."""
+    """All blocks of code in this language in docs/watching.md."""
     page = (CHART.parents[1] / "docs/watching.md").read_text()
     found = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
     return [text for named, text in found if named == language]
@@ -153,7 +153,7 @@ def megabytes(monitor: dict[str, Any]) -> int:
 def test_an_answer_without_an_end_is_refused_and_a_long_one_of_the_operator_is_not(
     objects: list[dict[str, Any]],
 ) -> None:
-    """Of 1,000 jobs, each with agents in as many zones as are told apart."""
+    """The operator has 1,000 jobs, each with agents in as many zones as are told apart."""
     (monitor,) = of_kind(objects, "PodMonitor")
     assert megabytes(monitor) > 100 * len(text_of(health.Metrics(job="a/b", agent="c")))
     zones = [f"europe-west{number}-b" for number in range(MOST_ZONES + 2)]

@@ -15,7 +15,7 @@ def page(root: Path) -> str:
 
 
 def tour(page: str, package: str) -> dict[str, str]:
-    """What the page says about each folder of a package."""
+    """The text of the page about each folder of a package."""
     (section,) = re.findall(rf"^### `{package}`.*?(?=^##|\Z)", page, flags=re.M | re.S)
     entries = re.split(r"^- \*\*`(\w+)/`\*\*", section, flags=re.M)
     return dict(zip(entries[1::2], entries[2::2], strict=True))

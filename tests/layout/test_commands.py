@@ -58,7 +58,7 @@ def test_covering_tests_exist(test: str) -> None:
 
 
 def instead() -> set[str]:
-    """What is executed in the place of commands that take long or need a cluster."""
+    """Commands that run in the place of those that take long or need a cluster."""
     found = set()
     for command in COMMANDS:
         for match, covered in covering(command.text) if not command.reason else []:

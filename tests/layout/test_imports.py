@@ -77,7 +77,7 @@ def test_command_line_is_light() -> None:
 
 
 def test_each_module_of_the_core_is_public_or_protected(root: Path) -> None:
-    """What a folder's docstring names may be imported; a contract protects the rest."""
+    """Modules that a folder's docstring names may be imported; a contract protects the rest."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     contracts = project["tool"]["importlinter"]["contracts"]
     protected = {
