@@ -10,7 +10,8 @@ import yaml
 from bamboo_cli.errors import CommandError
 from bamboo_core.api import server_rules
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
-from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.api.reading import from_manifest
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
 
 _KIND, _VERSION = "BambooJob", "bamboo.dev/v1alpha1"

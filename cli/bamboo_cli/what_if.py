@@ -13,7 +13,8 @@ from enum import StrEnum
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
 from bamboo_core.admission import quota
-from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape, read
+from bamboo_core.api.reading import read
+from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
 from bamboo_core.arbiter.durable import Durable, eligible, from_json
 from bamboo_core.model.counts import counted, repeated
 from bamboo_core.model.ids import AgentId, Fence, Range

@@ -18,8 +18,7 @@ from bamboo_core.admission import claims as claiming
 from bamboo_core.admission import line as admission
 from bamboo_core.admission.claims import Claim, Shape
 from bamboo_core.admission.line import Decision
-from bamboo_core.api import limits, records
-from bamboo_core.api import spec as specs
+from bamboo_core.api import limits, reading, records
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
@@ -122,7 +121,7 @@ class Line:
             log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
 
     def _enter(self, body: Object, held: HeldTasks | None) -> None:
-        job, spec = observe.job_view(body), specs.read(body)
+        job, spec = observe.job_view(body), reading.read(body)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return
         memory = statuses.read_memory(body)
@@ -130,7 +129,7 @@ class Line:
             return
         if held is not None and memory.trained:
             held.hold(job, limits.tasks(spec, chunks=facts.chunks(body)), is_started=True)
-        is_refused = isinstance(specs.from_manifest(body, rules=self._rules), list)
+        is_refused = isinstance(reading.from_manifest(body, rules=self._rules), list)
         if is_refused or queue_of(body):
             return  # whether Kueue admits it, its reconcile finds out
         agents, assured = self._usage.owned(job.uid).total(), turns.limited(memory, spec)

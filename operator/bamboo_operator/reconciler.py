@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from bamboo_core.admission.line import is_unheard
 from bamboo_core.admission.quota import QUEUE_LABEL
-from bamboo_core.api import limits
+from bamboo_core.api import limits, reading
 from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import ConditionType, Reason
@@ -241,7 +241,7 @@ class Reconciler:
         last one that was accepted counts, but may be suspended; after a restart of the operator
         nobody knows it. Agents that are set up with other args differ in their fingerprint.
         """
-        found, read = specs.from_manifest(body, rules=self._ports.pod_rules), specs.read(body)
+        found, read = reading.from_manifest(body, rules=self._ports.pod_rules), reading.read(body)
         changes = [] if isinstance(read, list) else _changes(read, body)
         more = found if isinstance(found, list) else self._more(found, body)
         problems = [*changes, *more]

@@ -19,8 +19,9 @@ from bamboo_cli.job import duration, read_job
 from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Fate, Outlook, held, loss
+from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import PipelinesSpec, RedundancySpec, from_manifest
+from bamboo_core.api.spec import PipelinesSpec, RedundancySpec
 from bamboo_core.planning.requests import PlannerFault
 
 from .conftest import make_node, make_pod, zoned_pods

@@ -14,8 +14,9 @@ from tests.core.protection.job import usual
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.reasons import FailureCause
-from bamboo_core.api.spec import JobSpec, RunPolicy, from_manifest, to_json
+from bamboo_core.api.spec import JobSpec, RunPolicy, to_json
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller import failures

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.api.reading import from_manifest
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_devcluster.kubeapi import ApiError, KubeApi

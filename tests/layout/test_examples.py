@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.api.reading import from_manifest
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
 
 CLOUDS = ["gke-spot.yaml", "eks-managed.yaml", "eks-karpenter.yaml", "aks-spot.yaml"]

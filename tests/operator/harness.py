@@ -11,7 +11,8 @@ import grpc
 import grpc.aio
 from tests.core.controller.builders import JOB, manifest
 
-from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.api.reading import from_manifest
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.controller.view import JobView

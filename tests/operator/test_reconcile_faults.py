@@ -45,7 +45,7 @@ async def test_an_error_of_the_first_reconcile_is_shown(
     harness.apply()
     workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     with monkeypatch.context() as patched:
-        patched.setattr("bamboo_core.api.spec.from_manifest", fail)
+        patched.setattr("bamboo_core.api.reading.from_manifest", fail)
         await workers._one(("ns", "job"))
     accepted, stalled = harness.condition("Accepted"), harness.condition("Stalled")
     assert (accepted["status"], accepted["reason"]) == ("Unknown", "ReconcileError")
@@ -67,7 +67,7 @@ async def test_a_refused_job_that_meets_an_error_is_refused_again(
     workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     await workers._one(("ns", "job"))
     with monkeypatch.context() as patched:
-        patched.setattr("bamboo_core.api.spec.from_manifest", lambda _: 1 / 0)
+        patched.setattr("bamboo_core.api.reading.from_manifest", lambda _: 1 / 0)
         await workers._one(("ns", "job"))
     assert harness.condition("Stalled")["reason"] == "ReconcileError"
     await workers._one(("ns", "job"))

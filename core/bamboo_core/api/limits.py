@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bamboo_core.api.records import Limits, Problem
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.model import numerics as canonical
-
-if TYPE_CHECKING:
-    from bamboo_core.api.spec import JobSpec
 
 _STEPS = 1_000_000_000
 _SAMPLES = 16_777_216

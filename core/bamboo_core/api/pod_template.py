@@ -101,13 +101,6 @@ def zone_problems(zones: Iterable[str], *, path: str) -> list[Problem]:
     return found
 
 
-def without_nulls(value: Any) -> Any:
-    """A copy without the fields that are null."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
 def _metadata_problems(metadata: dict[str, Any], path: str) -> list[Problem]:
     if found := _no_strings(metadata, ("labels", "annotations"), path):
         return found

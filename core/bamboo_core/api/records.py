@@ -94,6 +94,13 @@ def _wrap(field: dataclasses.Field[Any], item: Any) -> Any:
     return {under: encode(item)} if under else encode(item)
 
 
+def without_nulls(value: Any) -> Any:
+    """A copy without the fields that are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def decode(
     kind: type[T],
     value: Any,

@@ -18,6 +18,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bamboo_core.api import reading
 from bamboo_core.api import spec as specs
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.controller.view import JobView
@@ -174,7 +175,7 @@ class _Served:
 
     def _judge(self, name: str, body: Object, pods: list[Object]) -> list[str]:
         said = _condition(self._stub.status)
-        spec = specs.from_manifest(body)
+        spec = reading.from_manifest(body)
         if len(json.dumps(self._stub.status)) > MOST_STATUS_BYTES:
             return ["status: it is too large"]
         if isinstance(spec, list):

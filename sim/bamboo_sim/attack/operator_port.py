@@ -22,7 +22,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.api.reading import from_manifest
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import DesiredState, Timing
 from bamboo_core.controller.view import JobView

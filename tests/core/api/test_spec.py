@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.controller.builders import manifest
 
+from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import (
     Adjacency,
@@ -34,7 +35,6 @@ from bamboo_core.api.spec import (
     TransportSpec,
     WorkerSpec,
     from_json,
-    from_manifest,
     identity,
     to_json,
 )

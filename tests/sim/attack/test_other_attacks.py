@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_texts() -> None:
 
 def test_a_valid_manifest_is_valid() -> None:
     body = json.loads(made_manifests.valid("job", "ns"))
-    assert not isinstance(manifests.specs.from_manifest(body), list)
+    assert not isinstance(manifests.reading.from_manifest(body), list)
 
 
 def pod(**spec: Any) -> dict[str, Any]:
