@@ -20,8 +20,17 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter import changes, endings, losses, redundancy, rounds, training
-from bamboo_core.arbiter.durable import Durable, eligible
+from bamboo_core.arbiter import (
+    changes,
+    endings,
+    losses,
+    plans,
+    redundancy,
+    rounds,
+    snapshots,
+    training,
+)
+from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import (
     ArbiterJob,
     ArbiterStatus,
@@ -60,7 +69,6 @@ from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.graph.reports import Extent, impossible
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible_pipelines
 from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -149,7 +157,7 @@ class Arbiter:
                 return False
             case Planned(request, result):
                 redundancy.answered(state, event)
-                rounds.planned(state, request, result, now)
+                plans.planned(state, request, result, now)
             case Paced(timing):
                 self._pace(timing, now)
                 return False
@@ -350,7 +358,7 @@ class Arbiter:
             case Holding():
                 rounds.retry(state, now)
             case Planning():
-                rounds.await_plan(state, now)
+                plans.await_plan(state, now)
             case Running():
                 self._try_change(now)
             case Over():
@@ -411,7 +419,7 @@ class Arbiter:
     def _try_change(self, now: float) -> None:
         if endings.complete(self.state):
             return
-        rounds.await_continuations(self.state, now)
+        plans.await_continuations(self.state, now)
         if not isinstance(self.state.phase, Running):
             return
         changes.note_straggler(self.state, now)
@@ -423,61 +431,11 @@ class Arbiter:
 
     def glance(self) -> Glance:
         """The part of the snapshot of which users hear soon."""
-        state, membership = self.state, self.state.membership
-        return Glance(
-            phase=state.phase_name,
-            detail=state.phase.detail,
-            fence=state.fence,
-            members=frozenset(membership.members),
-            connected=membership.connected(),
-            has_ready=membership.has_ready(),
-            progress=state.ledger.progress,
-            checkpoint=next(reversed(eligible(self.durable)), None),
-            stall=state.stalls.text or state.stalls.storage,
-            slow=frozenset(membership.slow & membership.members),
-            outcome=self.durable.outcome,
-        )
+        return snapshots.glance(self.state)
 
     def status(self) -> ArbiterStatus:
         """A snapshot for status, events and metrics."""
-        state, membership, durable = self.state, self.state.membership, self.durable
-        plan = state.in_force.plan if state.in_force is not None else None
-        return ArbiterStatus(
-            phase=state.phase_name,
-            detail=state.phase.detail,
-            fence=state.fence,
-            plan=plan,
-            members=tuple(sorted(membership.members)),
-            connected=tuple(sorted(membership.connected())),
-            ready=membership.ready(),
-            standby=tuple(sorted(membership.standby())),
-            leaving=plan.leaving if plan is not None else (),
-            progress=state.ledger.progress,
-            checkpoint=next(reversed(eligible(durable)), None),
-            copies=self._copies(),
-            route=membership.route(state.job.spec),
-            stall=state.stalls.text or state.stalls.storage,
-            stalls=dict(state.stalls.counts),
-            slow=tuple(sorted(membership.slow & membership.members)),
-            mode=durable.mode,
-            verdict=state.protection.verdict,
-            shortage=state.in_force.shortage if state.in_force is not None else "",
-            outcome=durable.outcome,
-            reason=durable.reason,
-            message=durable.message,
-        )
-
-    def _copies(self) -> dict[int, int]:
-        """layer -> live agents that hold it by plan."""
-        in_force = self.state.in_force
-        if in_force is None or isinstance(self.state.phase, Over):
-            return {}
-        count = dict.fromkeys(range(in_force.plan.layers), 0)
-        for agent, ranges in in_force.plan.wants.items():
-            if agent in self.state.membership.members:
-                for layer in layers_of(ranges):
-                    count[layer] += 1
-        return count
+        return snapshots.status(self.state)
 
 
 def _concerns_agents(before: DesiredState, desired: DesiredState) -> bool:

@@ -1,5 +1,6 @@
-"""The one mechanism for every change: STOP -> reports -> plan -> durable facts -> directives.
+"""A round, from the STOP to the request for a plan: the one mechanism for every change.
 
+STOP -> reports -> request to the planner. :mod:`bamboo_core.arbiter.plans` handles the answer.
 Why a round begins is decided elsewhere: an agent is lost (losses), the plan must change (changes),
 a checkpoint is bad (training).
 """
@@ -19,13 +20,9 @@ from bamboo_core.arbiter.durable import eligible, would_repeat
 from bamboo_core.arbiter.endings import end, rebase, restore
 from bamboo_core.arbiter.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter.state import (
-    RETRY_S,
     Collecting,
     Holding,
-    InForce,
-    Listing,
     Planning,
-    Running,
     State,
     Waiting,
 )
@@ -34,21 +31,13 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.planning.requests import (
-    Continuations,
-    Decision,
-    Fatal,
-    PlannerFault,
     PlanRequest,
-    PlanResult,
-    Unplaceable,
 )
 from bamboo_core.protocol.messages import AgentReport, Continuation, Directive, Stop
 
 _MOST_LEARNER_PLANS = 3  # in a row; then all members wait until the newcomers have their copies
 _MOST_LISTS = 8  # members that list the checkpoints: the first answer counts
 _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that no agent has measured yet
-_MOST_FAULTS = 8  # of the planner in a row: about five minutes
-_FAULT_PAUSE_S, _LONGEST_FAULT_PAUSE_S = 5.0, 60.0
 
 
 # ---------------------------------------------------------------- stop
@@ -160,19 +149,19 @@ def decide(state: State, now: float) -> None:
         if state.unasked():  # an agent that has just handed over is no member any more
             begin(state, "the remaining agents are asked", ask_all=True)
         else:
-            _handle_layer_loss(state, "all agents are lost", now)
+            handle_layer_loss(state, "all agents are lost", now)
         return
     if voters and not voters & phase.reports.keys() and not voters <= membership.dead:
         text = "no voter of the newest plan has reported: it may still be running elsewhere"
         limits = state.deadlines
         limits.voter_by = min(limits.voter_by, now + state.job.timing.voter_wait_s)
-        _hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
+        hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
         return
     state.deadlines.voter_by = inf
     if is_short(state):
         staying = len(membership.members - leavers(state))
         agents = f"{counted(staying, 'agent')} {'is' if staying == 1 else 'are'}"
-        _hold(state, f"{agents} too few to go on; the state is kept", now)
+        hold(state, f"{agents} too few to go on; the state is kept", now)
         return
     if _lists_first(state, now):
         return
@@ -183,7 +172,7 @@ def decide(state: State, now: float) -> None:
     state.out.at_once(ComputePlan(state.requests, request, mode))
 
 
-def _hold(
+def hold(
     state: State,
     why: str,
     now: float,
@@ -278,66 +267,10 @@ def _keep_batch(state: State) -> BatchShape:
     return shape
 
 
-# ---------------------------------------------------------------- planned
+# ---------------------------------------------------------------- restore
 
 
-def planned(state: State, request: int, result: PlanResult, now: float) -> None:
-    """An answer of the planner, if it answers the newest request."""
-    if request != state.requests:
-        return
-    if isinstance(result, Continuations):
-        if isinstance(state.phase, Running):
-            _continue(state, result)
-        return
-    if isinstance(result, PlannerFault):
-        if isinstance(state.phase, Planning | Running):
-            why = f"the planner failed: {result.message}" if result.is_defect else result.message
-            _plan_again(state, why, now, is_defect=result.is_defect)
-        return
-    if not isinstance(state.phase, Planning):
-        return
-    state.evidence.begin_epoch()
-    match result:
-        case Decision():
-            if why := redundancy.refusal(state, result):
-                state.membership.without_seat = set(state.membership.members)
-                _hold(state, why, now)
-            else:
-                _direct(state, result, now)
-        case Fatal(layers, committed):
-            state.out.save(committed=max(committed, state.durable.committed))
-            text = f"no live copy of layers {', '.join(map(str, layers))}"
-            _handle_layer_loss(state, text, now)
-        case Unplaceable(message):
-            state.membership.without_seat = set(state.membership.members)
-            _hold(state, message, now)
-
-
-def await_plan(state: State, now: float) -> None:
-    """While the planner works: it must answer some day."""
-    if isinstance(state.phase, Planning) and now >= state.phase.answer_by:
-        _plan_again(state, "the planner has not answered in time", now)
-
-
-def await_continuations(state: State, now: float) -> None:
-    """While the plan runs: its second part must come some day."""
-    if state.in_force is not None and now >= state.in_force.continuations_by:
-        _plan_again(state, "the programs of later steps did not come in time", now)
-
-
-def _plan_again(state: State, why: str, now: float, *, is_defect: bool = True) -> None:
-    """A defect: trying again may help, but not for ever. Without one, the job waits."""
-    state.faults = min(state.faults + 1, _MOST_FAULTS - (not is_defect))
-    if state.faults >= _MOST_FAULTS:
-        end(state, Outcome.FAILED, Reason.PLANNING_FAILED, why)
-    elif isinstance(state.phase, Running):
-        begin(state, why)
-    else:
-        pause_s = min(_FAULT_PAUSE_S * 2 ** (state.faults - 1), _LONGEST_FAULT_PAUSE_S)
-        _hold(state, f"{why}; it is asked again", now, plan_by=now + pause_s)
-
-
-def _handle_layer_loss(state: State, why: str, now: float) -> None:
+def handle_layer_loss(state: State, why: str, now: float) -> None:
     """Restore, unless an agent that has not been asked may hold the layer (one that came back
     since the stop, or a suspect that is still connected), or a file that is not known yet. An
     attempt that would begin just where this one began begins after a pause."""
@@ -347,7 +280,7 @@ def _handle_layer_loss(state: State, why: str, now: float) -> None:
         why += f"; attempt {state.durable.attempt} has not computed anything yet"
     if any(s.is_connected for s in suspects) or state.unasked() or is_repeat:
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
-        _hold(state, why, now, limits.copy_by)
+        hold(state, why, now, limits.copy_by)
     else:
         _list_and_restore(state, RestoreCause.LAYER_LOST, why, now)
 
@@ -366,10 +299,10 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
         restore(state, cause, why, now)
         return
     if not members:
-        _hold(state, f"{why}; an agent is awaited that lists the checkpoints", now)
+        hold(state, f"{why}; an agent is awaited that lists the checkpoints", now)
         return
     due_at = _ask_for_lists(state, now)
-    _hold(state, f"{why}; the checkpoints are being listed", now, due_at, cause)
+    hold(state, f"{why}; the checkpoints are being listed", now, due_at, cause)
 
 
 def _lists_first(state: State, now: float) -> bool:
@@ -405,134 +338,3 @@ def _ask_for_lists(state: State, now: float) -> float:
 
 def _may_have_unknown_files(state: State) -> bool:
     return state.job.spec.checkpoint is not None and not state.listing.is_here
-
-
-def _direct(state: State, decision: Decision, now: float) -> None:
-    """Durable first, then every member's directive."""
-    plan, membership, durable = decision.plan, state.membership, state.durable
-    repeated = max(0, state.ledger.newest(durable) - decision.committed)
-    redone = state.redone(decision)
-    if repeated:  # only dead agents knew that these steps were committed
-        state.ledger.forget_commit()
-    idle, before = membership.members - set(plan.members), set(durable.members)
-    # an agent that only hands over has had its chance, too, and is no newcomer afterwards
-    membership.without_seat = membership.members - {*plan.live, *plan.learners}
-    membership.members = set(plan.members)
-    is_suspending = plan.last < state.job.spec.training.steps
-    assert isinstance(state.phase, Planning)
-    speeds = state.phase.speeds
-    redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
-    state.in_force = InForce(
-        plan,
-        decision.directives,
-        is_suspending,
-        shortage=decision.shortage,
-        speeds=speeds,
-        begun_at=now,
-        redone=redone.parts,
-    )
-    state.is_loading, state.listing = decision.loads > 0, Listing()
-    state.learner_plans = state.learner_plans + 1 if plan.learners else 0
-    if decision.copies or state.copied_at == inf:
-        state.copied_at = plan.target
-    state.phase = Running()
-    if any(d.has_continuation for d in decision.directives.values()):
-        state.phase.detail = "the programs of later steps are being computed"
-        state.in_force.continuations_by = now + state.job.timing.continuation_s
-    else:
-        state.faults = 0
-    state.deadlines.clear()
-    state.ledger.progress_at = now
-    state.out.save(
-        plan=plan.fence,
-        members=plan.members,
-        voters=plan.live,
-        pipelines=plan.pipelines,
-        cut=plan.cut,
-        step_cut=plan.step_cut,
-        target=plan.target,
-        committed=decision.committed,
-    )
-    mode_change = redundancy.put_in_force(state)
-    for agent in plan.members:
-        state.out.after_facts(Send(agent, decision.directives[agent]))
-    for agent in sorted(idle & membership.departures().keys()):
-        if agent in before:
-            text = f"{agent} holds nothing that is needed"
-            state.record(EventReason.AGENT_LEFT, text, agents=agent)
-        state.let_go(agent)
-    state.fence_suspects()
-    _record_plan(state, decision, repeated, redone.tasks, mode_change)
-
-
-def _continue(state: State, result: Continuations) -> None:
-    """The programs after the target step; members that have ended it wait for them."""
-    assert state.in_force is not None
-    assert isinstance(state.phase, Running)
-    state.phase.detail = ""
-    state.faults = 0
-    state.in_force.continuations, state.in_force.told = result.directives, result.told
-    state.in_force.continuations_by = inf
-    state.speeds.begin(state.in_force.plan.fence, state.in_force.plan.target, result.expected)
-    for agent in sorted(state.membership.members & result.directives.keys()):
-        state.out.after_facts(Send(agent, result.directives[agent]))
-
-
-def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
-    plan = decision.plan
-    facts: dict[str, str | int] = {
-        "epoch": plan.fence.epoch,
-        "step": plan.target,
-        "pipelines": len(plan.pipelines),
-        "stages": len(plan.cut),
-        "agents": ",".join(plan.live),
-        "empty_seats": plan.holes,
-        "leaving": len(plan.leaving),
-        "learners": len(plan.learners),
-        "copied_layers": decision.copies,
-        "loaded_layers": decision.loads,
-        "repeated_steps": repeated,
-        "redone_tasks": redone,
-    }
-    text = (
-        f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
-        f" {plan.target}, {counted(len(plan.live), 'agent')}"
-    )
-    parts = [
-        f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
-        f"{len(plan.leaving)} leaving" if plan.leaving else "",
-        f"{len(plan.learners)} catching up" if plan.learners else "",
-        f"{counted(decision.copies, 'layer')} copied" if decision.copies else "",
-        f"{counted(decision.loads, 'layer')} loaded" if decision.loads else "",
-        f"{counted(repeated, 'committed step')} repeated" if repeated else "",
-        f"{counted(redone, 'task')} computed again" if redone else "",
-        mode,
-    ]
-    state.record(
-        EventReason.PLANNED, ", ".join([text, *filter(None, parts)]), Severity.NORMAL, **facts
-    )
-
-
-def resumed(state: State, step: int) -> None:
-    """A step of the plan in force is committed: how long the change has taken. A commit that was
-    on its way when the STOP left does not show that training goes on."""
-    if not isinstance(state.phase, Running):
-        return
-    assert state.in_force is not None
-    if step > state.in_force.plan.target:
-        state.retry_s = RETRY_S
-    if state.stopped_at is not None:
-        pause_s, state.stopped_at = state.real_s - state.stopped_at, None
-        text = f"epoch {state.epoch}: step {step} is committed {pause_s:.2f} s after the stop"
-        durable = state.durable
-        base = durable.manifest.step if durable.manifest is not None else 0
-        state.record(
-            EventReason.RESUMED,
-            text,
-            epoch=state.epoch,
-            step=step,
-            pause_s=round(pause_s, 3),
-            undone_steps=max(0, durable.undone - base),
-        )
-        if durable.undone:
-            state.out.save(undone=0)

@@ -24,7 +24,8 @@ from bamboo_core.arbiter.changes import is_short, without_vote
 from bamboo_core.arbiter.durable import Durable, with_listed, with_manifest
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
-from bamboo_core.arbiter.rounds import begin, resumed
+from bamboo_core.arbiter.plans import resumed
+from bamboo_core.arbiter.rounds import begin
 from bamboo_core.arbiter.state import (
     Collecting,
     Holding,

@@ -303,7 +303,7 @@ def suspend_at_once(state: State, why: str, now: float, *waits: Any, **rest: Any
         _hold(state, why, now, *waits, **rest)
 
 
-_hold = rounds._hold
+_hold = rounds.hold
 
 
 def endless(self: Patience, later_s: float) -> Patience:

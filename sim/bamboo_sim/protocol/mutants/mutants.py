@@ -7,7 +7,7 @@ from typing import Any
 
 from bamboo_core.api.events import RestoreCause
 from bamboo_core.arbiter import durable as durable_module
-from bamboo_core.arbiter import endings, rounds, training
+from bamboo_core.arbiter import endings, plans, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Send
@@ -167,7 +167,7 @@ _bad_checkpoint = training.bad_checkpoint
 def any_answer(state: State, request: int, result: Any, now: float) -> None:
     """Every answer for the present epoch is taken, whatever the request was."""
     if isinstance(result, Decision) and result.plan.fence == state.fence:
-        rounds._direct(state, result, now)
+        plans._direct(state, result, now)
     else:
         _planned(state, request, result, now)
 
@@ -179,7 +179,7 @@ def forget_continuations(state: State, result: Any) -> None:
     state.in_force.continuations = {}
 
 
-_continue = rounds._continue
+_continue = plans._continue
 
 
 def late_directives(state: State, request: int, result: Any, now: float) -> None:
@@ -190,7 +190,7 @@ def late_directives(state: State, request: int, result: Any, now: float) -> None
     _planned(state, request, result, now)
 
 
-_planned = rounds.planned
+_planned = plans.planned
 
 
 def old_forks(durable: Durable) -> Any:

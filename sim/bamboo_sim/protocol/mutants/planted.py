@@ -7,7 +7,7 @@ plans in two parts, M: memory).
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, rounds, training
+from bamboo_core.arbiter import endings, plans, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.outbox import Outbox
 from bamboo_core.arbiter.state import State
@@ -90,10 +90,10 @@ PLANTS: tuple[Planted, ...] = (
             patched(Executor, "_wipe", mutants.keep_holdings),
             (("restores", SAVING),)),
     Planted("two answers of the planner count in one epoch", "H1",
-            patched(rounds, "planned", mutants.any_answer),
+            patched(plans, "planned", mutants.any_answer),
             (("seconds", SMALL), ("seconds", TALL))),
     Planted("directives of a superseded answer leave", "H2",
-            patched(rounds, "planned", mutants.late_directives),
+            patched(plans, "planned", mutants.late_directives),
             (("seconds", SMALL), ("seconds", TALL))),
     Planted("a torn file that all have read is restored from", "R1",
             patched(training, "bad_checkpoint", mutants.restore_at_once),
@@ -118,7 +118,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a continuation that comes early is lost", "P3",
             patched(Executor, "proceed", mutants.forget_early), (("singles", SMALL),)),
     Planted("a lost continuation is not sent again", "P4",
-            patched(rounds, "_continue", mutants.forget_continuations), (("sessions", SMALL),)),
+            patched(plans, "_continue", mutants.forget_continuations), (("sessions", SMALL),)),
     Planted("END does not free outputs and input gradients", "M1",
             patched(Executor, "_is_spent", mutants.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

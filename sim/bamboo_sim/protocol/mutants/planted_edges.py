@@ -7,7 +7,7 @@ A: failures and evidence. L: who is needed, and in which order.
 from __future__ import annotations
 
 from bamboo_core.arbiter import durable as durable_module
-from bamboo_core.arbiter import endings, losses, rounds, training
+from bamboo_core.arbiter import endings, losses, plans, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.membership import Membership
 from bamboo_core.evidence import stalls
@@ -85,7 +85,7 @@ PLANTS: tuple[Planted, ...] = (
                 patched(losses, "begin", edges.begin_at_once)),
             (("writes", SMALL),)),
     Planted("the second part of a plan may take for ever", "T4",
-            patched(rounds, "await_continuations", edges.never_late), (("delays", SMALL),)),
+            patched(plans, "await_continuations", edges.never_late), (("delays", SMALL),)),
     Planted("waits count while directives are on their way", "T5",
             patched(rounds, "sent", edges.sent_long_ago), (("pauses", SMALL),)),
     Planted("silence is not found while heartbeats are rarer", "T6",
@@ -137,12 +137,12 @@ PLANTS: tuple[Planted, ...] = (
     Planted("one agent's user error ends the job", "A1",
             patched(losses, "_is_everywhere", edges.fails_everywhere), (("hangs", SMALL),)),
     Planted("one fault of the planner ends the job", "A2",
-            patched(rounds, "_MOST_FAULTS", 1), (("delays", SMALL),)),
+            patched(plans, "_MOST_FAULTS", 1), (("delays", SMALL),)),
     Planted("suspected agents are never asked again", "A3",
             patched(Membership, "reinstate_all", lambda self: False),
             (("races", TALL),)),
     Planted("a job that is suspended waits for nothing", "A4",
-            patched(rounds, "_hold", edges.suspend_at_once), (("suspensions", SLEEPING),)),
+            patched(rounds, "hold", edges.suspend_at_once), (("suspensions", SLEEPING),)),
     Planted("a learner may always go", "L2",
             patched(losses, "_is_dispensable", edges.any_learner_goes), (("sources", LEARNT),)),
     Planted("agents receive out of order, and the dry run ignores it", "L3", both(

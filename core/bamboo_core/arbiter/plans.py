@@ -1,0 +1,217 @@
+"""From the planner's answer to a plan in force: durable facts first, then the directives.
+
+An answer may also say that there is no plan, or the planner may fail; then the job is held, a
+checkpoint is restored, or the planner is asked again. What is asked, and when, is in
+:mod:`bamboo_core.arbiter.rounds`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
+from bamboo_core.arbiter import redundancy, rounds
+from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter.events import Send
+from bamboo_core.arbiter.state import RETRY_S, InForce, Listing, Planning, Running, State
+from bamboo_core.model.counts import counted
+from bamboo_core.planning.requests import (
+    Continuations,
+    Decision,
+    Fatal,
+    PlannerFault,
+    PlanResult,
+    Unplaceable,
+)
+
+_MOST_FAULTS = 8  # of the planner in a row: about five minutes
+_FAULT_PAUSE_S, _LONGEST_FAULT_PAUSE_S = 5.0, 60.0
+
+
+def planned(state: State, request: int, result: PlanResult, now: float) -> None:
+    """An answer of the planner, if it answers the newest request."""
+    if request != state.requests:
+        return
+    if isinstance(result, Continuations):
+        if isinstance(state.phase, Running):
+            _continue(state, result)
+        return
+    if isinstance(result, PlannerFault):
+        if isinstance(state.phase, Planning | Running):
+            why = f"the planner failed: {result.message}" if result.is_defect else result.message
+            _plan_again(state, why, now, is_defect=result.is_defect)
+        return
+    if not isinstance(state.phase, Planning):
+        return
+    state.evidence.begin_epoch()
+    match result:
+        case Decision():
+            if why := redundancy.refusal(state, result):
+                state.membership.without_seat = set(state.membership.members)
+                rounds.hold(state, why, now)
+            else:
+                _direct(state, result, now)
+        case Fatal(layers, committed):
+            state.out.save(committed=max(committed, state.durable.committed))
+            text = f"no live copy of layers {', '.join(map(str, layers))}"
+            rounds.handle_layer_loss(state, text, now)
+        case Unplaceable(message):
+            state.membership.without_seat = set(state.membership.members)
+            rounds.hold(state, message, now)
+
+
+def await_plan(state: State, now: float) -> None:
+    """While the planner works: it must answer some day."""
+    if isinstance(state.phase, Planning) and now >= state.phase.answer_by:
+        _plan_again(state, "the planner has not answered in time", now)
+
+
+def await_continuations(state: State, now: float) -> None:
+    """While the plan runs: its second part must come some day."""
+    if state.in_force is not None and now >= state.in_force.continuations_by:
+        _plan_again(state, "the programs of later steps did not come in time", now)
+
+
+def _plan_again(state: State, why: str, now: float, *, is_defect: bool = True) -> None:
+    """A defect: trying again may help, but not for ever. Without one, the job waits."""
+    state.faults = min(state.faults + 1, _MOST_FAULTS - (not is_defect))
+    if state.faults >= _MOST_FAULTS:
+        end(state, Outcome.FAILED, Reason.PLANNING_FAILED, why)
+    elif isinstance(state.phase, Running):
+        rounds.begin(state, why)
+    else:
+        pause_s = min(_FAULT_PAUSE_S * 2 ** (state.faults - 1), _LONGEST_FAULT_PAUSE_S)
+        rounds.hold(state, f"{why}; it is asked again", now, plan_by=now + pause_s)
+
+
+def _direct(state: State, decision: Decision, now: float) -> None:
+    """Durable first, then every member's directive."""
+    plan, membership, durable = decision.plan, state.membership, state.durable
+    repeated = max(0, state.ledger.newest(durable) - decision.committed)
+    redone = state.redone(decision)
+    if repeated:  # only dead agents knew that these steps were committed
+        state.ledger.forget_commit()
+    idle, before = membership.members - set(plan.members), set(durable.members)
+    # an agent that only hands over has had its chance, too, and is no newcomer afterwards
+    membership.without_seat = membership.members - {*plan.live, *plan.learners}
+    membership.members = set(plan.members)
+    is_suspending = plan.last < state.job.spec.training.steps
+    assert isinstance(state.phase, Planning)
+    speeds = state.phase.speeds
+    redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
+    state.in_force = InForce(
+        plan,
+        decision.directives,
+        is_suspending,
+        shortage=decision.shortage,
+        speeds=speeds,
+        begun_at=now,
+        redone=redone.parts,
+    )
+    state.is_loading, state.listing = decision.loads > 0, Listing()
+    state.learner_plans = state.learner_plans + 1 if plan.learners else 0
+    if decision.copies or state.copied_at == inf:
+        state.copied_at = plan.target
+    state.phase = Running()
+    if any(d.has_continuation for d in decision.directives.values()):
+        state.phase.detail = "the programs of later steps are being computed"
+        state.in_force.continuations_by = now + state.job.timing.continuation_s
+    else:
+        state.faults = 0
+    state.deadlines.clear()
+    state.ledger.progress_at = now
+    state.out.save(
+        plan=plan.fence,
+        members=plan.members,
+        voters=plan.live,
+        pipelines=plan.pipelines,
+        cut=plan.cut,
+        step_cut=plan.step_cut,
+        target=plan.target,
+        committed=decision.committed,
+    )
+    mode_change = redundancy.put_in_force(state)
+    for agent in plan.members:
+        state.out.after_facts(Send(agent, decision.directives[agent]))
+    for agent in sorted(idle & membership.departures().keys()):
+        if agent in before:
+            text = f"{agent} holds nothing that is needed"
+            state.record(EventReason.AGENT_LEFT, text, agents=agent)
+        state.let_go(agent)
+    state.fence_suspects()
+    _record_plan(state, decision, repeated, redone.tasks, mode_change)
+
+
+def _continue(state: State, result: Continuations) -> None:
+    """The programs after the target step; members that have ended it wait for them."""
+    assert state.in_force is not None
+    assert isinstance(state.phase, Running)
+    state.phase.detail = ""
+    state.faults = 0
+    state.in_force.continuations, state.in_force.told = result.directives, result.told
+    state.in_force.continuations_by = inf
+    state.speeds.begin(state.in_force.plan.fence, state.in_force.plan.target, result.expected)
+    for agent in sorted(state.membership.members & result.directives.keys()):
+        state.out.after_facts(Send(agent, result.directives[agent]))
+
+
+def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
+    plan = decision.plan
+    facts: dict[str, str | int] = {
+        "epoch": plan.fence.epoch,
+        "step": plan.target,
+        "pipelines": len(plan.pipelines),
+        "stages": len(plan.cut),
+        "agents": ",".join(plan.live),
+        "empty_seats": plan.holes,
+        "leaving": len(plan.leaving),
+        "learners": len(plan.learners),
+        "copied_layers": decision.copies,
+        "loaded_layers": decision.loads,
+        "repeated_steps": repeated,
+        "redone_tasks": redone,
+    }
+    text = (
+        f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
+        f" {plan.target}, {counted(len(plan.live), 'agent')}"
+    )
+    parts = [
+        f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
+        f"{len(plan.leaving)} leaving" if plan.leaving else "",
+        f"{len(plan.learners)} catching up" if plan.learners else "",
+        f"{counted(decision.copies, 'layer')} copied" if decision.copies else "",
+        f"{counted(decision.loads, 'layer')} loaded" if decision.loads else "",
+        f"{counted(repeated, 'committed step')} repeated" if repeated else "",
+        f"{counted(redone, 'task')} computed again" if redone else "",
+        mode,
+    ]
+    state.record(
+        EventReason.PLANNED, ", ".join([text, *filter(None, parts)]), Severity.NORMAL, **facts
+    )
+
+
+def resumed(state: State, step: int) -> None:
+    """A step of the plan in force is committed: how long the change has taken. A commit that was
+    on its way when the STOP left does not show that training goes on."""
+    if not isinstance(state.phase, Running):
+        return
+    assert state.in_force is not None
+    if step > state.in_force.plan.target:
+        state.retry_s = RETRY_S
+    if state.stopped_at is not None:
+        pause_s, state.stopped_at = state.real_s - state.stopped_at, None
+        text = f"epoch {state.epoch}: step {step} is committed {pause_s:.2f} s after the stop"
+        durable = state.durable
+        base = durable.manifest.step if durable.manifest is not None else 0
+        state.record(
+            EventReason.RESUMED,
+            text,
+            epoch=state.epoch,
+            step=step,
+            pause_s=round(pause_s, 3),
+            undone_steps=max(0, durable.undone - base),
+        )
+        if durable.undone:
+            state.out.save(undone=0)

@@ -1,0 +1,69 @@
+"""Snapshots of an arbiter for status, events and metrics. They change nothing."""
+
+from __future__ import annotations
+
+from bamboo_core.arbiter.durable import eligible
+from bamboo_core.arbiter.events import ArbiterStatus, Glance
+from bamboo_core.arbiter.state import Over, State
+from bamboo_core.placement.plan import layers_of
+
+
+def glance(state: State) -> Glance:
+    """The part of the snapshot of which users hear soon."""
+    membership, durable = state.membership, state.durable
+    return Glance(
+        phase=state.phase_name,
+        detail=state.phase.detail,
+        fence=state.fence,
+        members=frozenset(membership.members),
+        connected=membership.connected(),
+        has_ready=membership.has_ready(),
+        progress=state.ledger.progress,
+        checkpoint=next(reversed(eligible(durable)), None),
+        stall=state.stalls.text or state.stalls.storage,
+        slow=frozenset(membership.slow & membership.members),
+        outcome=durable.outcome,
+    )
+
+
+def status(state: State) -> ArbiterStatus:
+    """A snapshot for status, events and metrics."""
+    membership, durable = state.membership, state.durable
+    plan = state.in_force.plan if state.in_force is not None else None
+    return ArbiterStatus(
+        phase=state.phase_name,
+        detail=state.phase.detail,
+        fence=state.fence,
+        plan=plan,
+        members=tuple(sorted(membership.members)),
+        connected=tuple(sorted(membership.connected())),
+        ready=membership.ready(),
+        standby=tuple(sorted(membership.standby())),
+        leaving=plan.leaving if plan is not None else (),
+        progress=state.ledger.progress,
+        checkpoint=next(reversed(eligible(durable)), None),
+        copies=_copies(state),
+        route=membership.route(state.job.spec),
+        stall=state.stalls.text or state.stalls.storage,
+        stalls=dict(state.stalls.counts),
+        slow=tuple(sorted(membership.slow & membership.members)),
+        mode=durable.mode,
+        verdict=state.protection.verdict,
+        shortage=state.in_force.shortage if state.in_force is not None else "",
+        outcome=durable.outcome,
+        reason=durable.reason,
+        message=durable.message,
+    )
+
+
+def _copies(state: State) -> dict[int, int]:
+    """layer -> live agents that hold it by plan."""
+    in_force = state.in_force
+    if in_force is None or isinstance(state.phase, Over):
+        return {}
+    count = dict.fromkeys(range(in_force.plan.layers), 0)
+    for agent, ranges in in_force.plan.wants.items():
+        if agent in state.membership.members:
+            for layer in layers_of(ranges):
+                count[layer] += 1
+    return count
