@@ -1,13 +1,20 @@
-"""The agents that take part in a plan."""
+"""Who takes part in a plan, and in which seat; from which step training goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from bamboo_core.graph.closure import Holdings
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.placement.plan import Pipeline, layers_of
+from bamboo_core.placement import partition
+from bamboo_core.placement import seats as placement
+from bamboo_core.placement.capacity import pipelines_for
+from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, wants
+from bamboo_core.planning.requests import Fatal, PlannerFault, PlanRequest, Unplaceable
 from bamboo_core.protocol.messages import LayerCost
 
 _STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
@@ -22,6 +29,216 @@ class Team:
     leaving: tuple[AgentId, ...]  # agents that help until the target step has ended
     short_notice: tuple[AgentId, ...]
     learners: dict[AgentId, tuple[Range, ...]]
+
+
+class NoPlanError(Exception):
+    """No plan can be made; ``result`` says why."""
+
+    def __init__(self, result: Fatal | Unplaceable | PlannerFault) -> None:
+        self.result = result
+
+
+class Seating:
+    """From the facts of stopped agents to a plan: from which step, with whom, who has which seat.
+
+    Steps are absolute. ``holdings`` and ``index`` say what agents hold, ``committed`` is the newest
+    commit and ``target`` the step to compute, ``files`` a checkpoint of that version, if any.
+    """
+
+    def __init__(self, request: PlanRequest) -> None:
+        self._request, self._spec = request, request.spec
+        self._stages = request.spec.pipelines.stages
+        self.holdings = {a: Holdings.of(r) for a, r in request.reports.items()}
+        newest = max((k for h in self.holdings.values() for k in h.commits), default=-1)
+        self._steps = request.spec.training.steps
+        self._continue_after(max(newest, request.base))
+        planned = -1 if request.is_full else request.target - 1
+        self.spared: Collection[int] = ()  # layers that still have a copy, whatever is lost
+        if self.committed < planned and not self._can_repeat(planned):
+            self.spared = self.index.sources if self.committed == planned - 1 else ()
+            self._continue_after(planned)
+        self._last = min(self.target + 1, self._steps) if request.is_last else self._steps
+
+    def _continue_after(self, committed: int) -> None:
+        self.committed = committed
+        self.target = min(committed + 1, self._steps)
+        self.files = next((m for m in self._request.manifests if m.step == self.target), None)
+        self.index = self._read(self.holdings, frozenset())
+
+    def _can_repeat(self, planned: int) -> bool:
+        """Whether the commit that the plan in force started from can be repeated.
+
+        It is known only to lost agents; the agents that voted for it may make it again.
+        """
+        kept = self.index.sources
+        is_whole = self.files is not None or all(x in kept for x in range(self._request.layers))
+        return self.committed == planned - 1 and bool(kept) and is_whole
+
+    def _read(
+        self, holdings: Mapping[AgentId, Holdings], short_notice: Collection[AgentId]
+    ) -> HoldingsIndex:
+        return HoldingsIndex(
+            holdings,
+            batch=self._request.batch,
+            target=self.target,
+            short_notice=frozenset(short_notice),
+        )
+
+    def plan(self) -> Plan:
+        """The plan; NoPlanError if there is none. Then only its members' holdings count."""
+        self._refuse_silent_restart()
+        team = self._seat()
+        request, cut = self._request, self._cut()
+        members = {*team.live, *team.leaving, *team.learners}
+        self.holdings = {a: h for a, h in self.holdings.items() if a in members}
+        self.index = self._read(self.holdings, (*team.short_notice, *team.learners))
+        return Plan(
+            fence=request.fence,
+            pipelines=team.pipelines,
+            cut=cut,
+            step_cut=self._step_cut(cut),
+            target=self.target,
+            last=self._last,
+            live=team.live,
+            leaving=team.leaving,
+            short_notice=team.short_notice,
+            wants=self._wants(team.pipelines, team.live),
+            coordinator=team.live[0],
+            batch=request.batch,
+            learners=team.learners,
+        )
+
+    def _refuse_silent_restart(self) -> None:
+        """Never restart silently from version 0 or a file once later steps are committed.
+
+        Any agent can build version 0 or read a file. A voter knows every commit under its plan
+        except perhaps the newest, which is repeated. If no voter reports, the number of commits is
+        unknown: continue only if the remaining agents hold every layer and no file is newer.
+        """
+        request = self._request
+        if request.is_full or request.has_voter:
+            return
+        newest = max((m.step for m in request.manifests), default=0)
+        kept = {*self.index.sources, *self.spared} if newest <= self.target else ()
+        lost = tuple(x for x in range(request.layers) if x not in kept)
+        if lost:
+            raise NoPlanError(Fatal(lost, max(self.committed, newest - 1)))
+
+    def _cut(self) -> Cut:
+        """The current cut, unless the state is new or the number of stages changes."""
+        request = self._request
+        if request.cut and len(request.cut) == self._stages and not request.is_full:
+            return request.cut
+        if request.costs:
+            costs = [c.forward_s + c.backward_s for c in request.costs]
+        else:
+            costs = [1.0] * request.layers
+        return partition.split(costs, self._stages)
+
+    def _step_cut(self, cut: Cut) -> Cut:
+        """The cut under which the target step began or would have begun."""
+        request = self._request
+        if not request.grid or request.is_full:
+            return cut
+        return request.step_cut if self.target == request.target else request.cut
+
+    def _seat(self) -> Team:
+        staying = [a for a in self._request.participants if a not in self._request.draining]
+        seats = self._seats(staying)
+        if isinstance(seats, placement.Infeasible):
+            raise NoPlanError(Unplaceable(seats.reason))
+        learners = self._learners(seats)
+        without = self._seats([a for a in staying if a not in learners]) if learners else seats
+        if isinstance(without, placement.Infeasible) or not self._is_whole(without):
+            return self._team(seats, {})
+        return self._team(without, learners)
+
+    def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | placement.Infeasible:
+        request, cut = self._request, self._cut()
+        candidates = [
+            placement.Candidate(
+                agent,
+                request.participants[agent].zone,
+                held=tuple(
+                    sum(x in self.index.have[agent] for x in range(lo, hi)) for lo, hi in cut
+                ),
+            )
+            for agent in staying
+        ]
+        stages, adjacency = self._stages, self._spec.placement.adjacency
+        if request.is_full:
+            number = self._most_pipelines(staying)
+            return placement.assign(
+                candidates, stages=stages, pipelines=number, previous=request.grid,
+                adjacency=adjacency,
+            )  # fmt: skip
+        least = pipelines_for(len(staying), stages=stages, wanted=request.pipelines)
+        numbers = range(least, request.pipelines + 1)
+        return placement.assign_all(
+            candidates, stages=stages, pipelines=numbers, previous=request.grid, adjacency=adjacency
+        )
+
+    def _learners(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
+        """Newcomers that need too many bytes for all others to wait -> their layers.
+
+        Empty near the end of the job, and while newcomers are needed to replace a leaver.
+        """
+        request = self._request
+        seated = {a for p in request.grid for a in p if a is not None}
+        if request.is_full or self.target + 2 >= self._last or seated & request.draining:
+            return {}
+        live = live_in(seats)
+        wanted = self._wants(seats, live)
+        lacking = {
+            a: lacking_bytes(self.index.have[a], wanted[a], request.costs)
+            for a in live
+            if a not in seated
+        }
+        return {a: wanted[a] for a, n in lacking.items() if n > request.catch_up_above_bytes}
+
+    def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
+        """Whether the agents with a seat hold every layer."""
+        held = {x for a in live_in(seats) for x in self.index.have[a]}
+        return held >= set(range(self._request.layers))
+
+    def _most_pipelines(self, staying: Collection[AgentId]) -> int:
+        """In a full grid."""
+        request = self._request
+        zones = Counter(request.participants[agent].zone for agent in staying)
+        found = placement.feasible_pipelines(
+            zones,
+            stages=self._stages,
+            most=request.pipelines,
+            adjacency=self._spec.placement.adjacency,
+        )
+        return max(found, request.least)
+
+    def _team(
+        self, seats: tuple[Pipeline, ...], learners: dict[AgentId, tuple[Range, ...]]
+    ) -> Team:
+        request, live = self._request, live_in(seats)
+        if not live:
+            raise NoPlanError(Unplaceable("no agent that stays has a seat"))
+        rest = [a for a in sorted(request.participants) if a not in live and a not in learners]
+        leaving = tuple(a for a in rest if self._is_useful(a))
+        short_notice = tuple(a for a in leaving if a in request.short_notice)
+        return Team(seats, live, leaving, short_notice, learners)
+
+    def _is_useful(self, agent: AgentId) -> bool:
+        """Whether it holds anything that the target step needs."""
+        kept = self.index.held[agent]
+        return bool(self.index.have[agent]) or any(i.step >= 0 for i in kept)
+
+    def _wants(
+        self, pipelines: tuple[Pipeline, ...], live: tuple[AgentId, ...]
+    ) -> dict[AgentId, tuple[Range, ...]]:
+        return wants(
+            pipelines=pipelines,
+            cut=self._cut(),
+            live=live,
+            mode=self._spec.redundancy.mode,
+            holders=self.index.sources,
+        )
 
 
 def live_in(seats: tuple[Pipeline, ...]) -> tuple[AgentId, ...]:

@@ -8,7 +8,7 @@ two agents must be received in the order in which they are sent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 
 from bamboo_core.model.ids import AgentId
@@ -19,7 +19,7 @@ from bamboo_core.model.rules import needs, prepare, rule
 from bamboo_core.protocol.lane import Lane
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.dry_run_state import Blocked as Blocked
-from bamboo_core.scheduling.dry_run_state import DryRunAgent
+from bamboo_core.scheduling.dry_run_state import DryRunAgent, DryRunStock
 from bamboo_core.scheduling.dry_run_state import DryRunResult as DryRunResult
 from bamboo_core.scheduling.dry_run_state import Message as Message
 from bamboo_core.scheduling.dry_run_state import Span as Span
@@ -98,20 +98,9 @@ _SAVE, _FOLD = Op.SAVE, Op.FOLD
 _VERSIONED = frozenset({Op.INIT, Op.LOAD, Op.UPDATE})  # these make or consume VER
 _VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
-_ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
-_GROUP = {
-    Kind.ACT: _ACTIVATIONS,
-    Kind.OUT: _BOUNDARIES,
-    Kind.INGRAD: _BOUNDARIES,
-    Kind.PART: _GRADIENTS,
-    Kind.LEAF: _GRADIENTS,
-    Kind.FOLDED: _GRADIENTS,
-    Kind.CHUNK: _GRADIENTS,
-    Kind.PREFIX: _AHEAD,
-}
 
 
-class _Run:
+class _Run(DryRunStock):
     """State of all agents, and the messages between them."""
 
     def __init__(
@@ -125,16 +114,14 @@ class _Run:
         bytes_of: Callable[[Item], int] | None = None,
         measures: bool = True,
     ) -> None:
-        self.measures = measures  # times and peaks
+        super().__init__(batch, bytes_of, measures)
         self.batch, self.layers, self.periodic = batch, layers, periodic
-        self.slice = 1 / batch.chunks  # a slice of a chunk, in sums of a stage's size
-        self.bytes_of = bytes_of
         self.durations, self.latency = costs.durations(), costs.latency
         self.agents = {a: DryRunAgent(a, p, parts_of(p)) for a, p in programs.items()}
         for name, items in holdings.items():
             if name in self.agents:
                 for item in items:
-                    self._gain(self.agents[name], item, False)
+                    self.gain(self.agents[name], item, False)
         self.until = inf
         self.wire: Callable[[Item], float] | None = None
         self.sets: dict[int, tuple[tuple[Item, ...], frozenset[Item]]] = {}  # by id of the tuple
@@ -170,9 +157,8 @@ class _Run:
         Nine of ten instructions of a large grid are messages, so the usual cases are here: an item
         that was just sent to another peer, and one that has arrived and is the next in its inbox.
         """
-        program, until = agent.parts, self.until
+        program, until, measures = agent.parts, self.until, self.measures
         skips, agents, name, wire = not self.periodic, self.agents, agent.name, self.wire
-        measures = self.measures
         inboxes, held, clock = agent.inbox, agent.held, agent.clock
         sent: Item | None = None  # since the last computation, which may consume it
         message: tuple[Item, float] = _NOTHING  # with ``sent``
@@ -192,8 +178,7 @@ class _Run:
                 continue
             if op is _RECV:
                 assert item is not None
-                inbox = inboxes.get(peer)
-                if inbox:
+                if inbox := inboxes.get(peer):
                     first, arrival = inbox[0]
                     is_here = first is item and arrival <= clock and wire is None
                     if is_here and item[0] is not _VER:
@@ -201,9 +186,9 @@ class _Run:
                         if item[0] is _RED or not measures:
                             held.setdefault(item, True)
                         elif item[0] is _CHUNK:
-                            self._gain_slices(agent, (item,), True)
+                            self.gain_slices(agent, (item,), True)
                         else:
-                            self._gain(agent, item, True)
+                            self.gain(agent, item, True)
                         continue
                 sent = None  # another version may replace it
                 done = self._receive(agent, item, peer)
@@ -220,8 +205,7 @@ class _Run:
                         continue
                     if agent.posted:
                         self._unpost(agent, target)
-                    inbox = target.inbox.get(name)
-                    if inbox is None:
+                    if (inbox := target.inbox.get(name)) is None:
                         target.inbox[name] = [message]
                     else:
                         inbox.append(message)
@@ -310,20 +294,8 @@ class _Run:
                 break
         else:
             at += 1
-        self._gain_all(agent, come)
+        self.gain_all(agent, come)
         return at
-
-    def _gain_all(self, agent: DryRunAgent, items: list[Item]) -> None:
-        """Received items, which are of one kind."""
-        kind, held = items[0][0] if items else _RED, agent.held
-        if kind is _RED or not (self.measures or kind is _VER):
-            for item in items:
-                held.setdefault(item, True)
-        elif kind is _CHUNK:
-            self._gain_slices(agent, items, True)
-        else:
-            for item in items:
-                self._gain(agent, item, True)
 
     def _unpost(self, sender: DryRunAgent, target: DryRunAgent) -> None:
         """Move what is posted to the target to its inbox, where all that comes later follows it."""
@@ -362,7 +334,7 @@ class _Run:
             if agent.lane.forwards:
                 self._compute_ahead(agent, arrival)
             agent.clock = max(agent.clock, arrival)
-        self._gain(agent, item, True)
+        self.gain(agent, item, True)
         return True
 
     def _sleep(self, agent: DryRunAgent, item: Item, peer: AgentId) -> None:
@@ -405,9 +377,9 @@ class _Run:
             agent.clock += time
             agent.ahead_s += time
             for item in (*dropped, *task.gone):
-                self._lose(agent, item)
+                self.lose(agent, item)
             for item in task.items_made:
-                self._gain(agent, item, False)
+                self.gain(agent, item, False)
 
     def _in_disorder(self, agent: DryRunAgent, peer: AgentId, item: Item) -> bool:
         """Whether the item has been sent after others; if so, move it to the front."""
@@ -441,15 +413,15 @@ class _Run:
                 agent.lane = Lane()
         for item in released:
             if held.get(item):
-                self._lose(agent, item)
+                self.lose(agent, item)
         if self.measures or op in _VERSIONED:
             for item in consumed:
-                self._lose(agent, item)
+                self.lose(agent, item)
             if op is _FOLD and len(made) > 1:
-                self._gain_slices(agent, made, False)
+                self.gain_slices(agent, made, False)
             else:
                 for item in made:
-                    self._gain(agent, item, False)
+                    self.gain(agent, item, False)
         else:
             for item in consumed:
                 held.pop(item, None)
@@ -473,90 +445,9 @@ class _Run:
         """Add what the executor adds by itself: the vote, and records of files."""
         step = instruction.step
         if instruction.op is _VOTE:
-            self._gain(agent, Item.vote(step, agent.name), False)
+            self.gain(agent, Item.vote(step, agent.name), False)
         for layer in range(instruction.lo, instruction.hi):
-            self._gain(agent, Item.file(step, layer), False)
-
-    def _gain(self, agent: DryRunAgent, item: Item, received: bool) -> None:
-        kind, held = item[0], agent.held
-        if kind is _VER:
-            if self.bytes_of is not None and item[2] not in agent.versions:
-                self._add_bytes(agent, self.bytes_of(item))
-            agent.versions[item[2]] = item[1]
-            return
-        before = len(held)
-        held.setdefault(item, received)  # one look-up: hashing items takes most of the time
-        if len(held) == before or not self.measures:
-            return
-        if self.bytes_of is not None:
-            self._add_bytes(agent, self.bytes_of(item))
-        if kind in _GROUP:
-            group, count = _GROUP[kind], agent.count
-            total = count[group] + (self.slice if kind is _CHUNK else 1)
-            count[group] = total
-            if total > agent.peak[group]:
-                agent.peak[group] = total
-
-    def _gain_slices(self, agent: DryRunAgent, slices: Sequence[Item], received: bool) -> None:
-        """CHUNK, of which each agent of a large grid has a hundred."""
-        if self.bytes_of is not None:
-            for item in slices:
-                self._gain(agent, item, received)
-            return
-        held, count = agent.held, agent.count
-        before = len(held)
-        for item in slices:
-            held.setdefault(item, received)
-        total = count[_GRADIENTS] + (len(held) - before) * self.slice
-        count[_GRADIENTS] = total
-        if total > agent.peak[_GRADIENTS]:
-            agent.peak[_GRADIENTS] = total
-
-    def _lose(self, agent: DryRunAgent, item: Item) -> None:
-        kind = item[0]
-        if kind is _VER:
-            if agent.versions.pop(item[2], None) is None:
-                return
-        elif agent.held.pop(item, None) is None:
-            return
-        elif kind in _GROUP and self.measures:
-            agent.count[_GROUP[kind]] -= self.slice if kind is _CHUNK else 1
-        if self.bytes_of is not None:
-            agent.bytes -= self.bytes_of(item)
-
-    @staticmethod
-    def _add_bytes(agent: DryRunAgent, count: int) -> None:
-        agent.bytes += count
-        agent.most_bytes = max(agent.most_bytes, agent.bytes)
+            self.gain(agent, Item.file(step, layer), False)
 
     def report(self) -> DryRunResult:
-        agents = sorted(self.agents.values(), key=lambda a: a.name)
-        stuck = [a for a in agents if a.at < len(a.parts)]
-        left = [
-            Message(item, source, a.name)
-            for a in agents
-            for source, inbox in sorted((s, x) for s, x in a.inbox.items() if x)
-            for item, _ in inbox
-        ]
-        posted = [(a.name, x) for a in agents for _, x in a.posted]
-        left += [Message(item, name, peer) for name, x in posted for peer, item in x.items()]
-        left.sort(key=lambda message: (message.target, message.source))
-        deadlock = {a.name: a.blocked(a.lacks) for a in stuck if a.lacks}
-        unmatched, disorder = (*left, *self.strays), tuple(self.disorder)
-        if not self.measures:
-            return DryRunResult(deadlock, unmatched, disorder)
-        return DryRunResult(
-            deadlock,
-            unmatched,
-            disorder,
-            activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
-            boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
-            gradients={a.name: a.peak[_GRADIENTS] for a in agents},
-            busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
-            length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
-            end=max((a.clock for a in agents), default=0.0),
-            spans={a.name: a.program_spans() for a in agents},
-            ahead={a.name: int(a.peak[_AHEAD]) for a in agents},
-            ahead_s={a.name: a.ahead_s for a in agents},
-            bytes={a.name: a.most_bytes for a in agents} if self.bytes_of is not None else {},
-        )
+        return self.result(self.agents.values(), self.strays, self.disorder)

@@ -1,19 +1,33 @@
-"""What a dry run keeps of each agent, and what it finds."""
+"""The state of a dry run: each agent's, what it holds at most, and what the run has found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Messages, Program
 from bamboo_core.model.rules import Prepared
 from bamboo_core.protocol.lane import Lane
 
 Span = tuple[int, float, float]
 """Position in the program, begin, end."""
+
+_VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
+_ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
+_GROUP = {
+    Kind.ACT: _ACTIVATIONS,
+    Kind.OUT: _BOUNDARIES,
+    Kind.INGRAD: _BOUNDARIES,
+    Kind.PART: _GRADIENTS,
+    Kind.LEAF: _GRADIENTS,
+    Kind.FOLDED: _GRADIENTS,
+    Kind.CHUNK: _GRADIENTS,
+    Kind.PREFIX: _AHEAD,
+}
 
 
 @dataclass(frozen=True)
@@ -108,9 +122,7 @@ class DryRunAgent:
     # What it has sent many at a time: arrival, receiver -> item. It follows all that is in the
     # receivers' inboxes, and takes less time than as many entries of theirs.
     posted: list[tuple[float, dict[AgentId, Item]]] = field(default_factory=list)
-    count: list[float] = field(
-        default_factory=lambda: [0, 0, 0, 0]
-    )  # by group, see _GROUP of the dry run
+    count: list[float] = field(default_factory=lambda: [0, 0, 0, 0])  # by group, see _GROUP
     peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
     bytes: int = 0
     most_bytes: int = 0
@@ -147,3 +159,118 @@ class DryRunAgent:
         """Part -> its position in the program."""
         lengths = (len(x.items) if isinstance(x, Messages) else 1 for x in self.parts)
         return list(accumulate(lengths, initial=0))
+
+
+class DryRunStock:
+    """Notes what agents get and give up, and the most that each of them holds at once."""
+
+    def __init__(
+        self, batch: BatchShape, bytes_of: Callable[[Item], int] | None, measures: bool
+    ) -> None:
+        self.measures = measures  # times and peaks
+        self.slice = 1 / batch.chunks  # a slice of a chunk, in sums of a stage's size
+        self.bytes_of = bytes_of
+
+    def gain(self, agent: DryRunAgent, item: Item, received: bool) -> None:
+        """The agent has the item now. received: it comes from another agent."""
+        kind, held = item[0], agent.held
+        if kind is _VER:
+            if self.bytes_of is not None and item[2] not in agent.versions:
+                self._add_bytes(agent, self.bytes_of(item))
+            agent.versions[item[2]] = item[1]
+            return
+        before = len(held)
+        held.setdefault(item, received)  # one look-up: hashing items takes most of the time
+        if len(held) == before or not self.measures:
+            return
+        if self.bytes_of is not None:
+            self._add_bytes(agent, self.bytes_of(item))
+        if kind in _GROUP:
+            group, count = _GROUP[kind], agent.count
+            total = count[group] + (self.slice if kind is _CHUNK else 1)
+            count[group] = total
+            if total > agent.peak[group]:
+                agent.peak[group] = total
+
+    def gain_all(self, agent: DryRunAgent, items: list[Item]) -> None:
+        """Received items, which are of one kind."""
+        kind, held = items[0][0] if items else _RED, agent.held
+        if kind is _RED or not (self.measures or kind is _VER):
+            for item in items:
+                held.setdefault(item, True)
+        elif kind is _CHUNK:
+            self.gain_slices(agent, items, True)
+        else:
+            for item in items:
+                self.gain(agent, item, True)
+
+    def gain_slices(self, agent: DryRunAgent, slices: Sequence[Item], received: bool) -> None:
+        """CHUNK, of which each agent of a large grid has a hundred."""
+        if self.bytes_of is not None:
+            for item in slices:
+                self.gain(agent, item, received)
+            return
+        held, count = agent.held, agent.count
+        before = len(held)
+        for item in slices:
+            held.setdefault(item, received)
+        total = count[_GRADIENTS] + (len(held) - before) * self.slice
+        count[_GRADIENTS] = total
+        if total > agent.peak[_GRADIENTS]:
+            agent.peak[_GRADIENTS] = total
+
+    def lose(self, agent: DryRunAgent, item: Item) -> None:
+        """The agent gives the item up, if it has it."""
+        kind = item[0]
+        if kind is _VER:
+            if agent.versions.pop(item[2], None) is None:
+                return
+        elif agent.held.pop(item, None) is None:
+            return
+        elif kind in _GROUP and self.measures:
+            agent.count[_GROUP[kind]] -= self.slice if kind is _CHUNK else 1
+        if self.bytes_of is not None:
+            agent.bytes -= self.bytes_of(item)
+
+    @staticmethod
+    def _add_bytes(agent: DryRunAgent, count: int) -> None:
+        agent.bytes += count
+        agent.most_bytes = max(agent.most_bytes, agent.bytes)
+
+    def result(
+        self,
+        every: Iterable[DryRunAgent],
+        strays: Sequence[Message],
+        disordered: Sequence[Message],
+    ) -> DryRunResult:
+        """The outcome. strays: messages to nobody; disordered: those received out of order."""
+        agents = sorted(every, key=lambda a: a.name)
+        stuck = [a for a in agents if a.at < len(a.parts)]
+        left = [
+            Message(item, source, a.name)
+            for a in agents
+            for source, inbox in sorted((s, x) for s, x in a.inbox.items() if x)
+            for item, _ in inbox
+        ]
+        posted = [(a.name, x) for a in agents for _, x in a.posted]
+        left += [Message(item, name, peer) for name, x in posted for peer, item in x.items()]
+        left.sort(key=lambda message: (message.target, message.source))
+        deadlock = {a.name: a.blocked(a.lacks) for a in stuck if a.lacks}
+        unmatched, disorder = (*left, *strays), tuple(disordered)
+        if not self.measures:
+            return DryRunResult(deadlock, unmatched, disorder)
+        return DryRunResult(
+            deadlock,
+            unmatched,
+            disorder,
+            activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
+            boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
+            gradients={a.name: a.peak[_GRADIENTS] for a in agents},
+            busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
+            length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
+            end=max((a.clock for a in agents), default=0.0),
+            spans={a.name: a.program_spans() for a in agents},
+            ahead={a.name: int(a.peak[_AHEAD]) for a in agents},
+            ahead_s={a.name: a.ahead_s for a in agents},
+            bytes={a.name: a.most_bytes for a in agents} if self.bytes_of is not None else {},
+        )

@@ -23,6 +23,7 @@ from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision
+from bamboo_core.planning.team import Seating
 from bamboo_core.protocol.effects import SendOperator, Transmit
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Directive, Finished
@@ -202,26 +203,26 @@ _eligible = durable_module.eligible
 
 # ---------------------------------------------------------------- planner
 
-_plan_init = planner._Planning.__init__
+_plan_init = Seating.__init__
 
 
 def oldest_step(self: Any, request: Any) -> None:
     _plan_init(self, request)
-    known = [max(h.commits, default=-1) for h in self._holdings.values() if h.versions]
-    self._committed = max(min(known, default=-1), request.base)
-    self._target = min(self._committed + 1, self._steps)
-    self._index = self._read(self._holdings, frozenset())
+    known = [max(h.commits, default=-1) for h in self.holdings.values() if h.versions]
+    self.committed = max(min(known, default=-1), request.base)
+    self.target = min(self.committed + 1, self._steps)
+    self.index = self._read(self.holdings, frozenset())
 
 
 def newest_files(self: Any, request: Any) -> None:
     _plan_init(self, request)
     if request.manifests:
-        self._files = max(request.manifests, key=lambda m: m.step)
+        self.files = max(request.manifests, key=lambda m: m.step)
 
 
 def no_files(self: Any, request: Any) -> None:
     _plan_init(self, request)
-    self._files = None
+    self.files = None
 
 
 def count_helpers(state: State) -> bool:
@@ -231,7 +232,7 @@ def count_helpers(state: State) -> bool:
     return len(staying) < state.desired.pipelines * state.job.spec.pipelines.stages
 
 
-_seats = planner._Planning._seats
+_seats = Seating._seats
 
 
 def smallest_grid(self: Any, staying: Any) -> Any:

@@ -16,6 +16,7 @@ from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.job.durable_writer import Line
 from bamboo_core.model import rules
 from bamboo_core.planning import planner
+from bamboo_core.planning.team import Seating
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.scheduling import schedule
 from bamboo_sim.protocol.mutants import edges, mutants, planted_ahead, planted_bits, planted_edges
@@ -43,7 +44,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("data before the program is refused", "S2",
             patched(Executor, "accepts", mutants.refuse_before_program), (("singles", SMALL),)),
     Planted("the oldest step decides, not the facts", "S3",
-            patched(planner._Planning, "__init__", mutants.oldest_step), (("singles", SMALL),)),
+            patched(Seating, "__init__", mutants.oldest_step), (("singles", SMALL),)),
     Planted("no term in the fence", "S4", both(
                 patched(Arbiter, "__init__", mutants.same_term),
                 patched(Line, "check", edges.any_writer)),
@@ -78,7 +79,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(graph_module._Closure, "_end_older", mutants.always_end),
             (("restores", SAVING),)),
     Planted("files of any version are used", "C12",
-            patched(planner._Planning, "__init__", mutants.newest_files), (("restores", SELDOM),)),
+            patched(Seating, "__init__", mutants.newest_files), (("restores", SELDOM),)),
     Planted("manifests beyond a fork are used", "C13",
             both(patched(rounds, "eligible", mutants.old_forks),
                   patched(endings, "eligible", mutants.old_forks)),
@@ -99,18 +100,18 @@ PLANTS: tuple[Planted, ...] = (
             patched(training, "bad_checkpoint", mutants.restore_at_once),
             (("restores", SAVING),)),
     Planted("files of the needed version are not read", "R2",
-            patched(planner._Planning, "__init__", mutants.no_files), (("restores", SAVING),)),
+            patched(Seating, "__init__", mutants.no_files), (("restores", SAVING),)),
     Planted("a job begins again in the same attempt", "R3",
-            patched(planner._Planning, "_refuse_silent_restart", mutants.begin_silently),
+            patched(Seating, "_refuse_silent_restart", mutants.begin_silently),
             (("forks", SAVING), ("new-owners", NEW_OWNER))),
     Planted("a plan forgets from which commit the one before began", "R4",
-            patched(planner._Planning, "_can_repeat", mutants.repeat_anything),
+            patched(Seating, "_can_repeat", mutants.repeat_anything),
             (("new-owners", NEW_OWNER),)),
     Planted("a member that only helps counts as staying", "R5",
             patched(rounds, "_are_newcomers_wanted", mutants.count_helpers),
             (("surplus", THREE_ZONES),)),
     Planted("agents of one zone that find no seat in the grid lose their layers", "R6",
-            patched(planner._Planning, "_seats", mutants.smallest_grid), (("zones", THREE_ZONES),)),
+            patched(Seating, "_seats", mutants.smallest_grid), (("zones", THREE_ZONES),)),
     Planted("an agent goes on with the continuation of the plan before", "P1",
             patched(Executor, "install", mutants.keep_continuation), (("singles", SMALL),)),
     Planted("an agent that lacks its continuation has finished", "P2",
