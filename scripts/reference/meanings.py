@@ -13,7 +13,7 @@ from typing import NamedTuple
 from scripts.reference.text import NOTE, sentence
 
 from bamboo_core.api import events, reasons
-from bamboo_core.controller import lifecycle
+from bamboo_core.controller import conditions, lifecycle
 
 
 class Member(NamedTuple):
@@ -95,7 +95,8 @@ def _reason_rows() -> list[str]:
 def conditions_of_reasons() -> dict[str, list[str]]:
     """With which conditions a reason is used: by the comment above it and by the code."""
     found = {m.value: set(re.findall(r"\w+", m.group)) for m in members(reasons.Reason)}
-    for function in ast.walk(ast.parse(inspect.getsource(lifecycle))):
+    sources = [ast.parse(inspect.getsource(module)) for module in (conditions, lifecycle)]
+    for function in (node for source in sources for node in ast.walk(source)):
         if not isinstance(function, ast.FunctionDef):
             continue
         calls = [function]

@@ -1,12 +1,12 @@
-"""Conditions and phase of a job, as users see them, computed from the same view.
+"""Status and phase of a job, as users see them, computed from the same view.
 
-Every condition answers one question and is written each time. Terminal conditions stay.
+It has the conditions of :mod:`bamboo_core.controller.conditions`. A job that cannot be led, since
+its spec is refused or the operator fails, gets its conditions here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
@@ -14,12 +14,12 @@ from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
-from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.api.totals import Times, TimeState, Totals
-from bamboo_core.controller import on_demand, pod_zones, shortage
-from bamboo_core.controller import turn as turns
+from bamboo_core.controller import conditions, pod_zones, shortage
+from bamboo_core.controller.conditions import Seen
 from bamboo_core.controller.failures import Failures
-from bamboo_core.controller.turn import Turn, Word
+from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import (
     ClusterView,
     Condition,
@@ -27,27 +27,11 @@ from bamboo_core.controller.view import (
     Losses,
     Memory,
     PodPhase,
-    PodView,
     TrainingView,
 )
-from bamboo_core.model.counts import counted
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 
-_NO_IMAGE = frozenset(
-    {
-        "ErrImagePull",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "ImagePullBackOff",
-        "InvalidImageName",
-    }
-)
-_CANNOT_START = _NO_IMAGE | {
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-}
 _TIME_STATES = {
     JobPhase.PENDING: TimeState.WAITING,
     JobPhase.STARTING: TimeState.STARTING,
@@ -57,9 +41,6 @@ _TIME_STATES = {
     JobPhase.COMPLETE: TimeState.ENDED,
     JobPhase.FAILED: TimeState.ENDED,
 }
-_MAX_LISTED = 3
-_MAX_RUNS = 8
-_MAX_COUNTS = 8
 
 
 @dataclass(frozen=True)
@@ -106,35 +87,6 @@ class JobStatus:
     times: Times = Times()  # noqa: RUF009 - frozen
 
 
-@dataclass(frozen=True)
-class _Seen:
-    spec: JobSpec
-    view: ClusterView
-    training: TrainingView
-    memory: Memory
-    job: JobView
-    now: float
-    turn: Turn | None
-
-    @property
-    def alive(self) -> list[PodView]:
-        return [pod for pod in self.view.pods if pod.is_alive]
-
-    @property
-    def unplaced(self) -> list[PodView]:
-        """Live pods without a node."""
-        return [pod for pod in self.alive if not pod.node]
-
-    @property
-    def is_resting(self) -> bool:
-        """The job is suspended or has ended."""
-        return self.spec.suspend or self.memory.terminal is not None
-
-    @property
-    def wanted(self) -> int:
-        return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
-
-
 def describe(
     spec: JobSpec,
     view: ClusterView,
@@ -146,15 +98,12 @@ def describe(
     turn: Turn | None = None,
 ) -> JobStatus:
     """The status of an accepted job. turn: what its competitors leave to it; None: it has none."""
-    seen = _Seen(spec, view, training, memory, job, now, turn)
-    makers = (_accepted, _capacity, _zone_spread, _running, _degraded, _recovering, _stalled,
-              _checkpointed, _suspended, _complete, _failed)  # fmt: skip
-    conditions = dated((make(seen) for make in makers), memory.conditions, now)
+    seen = Seen(spec, view, training, memory, job, now, turn)
     phase = _phase(seen)
     return JobStatus(
         phase=phase,
-        conditions=conditions,
-        pipelines=training.pipelines if _is_training(seen) else 0,
+        conditions=dated(conditions.of_job(seen), memory.conditions, now),
+        pipelines=training.pipelines if seen.is_training else 0,
         pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
         feasible_pipelines=pod_zones.feasible_pipelines(spec, view.fleet, seen.alive),
         agents_connected=len(training.connected),
@@ -169,7 +118,7 @@ def describe(
         checkpoint_step=training.checkpoint_step,
         checkpoint_path=training.checkpoint_path,
         checkpoint_error=training.checkpoint_error,
-        copies=_layers_by_copies(training.copies) if _is_training(seen) else (),
+        copies=conditions.layers_by_copies(training.copies) if seen.is_training else (),
         route=training.route,
         mode=training.mode,
         verdict=training.verdict,
@@ -237,13 +186,13 @@ def dated(
     return tuple(replace(condition, since=since(condition)) for condition in conditions)
 
 
-def _phase(seen: _Seen) -> JobPhase:
+def _phase(seen: Seen) -> JobPhase:
     memory, training = seen.memory, seen.training
     if memory.terminal is not None:
         return JobPhase.COMPLETE if memory.terminal is Outcome.COMPLETE else JobPhase.FAILED
     if seen.spec.suspend:
         return JobPhase.SUSPENDING if seen.alive else JobPhase.SUSPENDED
-    if _is_training(seen):
+    if seen.is_training:
         return JobPhase.RECOVERING if training.recovering else JobPhase.RUNNING
     if memory.trained:
         return JobPhase.RECOVERING
@@ -251,275 +200,19 @@ def _phase(seen: _Seen) -> JobPhase:
     return JobPhase.STARTING if started else JobPhase.PENDING
 
 
-def _time_state(phase: JobPhase, seen: _Seen) -> TimeState:
+def _time_state(phase: JobPhase, seen: Seen) -> TimeState:
     if phase is JobPhase.RECOVERING:
         is_short = not seen.training.planned
         return TimeState.WAITING_FOR_CAPACITY if is_short else TimeState.RECOVERING
     return _TIME_STATES[phase]
 
 
-def _is_training(seen: _Seen) -> bool:
-    resting = seen.memory.terminal is not None or seen.training.outcome is not None
-    return seen.training.planned and not resting
-
-
-def _samples_per_s(seen: _Seen) -> float:
+def _samples_per_s(seen: Seen) -> float:
     batch = seen.spec.training.global_batch_size
-    return seen.training.progress.samples_per_s(batch) if _is_training(seen) else 0.0
+    return seen.training.progress.samples_per_s(batch) if seen.is_training else 0.0
 
 
-def _accepted(seen: _Seen) -> Condition:
-    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
-
-
-def _capacity(seen: _Seen) -> Condition:
-    if seen.is_resting:
-        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
-    turn = seen.turn
-    if turn is not None and turn.is_barred:
-        text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
-        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
-    waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
-    missing = seen.wanted - len(seen.alive)
-    avoided = shortage.avoided(seen.view.fleet)
-    if not waiting and missing <= 0:
-        text = f"every agent has a node{avoided}"
-        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, text)
-    listed = ", ".join(f"{n} in {zone}" for zone, n in sorted(waiting.items())[:_MAX_LISTED])
-    all_agents, nodes = counted(seen.wanted, "agent"), seen.view.fleet
-    text = f"no node yet for {waiting.total()} of {all_agents} ({listed})" if waiting else ""
-    if missing > 0:
-        text += (
-            f", no pod yet for {missing}" if text else f"no pod yet for {missing} of {all_agents}"
-        )
-        text += _why_unmade(seen)
-    if misfits := shortage.misfits(seen.spec, nodes):
-        text = shortage.with_suspend(f"{text}; {misfits}")
-        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
-    if too_small := shortage.too_small(seen.spec, nodes):
-        text = shortage.with_suspend(f"{text}; {too_small}")
-        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
-    if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
-        text += f"; {causes}"
-    if problem := pod_zones.problem(seen.spec, nodes, seen.alive):
-        text += f"; {problem}"
-    if may := on_demand.explain(seen.spec):
-        first = min(on_demand.begins_at(seen.spec, seen.memory.short), default=None)
-        when = "" if first is None or not on_demand.most(seen.spec) else shortage.instant(first)
-        text += f"; {may} from {when} on" if when else f"; {may}"
-    if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
-        text += f"; {turns.explain(seen.spec, turn, seen.job)}"
-    text = shortage.with_suspend(text) + avoided
-    return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
-
-
-def _why_unmade(seen: _Seen) -> str:
-    """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
-    message tells."""
-    until = seen.memory.pauses_until
-    if seen.now < until:
-        why = ", since agents have failed"
-        if until == seen.memory.refused_until:
-            why = ": the last ones were refused; see condition Accepted"
-        return f" (none is made before {shortage.instant(until)}{why})"
-    if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
-        return " (none is made for them while the known zones are too few)"
-    return ""
-
-
-def _zone_spread(seen: _Seen) -> Condition:
-    kind, spec = Type.ZONE_SPREAD_SATISFIED, seen.spec
-    if spec.placement.adjacency is Adjacency.CLUSTER:
-        return Condition(kind, True, Reason.NOT_WANTED, "spec.placement.adjacency is Cluster")
-    if spec.pipelines.stages == 1:
-        return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
-    fleet, is_whole = seen.view.fleet, len(seen.alive) >= seen.wanted and not seen.unplaced
-    problem = "" if is_whole else pod_zones.problem(spec, fleet, seen.alive)
-    room = pod_zones.room(spec, fleet)
-    if problem and (len(fleet) or not room) and not any(node.suits for node in fleet.alike):
-        text = "not known before a node can take an agent; see CapacityAvailable"
-        return Condition(kind, None, Reason.WAITING_FOR_NODES, text)
-    are_enough = pod_zones.are_enough(spec, room)
-    if problem and not are_enough:
-        text = shortage.with_suspend(problem)
-        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
-    if pairs := pod_zones.shared_neighbours(seen.training.grid, seen.alive):
-        listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
-        text = f"neighbours that share a zone: {counted(len(pairs), 'pair')}, {listed}"
-        return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
-    if seen.wanted and is_whole and (crowd := pod_zones.unseatable(spec, seen.alive)):
-        reason = Reason.NEIGHBOURS_SHARE_ZONE if are_enough else Reason.PLACEMENT_INFEASIBLE
-        return Condition(kind, False, reason, crowd)
-    if problem and not seen.training.grid:
-        text = f"not known before there is room for every agent: {problem}"
-        return Condition(kind, None, Reason.WAITING_FOR_NODES, shortage.with_suspend(text))
-    text = "ring neighbours lie in different zones"
-    if not seen.training.grid:
-        text = "the zones allow ring neighbours to be apart; no plan is in force"
-    return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, text)
-
-
-def _running(seen: _Seen) -> Condition:
-    kind, training = Type.RUNNING, seen.training
-    if seen.memory.terminal is not None:
-        return Condition(kind, False, Reason.FINISHED, "the job has ended")
-    if seen.job.queued:
-        return Condition(kind, False, Reason.QUEUED_BY_KUEUE, seen.job.queued)
-    if seen.spec.suspend:
-        return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
-    if _is_training(seen):
-        step = training.progress.committed + 1
-        text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
-        return Condition(kind, True, Reason.TRAINING_STEP, text)
-    connected = len(training.connected)
-    text = training.detail or f"{connected} of {counted(seen.wanted, 'agent')} connected"
-    if connected < seen.wanted:
-        text += _waiting_for_containers(seen)
-        return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
-    return Condition(kind, False, Reason.INITIALIZING, text)
-
-
-def _waiting_for_containers(seen: _Seen) -> str:
-    """Pods with a node but without a running container. Only their events show the cause, such as
-    an image that is being pulled, or a missing secret of a volume."""
-    waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
-    if not waiting:
-        return ""
-    return (
-        f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} shows the cause"
-    )
-
-
-def _degraded(seen: _Seen) -> Condition:
-    kind, training, wanted = Type.DEGRADED, seen.training, seen.spec.pipelines
-    if seen.memory.terminal is not None:
-        return Condition(kind, False, Reason.FINISHED, "the job has ended")
-    if not _is_training(seen) or not training.copies:
-        text = "no plan is in force, so there is nothing to protect yet"
-        return Condition(kind, None, Reason.NO_PLAN, text)
-    if min(training.copies) < 2 <= _promised_copies(seen.spec):
-        (_, thin), *_ = _layers_by_copies(training.copies)
-        text = f"a loss would cost a restore: only one live copy of layers {thin}"
-        return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
-    if training.pipelines < wanted.count:
-        text = f"{training.pipelines} of {counted(wanted.count, 'pipeline')} training"
-        return Condition(kind, True, Reason.FEWER_PIPELINES, text)
-    if len(training.members) < seen.wanted:
-        text = f"{counted(len(training.members), 'agent')} instead of {seen.wanted}"
-        return Condition(kind, True, Reason.FEWER_AGENTS, text)
-    if training.shortage:
-        return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)
-    if min(training.copies) < 2:
-        return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
-    text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"
-    return Condition(kind, False, Reason.FULLY_PROTECTED, text)
-
-
-def _unprotected(spec: JobSpec) -> str:
-    """Message for a job whose spec keeps one copy of each layer."""
-    mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
-    source = "the start" if spec.checkpoint is None else "the newest checkpoint"
-    return (
-        "every seat is taken, but each layer has only one live copy: a loss costs a restore from"
-        f" {source}; spec.pipelines.count 2{mode} would keep a second one"
-    )
-
-
-def _promised_copies(spec: JobSpec) -> int:
-    """Live copies of each layer when every seat is taken."""
-    replicas = spec.redundancy.mode.keeps_copies and spec.pipelines.stages > 1
-    return spec.pipelines.count * (2 if replicas else 1)
-
-
-def _layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
-    """Fewest copies first. Only the lowest few numbers are listed."""
-    counts = sorted(set(copies))[:_MAX_COUNTS]
-    return tuple(
-        (count, _runs({layer for layer, x in enumerate(copies) if x == count})) for count in counts
-    )
-
-
-def _runs(layers: Set[int]) -> str:
-    """Formatted like ``0-3, 7``."""
-    starts = sorted(layer for layer in layers if layer - 1 not in layers)
-    ends = sorted(layer for layer in layers if layer + 1 not in layers)
-    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
-    return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
-
-
-def _recovering(seen: _Seen) -> Condition:
-    kind, training = Type.RECOVERING, seen.training
-    if seen.memory.terminal is None and not seen.spec.suspend:
-        if training.recovering:
-            text = training.detail or "the agents are getting a new plan"
-            return Condition(kind, True, Reason.REPLANNING, text)
-        if not training.planned and seen.memory.trained:
-            text = training.detail or "there are too few agents; they keep the state"
-            return Condition(kind, True, Reason.WAITING_FOR_CAPACITY, text)
-    return Condition(kind, False, Reason.IDLE, "no change of plan is under way")
-
-
-def _stalled(seen: _Seen) -> Condition:
-    stuck = [pod for pod in seen.alive if pod.waiting in _CANNOT_START]
-    if stuck and seen.memory.terminal is None:
-        pod = min(stuck, key=lambda pod: pod.name)
-        agents = "agent" if len(stuck) == 1 else "agents"
-        text = f"{len(stuck)} {agents} cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
-        reason = Reason.CONTAINER_CANNOT_START
-        if pod.waiting in _NO_IMAGE:
-            reason = Reason.IMAGE_PULL_FAILED
-        return Condition(Type.STALLED, True, reason, text)
-    if seen.training.stall and not seen.is_resting:
-        return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
-    return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
-
-
-def _checkpointed(seen: _Seen) -> Condition:
-    kind, training = Type.CHECKPOINTED, seen.training
-    if training.checkpoint_error and seen.spec.checkpoint is not None:
-        newest = f"the newest complete one is step {training.checkpoint_step}"
-        if training.checkpoint_step < 0:
-            newest = "none is complete yet"
-        uri = seen.spec.checkpoint.uri
-        text = f"spec.checkpoint.uri {uri} cannot be written: {training.checkpoint_error}; {newest}"
-        return Condition(kind, False, Reason.WRITE_FAILED, text)
-    if training.checkpoint_step < 0:
-        text = "no checkpoint is complete yet"
-        if seen.spec.checkpoint is None:
-            text = "spec.checkpoint is not set"
-        return Condition(kind, False, Reason.NONE_YET, text)
-    text = f"step {training.checkpoint_step} in {training.checkpoint_path}"
-    return Condition(kind, True, Reason.SEALED, text)
-
-
-def _suspended(seen: _Seen) -> Condition:
-    if seen.memory.terminal is not None:
-        return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
-    if seen.job.queued and not seen.alive:
-        return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, seen.job.queued)
-    if seen.spec.suspend and not seen.alive:
-        text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
-        return Condition(
-            Type.SUSPENDED, True, Reason.USER_REQUESTED, text or "spec.suspend is true"
-        )
-    text = "the agents are leaving" if seen.spec.suspend else "spec.suspend is false"
-    return Condition(Type.SUSPENDED, False, Reason.RESUMED, text)
-
-
-def _complete(seen: _Seen) -> Condition:
-    done = seen.memory.terminal is Outcome.COMPLETE
-    reason = Reason.STEPS_REACHED if done else Reason.NOT_YET
-    return Condition(Type.COMPLETE, done, reason, seen.memory.message if done else "")
-
-
-def _failed(seen: _Seen) -> Condition:
-    failed = seen.memory.terminal is Outcome.FAILED
-    reason = seen.memory.reason if failed else Reason.NOT_YET
-    return Condition(Type.FAILED, failed, reason, seen.memory.message if failed else "")
-
-
-def _zone_counts(seen: _Seen) -> tuple[ZoneCount, ...]:
+def _zone_counts(seen: Seen) -> tuple[ZoneCount, ...]:
     nodes = seen.view.fleet.by_name
     found: dict[str, ZoneCount] = {}
     for pod in seen.alive:
