@@ -1,4 +1,4 @@
-"""What is wrong with a message."""
+"""Errors of messages that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the jobs that want room, and of the nodes that have some."""
+"""Facts about the jobs that want room, and about the nodes that have some."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What an agent takes, and where it may run. One object serves all jobs with the same."""
+    """The resources that an agent takes, and where it may run. Equal jobs share one object."""
 
     asks: Amounts
     usable: tuple[str, ...]  # nodes where an agent may be placed now if there is room

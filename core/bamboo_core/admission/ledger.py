@@ -1,4 +1,4 @@
-"""What is left of the nodes while the line is gone through.
+"""The room that is left on each node while the jobs of the line get theirs, one after the other.
 
 A job looks at as many nodes as it has agents to place, and at each node that has become full once,
 whoever stands before or behind it. So going through the line takes time that grows with the number

@@ -23,8 +23,8 @@ from bamboo_core.controller.view import ClusterView
 
 @dataclass(frozen=True)
 class Patience:
-    """Of a job that asks for nodes that do not exist, or whose pods no scheduler looks at. Instants
-    in seconds since 1970."""
+    """How long a job has asked for nodes that do not exist, or its pods have waited for a scheduler
+    that does not look at them. Instants are in seconds since 1970."""
 
     since: float
     agents: int  # that would have fitted on the usable nodes then without the other jobs
@@ -281,7 +281,7 @@ def _judged(
     patience: Mapping[str, Patience],
     now: float,
 ) -> Decision:
-    """Who asks for more nodes than there are, and for how long already."""
+    """The decision, with the jobs that ask for more nodes than there are, and since when."""
     kept: dict[str, Patience] = {}
     for claim in line:
         uid, turn = claim.job.uid, turns[claim.job.uid]

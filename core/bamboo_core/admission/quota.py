@@ -1,4 +1,4 @@
-"""What a job does by the word of Kueue, a queueing system that shares out quota.
+"""How a job obeys Kueue, a queueing system that shares out quota.
 
 The operator makes a Workload object for the job: one set of pods, as many as the wanted grid has
 seats, of which the smallest grid is enough. Kueue admits it with some number of pods, and the job
@@ -25,7 +25,7 @@ _OTHER_QUEUE = (
 
 @dataclass(frozen=True)
 class Grant:
-    """What the job's Workload says."""
+    """The answer of Kueue, as the job's Workload shows it."""
 
     queue: str
     most: int  # agents that it asks for
@@ -44,7 +44,7 @@ class Grant:
 
 
 class Deed(StrEnum):
-    """What is done about the Workload."""
+    """Actions on the Workload."""
 
     NONE = "None"
     CREATE = "Create"

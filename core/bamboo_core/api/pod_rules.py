@@ -88,7 +88,7 @@ _LABELS = {"aadpodidbinding": "gives the pod an identity of the cloud (AAD Pod I
 
 @dataclass(frozen=True)
 class PodRules:
-    """What the administrator allows beyond the lists. Names may end in * for any ending."""
+    """Permissions of the administrator beyond the lists. Names may end in * for any ending."""
 
     trusted: bool = False  # allow everything that the API server does
     secrets: tuple[str, ...] = (OFFERED,)
@@ -103,7 +103,7 @@ RESTRICTED = PodRules()
 def problems(
     metadata: dict[str, Any], spec: dict[str, Any], *, path: str, rules: PodRules
 ) -> list[Problem]:
-    """What is not allowed. The types of metadata, spec and their lists have been checked."""
+    """All that the rules forbid. The types of metadata, spec and their lists have been checked."""
     return [
         *_metadata(metadata, f"{path}.metadata"),
         *_unlisted(spec, _POD, f"{path}.spec"),
@@ -117,7 +117,7 @@ def problems(
 
 
 def env_problems(env: Iterable[dict[str, Any]], *, path: str, rules: PodRules) -> list[Problem]:
-    """What is not allowed in a list of environment variables."""
+    """All that the rules forbid in a list of environment variables."""
     return [p for i, entry in enumerate(env) for p in _variable(entry, f"{path}[{i}]", rules)]
 
 

@@ -179,7 +179,7 @@ def _no_images(spec: dict[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _affinity_problems(spec: dict[str, Any], path: str) -> list[Problem]:
-    """Of those parts to which the operator adds rules."""
+    """The problems of those parts of an affinity to which the operator adds rules."""
     if found := _no_objects(spec, ("affinity",), path):
         return found
     affinity, path = spec.get("affinity", {}), f"{path}.affinity"
@@ -286,7 +286,7 @@ def is_spot(labels: Mapping[str, str]) -> bool:
 def spot_problems(
     template: Mapping[str, Any], on_demand: Mapping[str, Any], *, has_pool_labels: bool
 ) -> list[Problem]:
-    """What keeps all agents away from on-demand nodes although the job may use some.
+    """Settings that keep all agents off on-demand nodes although the job may use some.
 
     template: of the pods, as the user gives it; on_demand: labels that these nodes must have.
     """

@@ -22,7 +22,7 @@ def increase(before: _Number, after: _Number) -> _Number:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What has been computed ahead since the start: of one worker, or of all those of a job."""
+    """The work computed ahead since the start, by one worker or by all workers of a job."""
 
     slices: int = 0  # a layer of one micro-batch's forward each
     dropped: int = 0  # forwards, for want of room
@@ -65,7 +65,7 @@ class Hosted:
 
 
 class Lane(StrEnum):
-    """What bytes between agents are for."""
+    """The purpose of bytes that agents send each other."""
 
     BOUNDARY = "Boundary"
     """Activations and gradients between stages."""
@@ -92,7 +92,7 @@ class Sent:
 
 
 class Way(NamedTuple):
-    """What bytes are for, and from which zone to which they go."""
+    """The purpose of bytes, and the zones from and to which they go."""
 
     lane: str
     from_zone: str

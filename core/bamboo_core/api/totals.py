@@ -1,4 +1,4 @@
-"""What a job has cost since it began: counters that only grow, and how its time was spent.
+"""The cost of a job since it began: counters that only grow, and how its time was spent.
 
 They are kept in the job's status, so another operator goes on from them.
 """
@@ -50,7 +50,7 @@ class PausePhase(StrEnum):
 
 
 class TimeState(StrEnum):
-    """What a job does with its time. A state is what a reconcile has seen last."""
+    """How a job spends its time. The newest reconcile decides in which state it is."""
 
     WAITING = "Waiting"
     """Not started yet: agents have no running pod."""

@@ -106,11 +106,11 @@ class Arbiter:
 
     @property
     def fence(self) -> Fence:
-        """What the newest STOP carries."""
+        """The fence of the newest STOP."""
         return self.state.fence
 
     def handle(self, event: Event, now: float, heard_at: float = inf) -> list[Effect]:
-        """What to do about the event, in order. ``now``: real time; all else is attentive time.
+        """Effects of the event, in order. ``now``: real time; all else is attentive time.
 
         heard_at: see :meth:`PatientClock.read`.
         """
@@ -201,7 +201,7 @@ class Arbiter:
         return True
 
     def _learn(self, agent: AgentId, fact: AgentMessage, now: float) -> None:
-        """What is true whoever says it, and whenever."""
+        """Note a fact that is true whoever says it, and whenever."""
         state = self.state
         match fact:
             case Failure():
@@ -237,7 +237,7 @@ class Arbiter:
     def _record_from_suspect(
         self, agent: AgentId, suspect: Suspect | None, message: AgentMessage, now: float
     ) -> None:
-        """What an agent says once in a session is kept; it applies if the suspect is reinstated."""
+        """Keep words that come once in a session; they count if the suspect is reinstated."""
         if suspect is None or suspect.record is None:
             return
         if isinstance(message, Notice) and not message.is_hint:
@@ -445,7 +445,7 @@ def _concerns_agents(before: DesiredState, desired: DesiredState) -> bool:
 
 
 def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
-    """What a new leader knows: the durable facts."""
+    """The state of a new leader, who knows only the durable facts."""
     out = Outbox(durable)
     out.save(term=max(term, durable.term))
     membership = Membership(job.spec, members=set(durable.members))

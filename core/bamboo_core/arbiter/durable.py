@@ -1,4 +1,4 @@
-"""What an arbiter must not forget: the durable facts, kept in the BambooJob's status as JSON.
+"""The durable facts, which an arbiter must not forget; the BambooJob's status has them as JSON.
 
 Everything else is rebuilt from the agents' reports. Lists of agents are packed,
 since status must stay small: a seat grid of 1,024 agents takes about 4 KB.
@@ -123,9 +123,9 @@ def would_repeat(durable: Durable) -> bool:
 def verified(
     durable: Durable, committed: float, checkpoint: CheckpointSpec | None
 ) -> tuple[Manifest, ...]:
-    """Of the :func:`eligible` checkpoints those in whose step all copies of the layers were found
-    equal, since that step is committed; and those with which this attempt may have begun, because
-    all its copies come from such a file. committed: newest commit that is trusted."""
+    """The :func:`eligible` checkpoints that were verified: their step is committed, and in it all
+    copies of the layers were found equal. Those with which this attempt may have begun count, too,
+    because all its copies come from such a file. committed: newest commit that is trusted."""
     every = checkpoint.every_steps if checkpoint is not None else 0
     return tuple(
         m

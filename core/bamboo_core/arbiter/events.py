@@ -1,4 +1,4 @@
-"""What goes in and out of the arbiter: events, effects, and its status."""
+"""The interface of an arbiter: events go in, effects come out, and its status can be read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ArbiterJob:
-    """What an arbiter knows of its job."""
+    """The job of an arbiter, as it was when the arbiter began."""
 
     name: str  # namespace/name
     uid: str
@@ -113,7 +113,7 @@ class NodeLeaves:
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What the user and the cluster want of the job. Sent again whenever it changes."""
+    """The wishes of the user and of the cluster for the job. Sent again whenever they change."""
 
     pipelines: int
     suspended: bool = False

@@ -193,7 +193,7 @@ class Membership:
         return count
 
     def participants(self) -> dict[AgentId, Participant]:
-        """What a plan needs to know of each member."""
+        """Facts about each member for the planner."""
         return {
             a: Participant(
                 x.hello.zone, x.hello.node, x.hello.data_address, x.hello.liveness_address, x.key

@@ -47,7 +47,7 @@ class Outbox:
         self._waiting = [(v, e) for v, e in self._waiting if not is_obsolete(e)]
 
     def take(self) -> list[Effect]:
-        """What the shell has to do now, in order."""
+        """Effects that may leave now, in order."""
         out: list[Effect] = []
         if self._is_dirty:
             self._is_dirty = False

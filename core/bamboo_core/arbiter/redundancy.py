@@ -73,7 +73,7 @@ def spec_of_plan(state: State) -> JobSpec:
 
 
 def open_mode(state: State) -> facts.OpenMode | None:
-    """What the mode of the next plan depends on; None: the spec names it."""
+    """Facts for the choice of the next plan's mode; None: the spec names it."""
     if not is_auto(state):
         return None
     count(state)
@@ -172,7 +172,7 @@ def committed(state: State, step: int) -> None:
 
 
 def _interrupted(state: State) -> Interrupted | None:
-    """What is known of the step in which an agent of the full grid is lost."""
+    """The step in which an agent of the full grid is lost; None: too little is known of it."""
     assert state.in_force is not None
     plan, known, mode = state.in_force.plan, state.protection, state.durable.mode
     step, begun_at = known.committed

@@ -1,6 +1,6 @@
-"""What the arbiter of a job knows. One object, in one phase; each phase has its own data.
+"""The state of a job's arbiter. One object, in one phase; each phase has its own data.
 
-The functions of this folder take a :class:`State`, an event and ``now``. They alone change it. The
+The functions of ``arbiter`` take a :class:`State`, an event and ``now``. They alone change it. The
 changes that several of them make are methods here.
 """
 
@@ -133,7 +133,7 @@ _NAMES: Mapping[type, ArbiterPhase] = {
 
 @dataclass
 class Ledger:
-    """What members have reported in this attempt."""
+    """Progress that members have reported in this attempt."""
 
     steps: int
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
@@ -190,14 +190,14 @@ class InForce:
     caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
 
     def told_in(self, step: int) -> frozenset[Part]:
-        """What agents were told to compute in a step."""
+        """Tasks that agents were told to compute in a step."""
         if self.told is None:
             programs = {agent: self.program(agent, step) for agent in self.directives}
             return redone.told_by(programs)
         return self.told[step != self.plan.target]
 
     def program(self, agent: AgentId, step: int) -> Program:
-        """What an agent was told to do in a step."""
+        """The program of an agent in a step."""
         if step != self.plan.target:
             told = self.continuations.get(agent)
             return told.steady if told is not None else ()
@@ -258,7 +258,7 @@ class Listing:
 
 @dataclass
 class Stalls:
-    """What agents do, and who has held up the training since the newest commit."""
+    """Activities of agents, and which ones have held up the training since the newest commit."""
 
     activities: dict[AgentId, Activity] = field(default_factory=dict)  # of the present epoch
     tried: set[AgentId] = field(default_factory=set)  # because of which planning was done again
@@ -289,7 +289,7 @@ class Vacancy(NamedTuple):
 
 @dataclass
 class Protection:
-    """What mode Auto has seen and decided."""
+    """Observations and decisions of mode Auto."""
 
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     measured: Measured = Measured()  # noqa: RUF009 - frozen
@@ -350,7 +350,7 @@ class State:
 
     @property
     def fence(self) -> Fence:
-        """What the newest STOP carries."""
+        """The fence of the newest STOP."""
         return Fence(self.durable.attempt, self.term, self.epoch)
 
     @property
@@ -359,7 +359,7 @@ class State:
         return _NAMES[type(self.phase)]
 
     def reports(self) -> dict[AgentId, AgentReport]:
-        """What members have reported since the newest STOP."""
+        """Reports of members since the newest STOP."""
         return self.phase.reports if isinstance(self.phase, Stopped) else {}
 
     def unasked(self) -> set[AgentId]:
@@ -368,9 +368,9 @@ class State:
         return membership.reachable() - membership.members - self.reports().keys()
 
     def redone(self, decision: Decision) -> Redone:
-        """What a plan that is not in force yet computes again of the interrupted step.
+        """Count the tasks of the interrupted step that a plan, not in force yet, computes again.
 
-        Without a loss it is nothing. Of a restore, the repeated steps count instead.
+        Without a loss there are none. After a restore, the repeated steps count instead.
         """
         plan, durable, before, reports = decision.plan, self.durable, self.in_force, self.reports()
         is_same = before is not None and before.plan.target == plan.target

@@ -1,4 +1,4 @@
-"""What members report while they train: committed steps, checkpoints, disputes, the end.
+"""Reports of members while they train: committed steps, checkpoints, disputes, the end.
 
 The first dispute about a step makes it void: an agent that then contradicts itself ends. The second
 one is a question: the agents that differ only send copies, others compute the step, and their claim
@@ -230,7 +230,7 @@ def _is_maker_gone(durable: Durable, message: Disputed) -> bool:
 
 
 def _differing(message: Disputed) -> tuple[AgentId, ...]:
-    """Who differs about a forward. The layers of one of them may be wrong."""
+    """The agents that differ about a forward. The layers of one of them may be wrong."""
     forwards = [d for d in message.disputes if not d.is_of_gradients]
     return tuple(sorted({agent for dispute in forwards for agent in _agents(dispute)}))
 

@@ -90,7 +90,7 @@ def _fresh(view: ClusterView, training: TrainingView, settled: Set[str]) -> list
 
 
 def _words(pod: PodView) -> LastWords:
-    """What a failed pod's end says."""
+    """The cause and the message of a failed pod."""
     return LastWords(
         pod.agent,
         _cause(pod),

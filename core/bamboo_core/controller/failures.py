@@ -52,7 +52,7 @@ class Avoided:
 
 @dataclass(frozen=True)
 class Failures:
-    """What a job remembers of its failed agents. The job's status keeps it."""
+    """Failed agents that a job remembers. The job's status keeps them."""
 
     counts: tuple[tuple[FailureCause, int], ...] = ()  # since the job began, sorted
     recent: tuple[Failure, ...] = ()  # not forgiven, oldest first

@@ -1,4 +1,4 @@
-"""What a node's taints and conditions say about its end. Pure.
+"""Notices of a node's end, from its taints and conditions. Pure.
 
 A notice of a node is a notice to every agent on it: they hand over in order, as soon as others can
 replace them, or shortly before the node goes if it is known when. A hint only says that the node is
@@ -61,7 +61,7 @@ class Taint(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeNotice:
-    """What is known of a node's end.
+    """A notice that a node will end.
 
     leaves_at: seconds since 1970. lead_s: seconds from when the notice is first seen. inf: unknown.
     """

@@ -22,17 +22,17 @@ _NO_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
 
 
 def insufficient(resource: str) -> str:
-    """What a node lacks that has too little of a resource left."""
+    """A lack in words: the node has too little of a resource left."""
     return _INSUFFICIENT + resource
 
 
 def offers_no(resource: str) -> str:
-    """What a node lacks that has none of a resource, or not yet: plugins offer devices."""
+    """A lack in words: the node has none of a resource, or not yet, since plugins offer devices."""
     return _OFFERS_NO + resource
 
 
 def at_present(mismatch: str) -> str:
-    """What keeps agents away from a node for a while."""
+    """A lack in words: it keeps agents away from a node for a while."""
     return _AT_PRESENT + mismatch
 
 
@@ -114,7 +114,7 @@ def instant(at: float) -> str:
 
 
 def _causes(alike: Mapping[NodeView, int], *, is_spot_only: bool) -> Counter[str]:
-    """What keeps the agents away -> number of nodes."""
+    """Count the nodes by the reason that keeps agents away from them."""
     found = Counter[str]()
     for node, count in alike.items():
         if node.departing:
@@ -166,7 +166,7 @@ def _offer_none(nodes: Iterable[NodeView]) -> bool:
 
 
 def _remedies(spec: JobSpec, causes: Counter[str], *, is_new: bool = False) -> str:
-    """What would help; adding nodes always does. is_new: the nodes may be too new."""
+    """Remedies, in words; adding nodes always helps. is_new: the nodes may be too new."""
     found = ["add nodes to the pool"]
     if any(cause.startswith(_AT_PRESENT) for cause in causes):
         found.append("wait until the taint goes")
@@ -187,7 +187,7 @@ def _remedies(spec: JobSpec, causes: Counter[str], *, is_new: bool = False) -> s
 
 
 def admitting(refusal: str) -> str:
-    """What helps if the API server refuses pods, by its message."""
+    """The remedy, in words, if the API server refuses pods with this message."""
     absent = _NO_PRIORITY.search(refusal)
     if absent is None:
         way, change = "remove what forbids them", "change spec.worker or spec.placement"

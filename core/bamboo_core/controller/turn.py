@@ -1,5 +1,6 @@
-"""What a job may do about pods while others want the same room, and why, in words; and what it may
-have whoever waits, once it has started.
+"""Whether a job may make pods while others want the same room, and why, in words.
+
+A job that has started is assured of some agents, whoever waits.
 
 Jobs of other namespaces are not named: their names are not for everybody who may see this job.
 """
@@ -27,7 +28,7 @@ ASIDE_S = 1800.0
 
 
 class Word(StrEnum):
-    """What a job may do now."""
+    """The permission of a job now."""
 
     GROWS = "Grows"  # it has started, and may have all its agents
     # A job ahead of it waits, or is about to take its room: it may only have what is assured. One
@@ -50,7 +51,7 @@ class Aside:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a job may do, and why."""
+    """The permission of a job, and the reason."""
 
     word: Word
     room: int = 0  # agents that there is room for, of the wanted grid
@@ -158,7 +159,7 @@ def assured(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Me
 
 
 def limited(memory: Memory, spec: JobSpec) -> int:
-    """What remains of that if the minimum was lowered, or if its agents ask for something else."""
+    """The assured agents, fewer if the minimum was lowered, none if agents ask for other things."""
     if memory.assured_of not in ("", wish(spec)):
         return 0
     return min(memory.assured, spec.pipelines.min * spec.pipelines.stages)

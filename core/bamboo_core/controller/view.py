@@ -1,4 +1,4 @@
-"""What the operator sees of a job, frozen: nodes, pods, and the arbiter's status.
+"""A frozen view of a job: nodes, pods, and the arbiter's status.
 
 The operator's observe module and the simulator make it; reconcile and lifecycle read it.
 """
@@ -243,7 +243,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class LastWords:
-    """What a failed agent has told the arbiter, or why the arbiter has refused it."""
+    """The reason of a failed agent, in its own words or in those of the arbiter that refused it."""
 
     agent: AgentId
     cause: str  # CamelCase, as the agent says it
@@ -256,7 +256,7 @@ class LastWords:
 
 @dataclass(frozen=True)
 class TrainingView:
-    """What the arbiter knows of the training."""
+    """The training as the arbiter knows it."""
 
     epoch: int = 0
     attempt: int = 0
@@ -324,7 +324,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Memory:
-    """What reconcile remembers from call to call. Status keeps it across restarts."""
+    """Memory of reconcile from call to call. Status keeps it across restarts."""
 
     incarnation: int = -1  # highest number ever given to a pod
     failures: Failures = Failures()  # noqa: RUF009 - frozen

@@ -40,7 +40,7 @@ class Patience:
 
 @dataclass
 class Evidence:
-    """What speaks for and against each agent."""
+    """Signs of life of each agent, and suspicions against it."""
 
     patience: Patience
     heard: dict[AgentId, float] = field(default_factory=dict)  # time of the last sign of life

@@ -31,7 +31,7 @@ class StallCause(StrEnum):
 
 @dataclass(frozen=True)
 class Stall:
-    """Who holds up the training."""
+    """A standstill of the training, and the agents that cause it."""
 
     cause: StallCause
     roots: tuple[AgentId, ...]  # to replace one of them helps, if planning again does not

@@ -17,7 +17,7 @@ _new = tuple.__new__  # large grids have a hundred thousand transfers: this spar
 
 @dataclass
 class GraphBuilder:
-    """What all parts of the closure share."""
+    """The graph so far, which all parts of the closure extend."""
 
     batch: BatchShape
     cut: tuple[Range, ...]  # stage -> layers, for the target step

@@ -32,7 +32,7 @@ from bamboo_core.model.program import Instruction, Op
 
 @dataclass(frozen=True)
 class Goals:
-    """What a plan asks of the target step.
+    """The results that a plan asks of the target step.
 
     Members that are neither in ``wants`` nor learners leave after the target step.
     """

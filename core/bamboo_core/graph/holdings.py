@@ -1,4 +1,4 @@
-"""What agents hold, indexed: who can send which item, which versions are usable."""
+"""An index of all that agents hold: who can send which item, which versions are usable."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from bamboo_core.model.program import Instruction, Op
 
 @dataclass(frozen=True)
 class Periodic:
-    """What a job does besides training."""
+    """Work of a job besides training: validation and checkpoints."""
 
     evals: int = 0  # micro-batches of the validation set; 0: no validation
     validate_every: int = 0  # steps between validations; 0: only in the epilogue

@@ -54,7 +54,7 @@ class Extent(NamedTuple):
 
 
 def impossible(report: AgentReport, extent: Extent) -> str:
-    """What no agent of the job can hold; empty: the report may be true."""
+    """The first part of a report that no agent of the job can hold; empty: it may be true."""
     steps, layers, bounds = extent.steps, extent.layers, extent._bounds()
     for item in report.items:  # there may be a hundred thousand
         kind, step, lo, hi, index, part, _ = item

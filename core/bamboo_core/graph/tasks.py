@@ -59,7 +59,7 @@ class TaskGraph:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What one agent holds, with absolute steps; from its AgentReport."""
+    """All that one agent holds, with absolute steps; from its AgentReport."""
 
     versions: Mapping[int, int] = field(default_factory=dict)  # layer -> version
     items: Set[Item] = frozenset()  # without VER

@@ -1,4 +1,4 @@
-"""What the cluster means for the arbiter: the desired state, and agents that are gone."""
+"""From the cluster to the arbiter: the desired state, and agents that are gone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def desired_state(
 
 
 def node_notices(view: ClusterView) -> dict[AgentId, NodeNotice]:
-    """What the nodes of live agents say about their end; of hints and others."""
+    """The notices of the nodes of live agents, hints included."""
     nodes, found = view.fleet.by_name, dict[AgentId, NodeNotice]()
     for pod in view.pods:
         notice = nodes[pod.node].notice if pod.node in nodes else None

@@ -110,7 +110,7 @@ class Counting:
         )
 
     def report(self, agent: AgentId, progress: Progress) -> None:
-        """What an agent has done in a step. It may say so again in its next session."""
+        """Count the work of an agent in a step. It may report it again in its next session."""
         where = progress.fence.attempt, progress.commit.step
         known = self._counted.get(agent)
         if known is not None and where <= known:

@@ -21,7 +21,7 @@ _MOST_AGENTS = 4096
 
 @dataclass(frozen=True)
 class _Sums:
-    """What one agent has reported."""
+    """The newest sums that one agent has reported."""
 
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen
     hosted: Hosted = Hosted()  # noqa: RUF009 - frozen

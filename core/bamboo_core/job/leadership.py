@@ -140,7 +140,7 @@ class Leadership:
     def handle(
         self, event: Input, now: float, *, is_leading: bool, heard_at: float = inf
     ) -> list[Action]:
-        """What to do, in order. is_leading: it is certain that no other operator leads.
+        """Actions, in order. is_leading: it is certain that no other operator leads.
 
         heard_at: the newest instant at which everything that had come was read; by default now.
         """
@@ -172,7 +172,7 @@ class Leadership:
         return self._take()
 
     def fail(self, error: Exception, now: float) -> list[Action]:
-        """What to do after a defect of the shell: pause, then begin again."""
+        """Actions after a defect of the shell: pause, then begin again."""
         self._fail(error, now)
         return self._take()
 
@@ -183,7 +183,7 @@ class Leadership:
         self._restart(error)
 
     def view(self) -> TrainingView:
-        """What the controller and users need to know."""
+        """The training for the controller and for users."""
         return training.view(
             self.arbiter.status(),
             self.arbiter.durable,

@@ -1,4 +1,4 @@
-"""What the arbiter's status means for users and for the controller."""
+"""From the arbiter's status to the view of users and of the controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STOPPED = frozenset(
 
 @dataclass(frozen=True)
 class LastReported:
-    """What the job's status said when this operator began to lead the job."""
+    """The job's status as it was when this operator began to lead the job."""
 
     losses: Losses = Losses()  # noqa: RUF009 - frozen
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen

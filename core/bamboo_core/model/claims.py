@@ -27,7 +27,7 @@ _ABOUT = {Kind.VER: COPIES, Kind.RED: GRADIENTS}
 
 @dataclass(frozen=True)
 class Claim:
-    """What a voter has computed in one forward, or holds of one layer."""
+    """The digest of a voter's forward, or of its copy of a layer."""
 
     agent: AgentId
     entered: int  # digest of the input as it was used; of a layer: 0
@@ -71,7 +71,7 @@ class Question:
 
     @property
     def name(self) -> Item:
-        """What they make claims about."""
+        """The name of the forward about which they make claims."""
         lo, hi = self.dispute.lo, self.dispute.hi
         return Item.prefix(self.step, (lo, hi), self.dispute.microbatch, hi - lo)
 
@@ -107,14 +107,14 @@ def about_losses(step: int, layers: int) -> Item:
 
 
 def name_of(forward: Instruction) -> Item:
-    """What an F, or the last R of a forward, makes a claim about."""
+    """The name of the forward about which an F, or the last R of a forward, makes a claim."""
     span = forward.lo, forward.hi
     return Item.prefix(forward.step, span, forward.index, forward.hi - forward.lo)
 
 
 @dataclass
 class ClaimBook:
-    """What one agent has claimed. Nothing here is ever sent but ``made``."""
+    """The claims of one agent. Nothing here is ever sent but ``made``."""
 
     made: Claims = field(default_factory=dict)  # they count
     retracted: Claims = field(default_factory=dict)  # of a step that was void: they do not
@@ -204,8 +204,8 @@ def can_decide(dispute: Dispute) -> bool:
 
 
 def odd_ones(dispute: Dispute) -> frozenset[AgentId]:
-    """Who is wrong: of the agents with one input and equal layers, those that differ from at least
-    two others, which are the majority. Empty: nobody knows."""
+    """The agents that are wrong. Among agents with one input and equal layers, these differ from at
+    least two others, which are the majority. Empty: nobody knows."""
     sources: dict[tuple[int, int], list[Claim]] = defaultdict(list)
     for claim in dispute.claims:
         if claim.layers:

@@ -17,7 +17,7 @@ from bamboo_core.model.ids import AgentId, Range
 
 
 class Kind(IntEnum):
-    """What an item is. ``step`` is always the step of training.
+    """The kind of an item. ``step`` is always the step of training.
 
     The constructors of :class:`Item` say which other fields a kind uses.
     """

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class Op(StrEnum):
-    """What an instruction does. [lo:hi] is a layer range; m, l, z: its index."""
+    """The operation of an instruction. [lo:hi] is a layer range; m, l, z: its index."""
 
     INIT = "INIT"  # [lo:hi]: build the initial weights of the layers: version 0
     LOAD = "LOAD"  # [lo:hi]: read version `step` of the layers from the attempt's checkpoint
@@ -206,7 +206,7 @@ class Packed(Sequence[Instruction]):
 
 
 def parts_of(program: Program) -> Sequence[Instruction | Messages]:
-    """What the program is made of: for those who need not look at each message."""
+    """The parts of the program, for callers that need not look at each message."""
     return program.parts if isinstance(program, Packed) else program
 
 

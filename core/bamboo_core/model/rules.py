@@ -1,4 +1,4 @@
-"""What each instruction needs, makes, consumes and releases.
+"""The items that each instruction needs, makes, consumes and releases.
 
 The executor, the dry run and the explorer share these rules.
 """
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
 
 def rule(instruction: Instruction, batch: BatchShape, layers: int) -> Rule:
-    """What the instruction does to the items that its agent holds."""
+    """The effect of the instruction on the items that its agent holds."""
     return _RULES[instruction[0]](instruction, batch, layers)
 
 

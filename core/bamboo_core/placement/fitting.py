@@ -36,7 +36,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True)
 class Needs:
-    """What an agent's pod needs of its node."""
+    """The needs of an agent's pod: resources, labels and tolerations."""
 
     asks: Amounts
     selector: Mapping[str, str]
@@ -47,7 +47,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Place:
-    """What decides whether a pod may run on a node."""
+    """The traits of a node that decide whether a pod may run on it."""
 
     name: str
     zone: str
@@ -74,14 +74,14 @@ def needs(worker: WorkerSpec, placement: PlacementSpec) -> Needs:
 
 
 def tolerations(worker: WorkerSpec) -> tuple[dict[str, str], ...]:
-    """Of the taints by which pools of devices keep other pods away: a taint named like a resource
-    that the agent asks for. Some clouds add them to pods by themselves, others do not."""
+    """Tolerations of the taints by which pools of devices keep other pods away: a taint named like
+    a resource that the agent asks for. Some clouds add them by themselves, others do not."""
     devices = [name for name in worker.asks if "/" in name]
     return tuple({"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices)
 
 
 def requests(pod_spec: Mapping[str, Any]) -> dict[str, Amount]:
-    """What a pod takes of its node: its containers, or its largest init container, with sidecars
+    """The resources that a pod takes: its containers, or its largest init container, with sidecars
     and overhead. A missing request equals its limit."""
     running = _sum(_container(c) for c in _objects(pod_spec.get("containers")))
     sidecars: dict[str, Amount] = {}
@@ -97,7 +97,7 @@ def requests(pod_spec: Mapping[str, Any]) -> dict[str, Amount]:
 
 
 def free(allocatable: Any, taken: Amounts) -> dict[str, Amount]:
-    """What the pods on a node leave of it; negative where they take more than there is."""
+    """The resources that the pods on a node leave; negative where they take more than there is."""
     there = {PODS: _NO_LIMIT * ONE} | _amounts(allocatable)
     return {name: amount - taken.get(name, 0) for name, amount in there.items()}
 

@@ -1,4 +1,4 @@
-"""What agents keep in host memory, because the device is short.
+"""The layers that agents keep in host memory, because the device is too small.
 
 See :mod:`bamboo_core.scheduling.device_memory` for the decision.
 """
@@ -18,7 +18,7 @@ from bamboo_core.scheduling.device_memory import Need, Sizes, need, shortage
 def memory_of(
     plan: Plan, redundancy: RedundancySpec, costs: Sequence[LayerCost], memory_bytes: int
 ) -> Need:
-    """What an agent needs under the plan.
+    """The memory that an agent needs under the plan.
 
     costs: one per layer; if they are not measured, everything fits onto the device. memory_bytes:
     of the smallest device; 0: unknown.

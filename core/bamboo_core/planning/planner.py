@@ -386,13 +386,13 @@ class _Planning:
         return hosting.memory_of(plan, *self._room)
 
     def _lanes(self, plan: Plan, cut: Cut, programs: Programs, held: _Held) -> Programs:
-        """What agents compute ahead beside these programs, in mode Eager."""
+        """Programs for work ahead beside these programs, in mode Eager."""
         if not self._memory(plan).ahead:
             return {}
         return lanes(programs, cut=cut, wants=plan.wants, held=held)
 
 
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:
-    """What an undisturbed step begins with; items are relative to the step."""
+    """Items that exist when an undisturbed step begins; they are relative to the step."""
     ranges = {**goals.wants, **goals.learners}
     return {agent: [Item.ver(0, x) for x in layers_of(found)] for agent, found in ranges.items()}

@@ -39,7 +39,7 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Redone:
-    """What is computed again."""
+    """The tasks that are computed again."""
 
     tasks: int = 0
     parts: frozenset[Part] = frozenset()  # counted now or by older plans for the same step
@@ -77,7 +77,7 @@ def find(interrupted: Interrupted, resume: Mapping[AgentId, Program]) -> Redone:
 
 
 def told_by(programs: Mapping[AgentId, Program]) -> frozenset[Part]:
-    """What agents compute that run these programs."""
+    """The tasks in these programs."""
     return frozenset(
         [part for program in programs.values() for x in _computing(program) for part in _parts(x)]
     )
@@ -98,7 +98,7 @@ def _is_empty(x: Instruction) -> bool:
 
 
 def _certain(program: Program, proof: _Proof) -> set[Part]:
-    """What a program computes up to the last task that is proved."""
+    """The tasks of a program up to the last one that is proved."""
     each = [_parts(x) for x in single(program)]
     end = max((n for n, parts in enumerate(each, start=1) if any(map(proof.of, parts))), default=0)
     return {part for parts in each[:end] for part in parts}
@@ -106,7 +106,7 @@ def _certain(program: Program, proof: _Proof) -> set[Part]:
 
 @dataclass
 class _Proof:
-    """What items prove. Stages are named by their first layers."""
+    """Tasks that are proved by items. Stages are named by their first layers."""
 
     cut: Cut
     batch: BatchShape

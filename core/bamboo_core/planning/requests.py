@@ -97,7 +97,7 @@ class Expected:
 
     @staticmethod
     def of(program: Program, durations: Durations) -> Expected:
-        """Of a steady program. durations: in seconds."""
+        """The expectation for a steady program. durations: in seconds."""
         step_s, periodic = 0.0, defaultdict[tuple[int, int], float](float)
         for x in program:
             if x[0] in COMPUTE:

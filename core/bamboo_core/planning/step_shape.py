@@ -109,11 +109,11 @@ class StepShape:
         return dict(zip(self.cut, self.transfer, strict=False))
 
     def lanes(self, programs: dict[AgentId, Program]) -> dict[AgentId, Program]:
-        """What agents compute ahead beside these programs."""
+        """Programs for work ahead beside these programs."""
         return lanes(programs, cut=self.cut, wants=self.wants(), held={})
 
     def goals(self, work: workmap.WorkMap) -> closure.Goals:
-        """What is asked of a step that is neither the first nor the last."""
+        """The goals of a step that is neither the first nor the last."""
         return closure.Goals(
             batch=self.batch,
             cut=self.cut,

@@ -1,4 +1,4 @@
-"""Who takes part in a plan, and in which seat; from which step training goes on."""
+"""The agents of a plan and their seats, and the step from which training goes on."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Facts:
 
     @property
     def sizes(self) -> Sizes:
-        """What memory depends on."""
+        """The sizes on which the need of memory depends."""
         return Sizes(
             self.stages,
             self.microbatches,
@@ -91,7 +91,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one mode costs."""
+    """The cost of one mode."""
 
     mode: RedundancyMode
     excluded: str  # why it cannot be taken, or why not even None fits; empty: it fits
@@ -160,7 +160,7 @@ def _check(facts: Facts) -> None:
 
 
 def _margin_s(estimate: Estimate, facts: Facts) -> float:
-    """What the mode has to save in an hour so that it begins."""
+    """The time that the mode has to save in an hour before it is taken."""
     is_change = facts.current is not None and estimate.mode is not facts.current
     begins_eager = estimate.mode is EAGER is not facts.current
     return _MARGIN_S * (is_change + begins_eager)
@@ -230,7 +230,7 @@ def _fatal_chance(facts: Facts, mode: RedundancyMode) -> float:
 
 
 def _restore_s(facts: Facts) -> float:
-    """What a restore costs: half the interval between checkpoints is repeated on average, and the
+    """The cost of a restore: half the interval between checkpoints is repeated on average, and the
     seat must be taken again."""
     return facts.restart_s + facts.refill_s + facts.stop_s + facts.checkpoint_s / 2
 
@@ -239,7 +239,7 @@ def _restore_s(facts: Facts) -> float:
 
 
 def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
-    """Of an undisturbed step.
+    """The length of an undisturbed step over that of one without redundancy.
 
     Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
     of the step graph). If it leaves less room for activations in flight, the schedule is longer, in
@@ -256,8 +256,8 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
 
 
 def _redone_s(facts: Facts, recovery: Recovery, mode: RedundancyMode, memory: Need) -> float:
-    """What forwards ahead save in Eager shrinks by the time in which what they keep comes back from
-    host memory. The backward is always left to do (lazy BRC)."""
+    """Time for tasks that are computed again. Forwards ahead save less in Eager if their
+    activations must come back from host memory. The backward is always left to do (lazy BRC)."""
     if mode is not EAGER or not memory.ahead_bytes or facts.copied is None or not facts.forward_s:
         return recovery.redone_s
     saved_s = max(0.0, facts.copied.redone_s - recovery.redone_s)
@@ -326,7 +326,7 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
 
 
 def _cost(estimate: Estimate, verb: str = "", unit: str = "") -> str:
-    """What a mode costs in an hour."""
+    """The cost of a mode in an hour, in words."""
     name, lost_s = estimate.mode.value, estimate.lost_s_per_hour
     if lost_s >= _HOUR_S:
         return f"the job makes no progress in {name}"

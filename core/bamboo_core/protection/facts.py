@@ -22,7 +22,7 @@ _UNKNOWN_S = 0.1  # a forward of a stage whose costs are not measured
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What nobody measures before a job runs; times in seconds."""
+    """Figures that nobody measures before a job runs; times in seconds."""
 
     host_bytes_per_s: float = 12e9  # four fifths of PCIe 3
     stop_s: float = 1.0
@@ -32,7 +32,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured in the job, or is assumed about it. 0: unknown."""
+    """Figures that were measured in the job, or are assumed about it. 0: unknown."""
 
     hazard_per_agent_hour: float
     is_hazard_measured: bool = False  # or is it that of a job without a record?
@@ -48,7 +48,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class OpenMode:
-    """What the mode of a plan depends on, besides the request to the planner."""
+    """Facts on which the mode of a plan depends, besides the request to the planner."""
 
     seen: Seen
     pipelines: int  # of the plan

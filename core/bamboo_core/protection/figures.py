@@ -1,7 +1,10 @@
-"""What a step of a grid costs, undisturbed and after a loss, by the planner's own dry runs.
+"""How long a step takes in each mode of redundancy, undisturbed and after a loss.
 
-The unit is one forward of a stage. Large grids are computed on a smaller one and scaled, so that an
-answer never takes long. Answers are remembered, since every job of one shape asks the same.
+Mode Auto compares the modes by these figures. They come from no formula: for a small grid of the
+job's shape, the planner's own scheduler makes the programs, and a dry run executes them. Times and
+numbers are then scaled to the job's grid, so an answer never takes long, but it is an estimate:
+stages of an undisturbed step count as equal. The unit of time is one forward of a stage. Answers are
+remembered, since jobs of one shape ask the same.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Figures:
 
 
 def figures(shape: Shape, mode: RedundancyMode) -> Figures:
-    """Of a step of this shape. Deterministic.
+    """The figures of a step of this shape. Deterministic.
 
     Pipelines are independent until the reduction, so one of them gives the length. In 1F1B a step
     takes M + P - 1 slots of F + B, of which an agent idles in P - 1 (Bamboo, and PipeDream-Flush):
@@ -123,7 +126,7 @@ def _run(shape: Shape, *, is_eager: bool = False) -> _Ran:
 def _copying(shape: Shape) -> float:
     """By how much copies lengthen a step: their agents receive a stage's reduced gradient, too.
 
-    What of that takes time depends on who has time to send and to receive while others compute.
+    A transfer costs nothing while its agents have time for it.
     0: there is no next stage, or messages take no time.
     """
     if shape.stages == 1 or not any(shape.sums):
@@ -152,7 +155,7 @@ def _end(shape: Shape, mode: RedundancyMode) -> float:
 
 
 def _kept_bytes(step: Layered) -> ItemBytes:
-    """What forwards keep, in units of one stage. What else agents have is left out."""
+    """Sizes of items that count only activations, in units of one stage."""
     layers = step.cut[-1][1]
     cost = LayerCost(0.0, 0.0, 0, 0, activation_bytes=_UNIT // step.slices)
     return ItemBytes([cost] * layers, step.batch.chunks)

@@ -28,8 +28,8 @@ _MOST_SLICES = 8  # of a forward
 
 @dataclass(frozen=True)
 class Shape:
-    """What the figures depend on. In an undisturbed step stages are equal: ``loads`` and what
-    follows it count after a loss."""
+    """The shape of a step, on which the figures depend. In an undisturbed step stages are equal:
+    ``loads`` and the fields after it count after a loss."""
 
     pipelines: int  # D
     stages: int  # P
@@ -75,7 +75,7 @@ def smaller(shape: Shape, rounds: int = 0) -> Shape:
 
 
 def with_whole_sums(shape: Shape) -> Shape:
-    """Of a smaller shape: gradients take as long as those of the job, however few micro-batches
+    """A smaller shape whose gradients take as long as those of the job, however few micro-batches
     they sum up here."""
     few = _batch(shape).leaf_size
     return replace(shape, sums=tuple(x * shape.leaf_size / few for x in shape.sums))

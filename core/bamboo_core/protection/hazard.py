@@ -21,7 +21,7 @@ _MOST_ZONES = 64
 
 @dataclass(frozen=True)
 class ZoneRecord:
-    """What was seen of one zone; both numbers fade."""
+    """Losses and exposure in one zone; both numbers fade."""
 
     zone: str
     losses: float
@@ -30,18 +30,18 @@ class ZoneRecord:
 
 @dataclass(frozen=True)
 class Hazard:
-    """What was seen of a job until now."""
+    """Losses and exposure of a job until now."""
 
     zones: tuple[ZoneRecord, ...] = ()  # sorted by name
 
     @property
     def losses(self) -> float:
-        """Of all zones."""
+        """Losses in all zones."""
         return sum(z.losses for z in self.zones)
 
     @property
     def agent_hours(self) -> float:
-        """Of all zones."""
+        """Exposure in all zones."""
         return sum(z.agent_s for z in self.zones) / 3600
 
     @property

@@ -1,4 +1,4 @@
-"""What led to a verdict, in words and figures for users, and where each figure is from."""
+"""The inputs of a verdict, in words and figures for users, with the source of each figure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from bamboo_core.scheduling.schedule import Schedule
 
 
 class Rest(NamedTuple):
-    """What follows an interruption."""
+    """The rest of a step after an interruption."""
 
     made: Schedule  # programs of the missing tasks
     report: DryRunResult  # of these programs
@@ -78,7 +78,7 @@ def stop(
 
 
 def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
-    """What the agents of ``shape`` still have to do, given what they hold."""
+    """The work that is left for the agents of ``shape``, given what they hold."""
     index = HoldingsIndex(holdings, batch=shape.batch, target=TARGET, short_notice=frozenset())
     left = remaining(
         index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing

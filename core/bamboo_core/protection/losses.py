@@ -1,4 +1,4 @@
-"""What the loss of an agent costs, by the planner's own dry runs on a small grid.
+"""The cost of the loss of an agent, by the planner's own dry runs on a small grid.
 
 The planner interrupts the small step, spreads what is lost with the agent, and schedules the rest,
 with the costs of each stage, sums that go from agent to agent, and forwards computed ahead. The

@@ -31,7 +31,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured, and of which model."""
+    """The measured costs of a model."""
 
     device: str
     memory_bytes: int  # free on the device; 0: unlimited
@@ -64,7 +64,7 @@ def from_json(text: str) -> Profile:
 
 
 def _check_text(value: Any) -> None:
-    """What no message could show: text without a code, or an object that is too deep."""
+    """Refuse what no message could show: text without a code, or an object that is too deep."""
     if (depth := limits.depth(value)) > limits.DEEPEST:
         raise ValueError(
             f"it is nested {depth} levels deep; at most {limits.DEEPEST} are supported"

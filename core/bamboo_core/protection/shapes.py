@@ -34,7 +34,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """What one micro-batch takes: operations of the forward, and how many numbers."""
+    """The work of one layer for a micro-batch: operations of the forward, and counts of numbers."""
 
     operations: int
     parameters: int
@@ -84,7 +84,7 @@ NAMED: Mapping[str, Transformer] = {
 
 @dataclass(frozen=True)
 class GptArguments:
-    """What the factory of the built-in model takes, with its defaults."""
+    """Arguments of the built-in model's factory, with its defaults."""
 
     vocab: int = 256
     layers: int = 6  # blocks; embedding and head are two more
@@ -120,7 +120,7 @@ def costs(shape: Transformer, *, samples: int, speed: float) -> tuple[LayerCost,
 
 
 def layers(shape: Transformer, *, samples: int) -> list[Layer]:
-    """Of a micro-batch of so many samples.
+    """The layers of the model, with their work for a micro-batch of so many samples.
 
     Operations and activations as in "Reducing Activation Recomputation in Large Transformer Models"
     (Korthikanti and others, 2022): 17 s b h numbers, without the weights of attention, which fused

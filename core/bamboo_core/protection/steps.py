@@ -29,7 +29,7 @@ _LEAST_LATENCY = 1 / 64  # of a forward
 
 @dataclass(frozen=True)
 class Load:
-    """What a step depends on."""
+    """Facts of a job on which its steps depend."""
 
     spec: JobSpec
     costs: Sequence[LayerCost]  # one per layer
@@ -55,17 +55,17 @@ class Load:
 
     @property
     def forward_s(self) -> float:
-        """Of the costliest stage."""
+        """Time of the costliest stage's forward."""
         return sum(c.forward_s for c in self.slowest)
 
     @property
     def backward_s(self) -> float:
-        """Of the costliest stage."""
+        """Time of the costliest stage's backward."""
         return sum(c.backward_s for c in self.slowest)
 
     @property
     def sizes(self) -> Sizes:
-        """Of the largest stage."""
+        """Sizes of the largest stage."""
         return Sizes.of(self.cut, self.costs, microbatches=self.microbatches)
 
 
@@ -148,20 +148,20 @@ def _load(stage_s: float, forward_s: float) -> float:
 
 
 def _sum(transfer_s: float, forward_s: float) -> float:
-    """Of a stage's gradient to another agent, in forwards, in grains that grow with it."""
+    """The time of a stage's gradient to another agent, in forwards, in grains that grow with it."""
     if forward_s <= 0 or transfer_s <= _LEAST_LATENCY * forward_s:
         return 0.0
     return 2 ** (round(log2(transfer_s / forward_s) * _STEPS) / _STEPS)
 
 
 def _copied(copied_s: float, forward_s: float) -> float:
-    """What a forward keeps on its way to host memory, in forwards, in grains."""
+    """The time of a forward's activations to host memory, in forwards, in grains."""
     ratio = copied_s / forward_s if forward_s > 0 else 0.0
     return min(_MOST_COPIED, round(ratio / _GRAIN) * _GRAIN)
 
 
 def _latency(transfer_s: float, forward_s: float) -> float:
-    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then
+    """The time of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then
     slices would just fill each wait."""
     latency = _LEAST_LATENCY
     while latency < 1 and forward_s > 0 and latency * forward_s < transfer_s:

@@ -1,4 +1,4 @@
-"""What carries large tensors between the agents of a job: plain tcp, or process groups beside it.
+"""The channel of large tensors between the agents of a job: plain tcp, or process groups beside it.
 
 Each agent chooses for itself, and the operator chooses again from what an agent says of itself, for
 the status. All choose alike, because spec and fingerprint are the same for all.
@@ -55,5 +55,5 @@ def _groups(backend: str, reason: str) -> Route:
 
 
 def torch_text(version: str, nccl: str) -> str:
-    """What the fingerprint says of torch. nccl: the version, if the job uses NCCL; else empty."""
+    """The fingerprint's text for torch. nccl: the version, if the job uses NCCL; else empty."""
     return f"{version}, NCCL {nccl}" if nccl else version

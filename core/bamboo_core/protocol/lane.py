@@ -33,7 +33,7 @@ _SAME_S = 1e-9  # sums of equal times differ by rounding errors
 
 @dataclass(frozen=True)
 class Lane:
-    """What is left of the lane in one step: for each micro-batch, its slices in order."""
+    """The rest of the lane in one step: for each micro-batch, its slices in order."""
 
     forwards: tuple[Slices, ...] = ()
 

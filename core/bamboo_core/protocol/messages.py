@@ -22,7 +22,7 @@ from bamboo_core.model.program import Program
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What must be equal on all agents of a job."""
+    """Properties that must be equal on all agents of a job."""
 
     code: str = ""  # hash of the user's source files
     data: str = ""  # hash of the data set's length and some samples
@@ -103,7 +103,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class AgentReport:
-    """What a stopped agent holds."""
+    """All that a stopped agent holds."""
 
     fence: Fence  # of the STOP that it answers
     installed: Fence  # newest plan whose programs it has installed
@@ -145,7 +145,7 @@ class Suspicion:
 
 
 class ActivityKind(StrEnum):
-    """What a worker does."""
+    """The activity of a worker."""
 
     STARTING = "Starting"  # builds the model and the data set
     IDLE = "Idle"  # has no program, or its program has ended
@@ -156,7 +156,7 @@ class ActivityKind(StrEnum):
 
 @dataclass(frozen=True)
 class Activity:
-    """What the worker has done without a change for ``age_s``."""
+    """The activity of a worker, unchanged for ``age_s``."""
 
     kind: ActivityKind
     age_s: float

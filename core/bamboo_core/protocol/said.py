@@ -1,4 +1,4 @@
-"""What a supervisor repeats in every session, since a stream that breaks loses its last words.
+"""Words that a supervisor repeats in every session, since a broken stream loses its last words.
 
 Nothing is numbered or acknowledged. What an agent says is state, and saying it twice changes
 nothing. A directive shows how much the leader has durably: all that came before the report that the
@@ -71,7 +71,7 @@ class Said:
             self._before.clear()
 
     def words(self) -> list[Word]:
-        """What to repeat, in order."""
+        """The words to repeat, in order."""
         last = [] if self.outcome is None else [self.outcome]
         return [*self._before.values(), *self._since.values(), *last]
 

@@ -315,7 +315,7 @@ class Supervisor:
         return []
 
     def _activity(self) -> Activity | None:
-        """What the worker does, once it has lasted for a while."""
+        """The worker's activity, once it has lasted for a while."""
         if self._worker is _Worker.STARTING and self._started_at is not None:
             limit_s = self.welcome.start_s if self.welcome is not None else 0.0
             found = Activity(ActivityKind.STARTING, self._time - self._started_at, limit_s)

@@ -1,4 +1,4 @@
-"""What tasks cost: time per layer, in any unit, and the speeds of agents."""
+"""Costs of tasks: time per layer, in any unit, and the speeds of agents."""
 
 from __future__ import annotations
 

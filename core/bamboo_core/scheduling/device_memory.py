@@ -1,4 +1,4 @@
-"""What the fullest agent needs of its device and of host memory, and what is kept where.
+"""The memory of the fullest agent: how much of its device and of the host, and what is kept where.
 
 One pure function, :func:`need`. The planner, ``Auto`` and ``bamboo plan`` ask it, so they agree.
 """
@@ -34,7 +34,7 @@ class Sizes:
 
     @staticmethod
     def of(cut: Sequence[Range], costs: Sequence[LayerCost], *, microbatches: int) -> Sizes:
-        """Of a cut. costs: one per layer, at least one."""
+        """The sizes of a cut. costs: one per layer, at least one."""
         stages = [costs[lo:hi] for lo, hi in cut]
         return Sizes(
             len(cut),
@@ -58,7 +58,7 @@ class Need:
 
     @property
     def host_bytes(self) -> int:
-        """Of host memory."""
+        """Bytes in host memory."""
         return self.replica_bytes + self.ahead_bytes
 
 
@@ -122,7 +122,7 @@ def held_bytes(
     in_flight: Sequence[int],
     ahead: Sequence[float],
 ) -> int:
-    """Of the device that holds most in an undisturbed step.
+    """The bytes on the fullest device in an undisturbed step.
 
     stages: costs of each stage's layers; found: what is where. For each stage, in_flight: most
     activations of its agent at once; ahead: forwards that it computes ahead and keeps.

@@ -80,7 +80,7 @@ def stopped(
     lane_limit: int = _UNLIMITED,
     wire: Callable[[Item], float] | None = None,
 ) -> tuple[dict[AgentId, set[Item]], float]:
-    """What agents hold (including VER) if all are stopped at ``until``, and when the last stops.
+    """All that agents hold (including VER) if all stop at ``until``, and when the last one stops.
 
     A running computation finishes; messages in transit are lost. The rest is as in :func:`dry_run`.
     """
@@ -131,7 +131,7 @@ class _Run(DryRunStock):
         self.todo = deque(self.agents.values())
 
     def give_lanes(self, lanes: Mapping[AgentId, Program], limit: int) -> None:
-        """What agents run while they wait."""
+        """Give agents the work that they run while they wait."""
         for name, lane in lanes.items():
             self._give_lane(self.agents[name], lane, limit)
 
@@ -223,7 +223,7 @@ class _Run(DryRunStock):
         agent.at = len(program)
 
     def _exchange(self, agent: DryRunAgent, messages: Messages) -> bool:
-        """What :meth:`_advance` does for each of them, as far as possible. False: it stops."""
+        """Do the same as :meth:`_advance` for each message, as far as possible. False: it stops."""
         run = self._send_all if messages.op is _SEND else self._receive_all
         agent.within = run(agent, messages, agent.within)
         if agent.within < len(messages.items):

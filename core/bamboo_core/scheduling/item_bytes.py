@@ -42,11 +42,11 @@ class ItemBytes:
         self._outputs = [x.output_bytes for x in layers]
 
     def parameters(self, lo: int, hi: int) -> int:
-        """Of the weights of layers lo..hi-1; gradients have the same size."""
+        """Bytes of the weights of layers lo..hi-1; gradients have the same size."""
         return self._parameters[hi] - self._parameters[lo]
 
     def activations(self, lo: int, hi: int) -> int:
-        """What a forward of layers lo..hi-1 keeps for one micro-batch."""
+        """Bytes that a forward of layers lo..hi-1 keeps for one micro-batch."""
         return self._activations[hi] - self._activations[lo]
 
     def of(self, item: Item) -> int:

@@ -165,7 +165,7 @@ def _message(op: Op, transfer: Transfer, peer: AgentId, graph: IndexedGraph) -> 
 
 @dataclass
 class _Turns:
-    """Who gets the items of a hub: agents that reduce slices of the stage, by rank; then others."""
+    """Receivers of a hub's items: agents that reduce slices of the stage, by rank; then others."""
 
     ranks: list[int]  # of the first of the agents; the others have none
     agents: tuple[AgentId, ...]
@@ -173,7 +173,7 @@ class _Turns:
 
 
 class _Sends:
-    """What all agents send. ``order``: task numbers of each agent, as they begin.
+    """The messages of all agents. ``order``: task numbers of each agent, as they begin.
 
     after: agent -> task number, or _FIRST -> SENDs that follow it, in program order.
     queues: receiver -> sender -> the messages. Transfers and gathered items are known by their ids:
@@ -205,7 +205,7 @@ class _Sends:
         }
 
     def _open(self, order: Sequence[list[int]]) -> dict[AgentId, list[Transfer]]:
-        """What agents send first, ordered by when it is needed."""
+        """Transfers that agents send first, ordered by when they are needed."""
         out: dict[AgentId, list[Transfer]] = {}
         if not self._graph.opening:
             return out
@@ -294,7 +294,7 @@ class _Sends:
         )
 
     def _spread(self, task: int, turns: _Turns, place: int) -> Messages:
-        """What :meth:`_in_turn` says of transfers, for an item that is gathered."""
+        """The order of :meth:`_in_turn`, for an item that is gathered."""
         source, instruction = self._graph.tasks[task]
         ranks = self._ranks[instruction[2:4]]
         rank, first = ranks.get(source, 0), len(turns.ranks)

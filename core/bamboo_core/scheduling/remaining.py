@@ -1,4 +1,4 @@
-"""What remains of an interrupted step, from what the stopped agents hold; input of the work map.
+"""The rest of an interrupted step, from what the stopped agents hold; input of the work map.
 
 A leaf stays with the agent that has begun it, since activations and partial sums cannot be sent.
 Every other leaf may go to any holder; its weight is the time that it still costs. A holder that has
@@ -21,7 +21,7 @@ from bamboo_core.scheduling.workmap import Credit, Work
 
 @dataclass(frozen=True)
 class Remaining:
-    """What remains of the target step."""
+    """The rest of the target step."""
 
     weight: dict[Work, float]  # time that the leaf still costs
     pinned: dict[Work, AgentId]  # the agent that has begun the leaf
@@ -41,7 +41,7 @@ def remaining(
     holders: Sequence[Collection[AgentId]],
     costs: Costs,
 ) -> Remaining:
-    """What remains of the target step. ``holders``: stage -> agents that may compute it."""
+    """The rest of the target step. ``holders``: stage -> agents that may compute it."""
     left = _Left(index, batch, costs)
     if not index.is_begun:
         whole = [left.of(span, 0, None) for span in cut]
@@ -85,7 +85,7 @@ class _Left:
         self._sent: dict[tuple[Range, int], bool] = {}
 
     def of(self, span: Range, leaf: int, agent: AgentId | None) -> float:
-        """Of one leaf of a stage, if ``agent`` continues it."""
+        """The time of one leaf of a stage, if ``agent`` continues it."""
         if self._is_summed(span, leaf):
             return 0.0
         part = self._index.count(agent, Kind.PART, span, leaf) if agent is not None else 0

@@ -52,7 +52,7 @@ MANY = 64
 
 @dataclass(frozen=True)
 class Network:
-    """What decides whether agents pass gradients on.
+    """Facts that decide whether agents pass gradients on.
 
     sums: layers of a stage -> time that its gradient takes to another agent; empty: not known;
     held: items that agents have at the start, VER included; layers: of the whole model.
@@ -126,7 +126,7 @@ def _positions(batch: BatchShape, pipelines: int) -> list[int]:
 
 
 class _Index:
-    """What the simulation needs to know about tasks; lists by task number, with hubs at the end.
+    """Facts about tasks for the simulation; lists by task number, with hubs at the end.
 
     kind: its class. No task waits for the backward of the first stage: it has the priority of W.
     key: priority within the task's class, smaller first; its last digits are the task's number.

@@ -113,7 +113,7 @@ def test_only_pods_on_nodes_that_the_first_could_use_are_given_back() -> None:
 
 
 def test_pods_that_are_kept_leave_no_room() -> None:
-    """What the one behind might give back does not help the first, so it is not counted as free."""
+    """The job behind could give back its node. That does not help the first, so it is not free."""
     first = a_claim("first", A, age=9, adjacency=Adjacency.ALTERNATE)  # it needs two zones
     behind = a_claim("behind", A, held={"n": 1})
     found = words(decide([first, behind], {"n": node_room("a", 1, 2)}, now=0))

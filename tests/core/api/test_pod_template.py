@@ -1,4 +1,4 @@
-"""What a pod template must not contain."""
+"""Contents that a pod template must not have."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ def test_keys_of_annotations_may_have_capital_letters_in_the_domain() -> None:
 def test_two_containers_of_one_name_are_refused(
     spec: dict[str, Any], field: str, other: str
 ) -> None:
-    """Of two agents the second was left out without a word."""
+    """Once, a second container named agent was left out without a word."""
     for rules in (RESTRICTED, PodRules(trusted=True)):
         (problem,) = problems({"spec": spec}, path="t", rules=rules)
         assert problem.field == f"t.spec.{field}.name"

@@ -374,7 +374,7 @@ def due(
     is_overdue: bool = False,
     committed: int = -1,
 ) -> str:
-    """What is due at 100 s of a job whose steps take 2 s; the last one contains a pause."""
+    """Call changes.due at 100 s for a job with steps of 2 s; the last one contains a pause."""
     now, leave_at = 100.0, departures or {}
     state = arbiter.initial_state(
         a.ArbiterJob("ns/job", "uid", spec(), "{}"),

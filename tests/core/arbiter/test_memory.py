@@ -72,7 +72,7 @@ def test_what_fits_starts(mode: RedundancyMode, memory_bytes: int, host_memory: 
 
 @pytest.mark.parametrize("mode", [NONE, AUTO])
 def test_a_job_that_fits_in_no_mode_starts_with_a_warning(mode: RedundancyMode) -> None:
-    """What it needs is an estimate, and nothing needs less than None."""
+    """The need of memory is an estimate, and no mode needs less than None."""
     fleet = fleet_of(mode, 1, 1)
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     said = fleet.arbiter.status().shortage

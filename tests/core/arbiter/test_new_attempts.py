@@ -208,7 +208,7 @@ def test_the_restart_of_a_resumed_job_is_measured() -> None:
 
 
 def undone(fleet: Fleet) -> list[object]:
-    """What the leader has counted, at each change of plan."""
+    """The steps that the leader has counted as undone, at each change of plan."""
     resumed = [r for r in fleet.records if r.reason is EventReason.RESUMED]
     return [r.facts[EventFact.UNDONE_STEPS] for r in resumed]
 

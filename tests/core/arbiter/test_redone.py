@@ -75,7 +75,7 @@ def test_a_loss_costs_never_more_than_agents_compute_twice(stages: int, share: f
 
 @pytest.mark.parametrize("later", range(20, 100, 16))
 def test_losses_one_after_the_other_in_a_step(later: int) -> None:
-    """What was done before the first loss counts when the second one destroys it."""
+    """Work from before the first loss counts when the second one destroys it."""
     fleet = Watched(stages=3, microbatches=8)
     fleet.steps(60)
     fleet.kill("a1")
@@ -88,7 +88,7 @@ def test_losses_one_after_the_other_in_a_step(later: int) -> None:
 
 
 def test_a_new_leader_does_not_know_the_old_programs() -> None:
-    """What agents hold is proof enough."""
+    """The items that agents hold are proof enough."""
     fleet = Watched(stages=3, microbatches=8)
     fleet.steps(60)
     fleet.restart()

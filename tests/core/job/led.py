@@ -102,7 +102,7 @@ class Led:
         )
 
     def tell(self, event: Input) -> list[Action]:
-        """What it asks for in return."""
+        """Handle the event; return the actions that the leader asks for."""
         actions = self.leadership.handle(
             event, self.now, is_leading=self.is_leading, heard_at=self.heard_at
         )

@@ -74,7 +74,7 @@ def test_the_end_of_an_agent_takes_nothing_away() -> None:
 
 
 def test_another_operator_goes_on_from_the_status() -> None:
-    """What it hears first of an agent that worked before is in the status already."""
+    """The first sums that it hears of an agent that worked before are in the status already."""
     before = Totals(sent={BOUNDARY: 100}, ahead=Ahead(7, 1, 50, 60, 0.5))
     counting = Counting(before, committed=9)
     counting.growth.place({A: "zone-a", B: "zone-b"})

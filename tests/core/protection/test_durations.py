@@ -149,7 +149,7 @@ def test_the_pause_of_a_loss_is_measured_as_the_model_counts_it(pause_s: float) 
 
 
 def test_only_a_loss_from_a_whole_grid_is_measured() -> None:
-    """What others do for an empty seat is no part of the expected step."""
+    """Work of others for an empty seat is no part of the expected step."""
     made = fleet()
     kill(made, "a3", pause_s=3.0)
     made.step_s = 1.6

@@ -98,7 +98,7 @@ def kills(effects: list[m.Effect]) -> bool:
 
 
 def reopened(supervisor: m.Supervisor, now: float, term: int = 1) -> list[object]:
-    """What the supervisor says in a new session, after Hello."""
+    """The words of the supervisor in a new session, after Hello."""
     supervisor.handle(m.SessionClosed(), now)
     supervisor.handle(m.SessionOpened(), now)
     return sent(supervisor.handle(m.FromOperator(welcome(term)), now))

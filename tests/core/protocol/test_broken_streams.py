@@ -50,7 +50,7 @@ class Leader:
         self.read = until
 
     def newest(self, kind: type) -> object:
-        """What it has heard last of that kind."""
+        """The newest word of that kind that it has heard."""
         return next((x for x in reversed(self.heard) if isinstance(x, kind)), None)
 
 

@@ -80,7 +80,7 @@ def test_an_interface_receives_one_item_after_the_other():
 
 
 def test_what_has_come_before_is_not_received_again():
-    """What the program asks for last came first, while the interface had nothing else to do."""
+    """The item that the program asks for last came first, while the interface had no other work."""
     programs = {
         A: parse("F[0:1] m0\nF[0:1] m0\nF[0:1] m0\nF[0:1] m0\nSEND (out[1]) >c"),
         B: parse("F[0:1] m1\nSEND (out[1] m1) >c"),

@@ -20,7 +20,7 @@ BATCH = BatchShape(16, 2, 2)
 
 
 def stopped_at(shape, time):
-    """What all agents hold when the step stops at a given time."""
+    """The holdings of all agents when the step stops at a given time."""
     return interrupted.stop(shape, at=time)[0]
 
 
