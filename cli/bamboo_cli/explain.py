@@ -11,8 +11,8 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.job import ZONE_LABEL, Job, Manifest, duration, read_job, zones_of
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Held, Outlook, held, loss
-from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.reasons import ConditionType
+from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller.reconcile import UNREADY_S
 from bamboo_core.controller.view import PodPhase
 

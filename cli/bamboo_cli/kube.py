@@ -28,7 +28,7 @@ from bamboo_cli.errors import (
 from bamboo_cli.job import Manifest
 from bamboo_cli.plain_text import make_plain, plain
 from bamboo_core.api.limits import RECURSION_LIMIT
-from bamboo_core.api.pod_template import AGENT_CONTAINER
+from bamboo_core.api.spec import AGENT_CONTAINER
 
 GROUP, VERSION, PLURAL = "bamboo.dev", "v1alpha1", "bamboojobs"
 _TIMEOUT_S = 10

@@ -9,13 +9,13 @@ import copy
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from bamboo_core.api.pod_template import AGENT_CONTAINER, SPOT_LABELS
-from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
 from bamboo_core.placement import fitting
+from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_operator import api, seals
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
-from bamboo_core.api import pod_template
+from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller import node_notices, shortage
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
-from bamboo_core.placement import fitting
+from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.api import Object
 
@@ -119,7 +119,7 @@ def has_exit_code(pod: Object) -> bool:
 
 def _agent_state(status: Object) -> Object:
     for container in status.get("containerStatuses") or []:
-        if container.get("name") == pod_template.AGENT_CONTAINER:
+        if container.get("name") == AGENT_CONTAINER:
             state: Object = container.get("state") or {}
             return state
     return {}
@@ -169,7 +169,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         ready=ready,
         unready_since=0.0 if ready else timestamp(says.get("lastTransitionTime")) or 0.0,
         schedulable=not closed and not body.get("unschedulable", False),
-        spot=pod_template.is_spot(labels),
+        spot=node_pools.is_spot(labels),
         departing=is_departing,
         notice=notice,
         agents=agents,

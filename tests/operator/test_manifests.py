@@ -8,11 +8,11 @@ from typing import Any
 from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
-from bamboo_core.api.pod_template import SPOT_LABELS
 from bamboo_core.api.spec import Adjacency, NoticeSource, OnDemandSpec, PoolSpec, WorkerSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
+from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_operator import manifests, observe
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from bamboo_core.api import pod_rules
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
-
-AGENT_CONTAINER = "agent"
-"""Name of the agent's container. A template may extend it and add other containers."""
+from bamboo_core.api.spec import AGENT_CONTAINER
+from bamboo_core.placement.node_pools import SPOT_LABELS
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
 _LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")
@@ -34,17 +33,6 @@ _DOMAIN = re.compile(rf"{_PART}(\.{_PART})*")
 _LETTERS = "of A-Z, a-z, 0-9, '-', '_' and '.', and begins and ends with a letter or digit"
 _SELECTOR = "spec.placement.onDemand.nodeSelector"
 _TEMPLATE = "spec.worker.podTemplate.spec"
-
-SPOT_LABELS: Final = (
-    ("cloud.google.com/gke-spot", "true"),
-    ("cloud.google.com/gke-preemptible", "true"),
-    ("eks.amazonaws.com/capacityType", "SPOT"),
-    ("karpenter.sh/capacity-type", "spot"),
-    ("kubernetes.azure.com/scalesetpriority", "spot"),
-    ("node.kubernetes.io/lifecycle", "spot"),
-    ("bamboo.dev/spot", "true"),
-)
-"""Labels of spot nodes in GKE, EKS, Karpenter and AKS, and some that people set themselves."""
 
 
 def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTED) -> list[Problem]:
@@ -276,11 +264,6 @@ def _wrong(path: str, value: Any, wanted: str) -> Problem:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text[:_SHOWN] + "..." if len(text) > _SHOWN else text
-
-
-def is_spot(labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is a spot node."""
-    return any(labels.get(key) == value for key, value in SPOT_LABELS)
 
 
 def spot_problems(

@@ -18,6 +18,9 @@ from bamboo_core.model import numerics as canonical
 Json = Any
 """A JSON value (None, bool, int, float, str, list, dict)."""
 
+AGENT_CONTAINER = "agent"
+"""Name of the agent's container. A pod template may extend it and add other containers."""
+
 
 class Numerics(StrEnum):
     """How gradients are summed: in leaves small enough to spread lost work, or each pipeline's

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from bamboo_core.api import quantities
-from bamboo_core.api.pod_template import AGENT_CONTAINER, is_spot
-from bamboo_core.api.spec import PlacementSpec, WorkerSpec
+from bamboo_core.api.spec import AGENT_CONTAINER, PlacementSpec, WorkerSpec
+from bamboo_core.placement.node_pools import is_spot
 
 Amount = int
 """In thousandths of the base unit, rounded up, as the scheduler counts processors. Whole numbers

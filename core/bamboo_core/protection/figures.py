@@ -3,8 +3,8 @@
 Mode Auto compares the modes by these figures. They come from no formula: for a small grid of the
 job's shape, the planner's own scheduler makes the programs, and a dry run executes them. Times and
 numbers are then scaled to the job's grid, so an answer never takes long, but it is an estimate:
-stages of an undisturbed step count as equal. The unit of time is one forward of a stage. Answers are
-remembered, since jobs of one shape ask the same.
+stages of an undisturbed step count as equal. The unit of time is one forward of a stage. Answers
+are remembered, since jobs of one shape ask the same.
 """
 
 from __future__ import annotations
