@@ -1,6 +1,4 @@
-"""What users see: the spec, the pod template, events, reasons, outcomes.
-
-Not here: what is done about a job.
+"""What users write and see: spec, events, reasons, outcomes, totals; not what is done about a job.
 
 Public: every module.
 """

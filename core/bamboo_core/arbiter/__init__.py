@@ -1,7 +1,6 @@
-"""Who takes part in a job, from which facts it goes on, and when it is over.
+"""Who takes part in a job, when training stops, goes on and ends; nothing of pods or conditions.
 
-Not here: pods, conditions.
+Each module decides one thing and changes the state, which is in ``knowledge``.
 
-Public: ``arbiter`` (the state machine), ``events`` (what goes in and out), ``durable`` (its facts
-as JSON).
+Public: ``arbiter``, the state machine.
 """

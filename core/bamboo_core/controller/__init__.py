@@ -1,7 +1,5 @@
-"""What the operator does about a job's pods, and what it reports to the user.
-
-Not here: training.
+"""What the operator does about a job's pods, and what it tells the user; nothing of training.
 
 Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``, ``shortage``,
-``node_notices``, ``disruptions``, ``turn``.
+``disruptions``, ``turn``.
 """

@@ -1,6 +1,6 @@
-"""Which agents are alive, stuck or slow, by what they and others say.
+"""Which agents are alive, stuck, slow or about to go; not what follows from it.
 
-What follows from it belongs to arbiter.
+Sources are the agents' own words, those of their peers, and their nodes.
 
 Public: every module.
 """

@@ -1,6 +1,4 @@
-"""Which tasks a step still needs, given what agents hold.
-
-Not here: who computes them, and when.
+"""Which tasks a step still needs, given what agents hold; not who computes them, or when.
 
 ``closure.missing(goals, holdings)`` returns the task graph. In order of use:
 

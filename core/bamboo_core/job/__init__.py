@@ -1,4 +1,4 @@
-"""One led job: what the cluster means for its arbiter, and what its arbiter means for users.
+"""One led job, from the cluster to its arbiter and back to users; no rules of training or of pods.
 
 Rules of training belong to arbiter; pods, conditions and limits belong to controller.
 

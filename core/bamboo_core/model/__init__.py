@@ -1,6 +1,4 @@
-"""What a step consists of: names of agents and items, programs, the canonical sum.
-
-Not here: who computes what, and when.
+"""What a step consists of: names, items, programs, the canonical sum; not who computes it, or when.
 
 Public: every module.
 """

@@ -1,6 +1,4 @@
-"""Which agent gets which seat and which layers.
-
-Not here: which agent computes what.
+"""Which agent gets which seat, layers and node; not which tasks it computes.
 
 Public: ``plan``, ``zones``, ``capacity``, ``fitting``, ``node_pools``.
 """

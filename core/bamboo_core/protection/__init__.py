@@ -1,6 +1,4 @@
-"""Which redundancy a job should take: what each mode costs, and what it saves.
-
-Not here: when the question is asked again, and how a change of mode is carried out.
+"""Which redundancy a job should take, by the costs of each mode; not when to ask, or how to change.
 
 Public: ``choice``, ``facts``, ``hazard``, ``inputs``, ``interrupted``, ``measured``,
 ``profile_file``, ``shapes``.

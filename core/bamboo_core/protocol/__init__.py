@@ -1,6 +1,4 @@
-"""What agents and operator send each other, and the state machines of an agent's two processes.
-
-Not here: the arbiter.
+"""Messages of agents and operator, and the state machines of an agent's two processes; no arbiter.
 
 Public: ``messages``, ``exit_codes``, ``admission``, ``channels``, ``clock``, ``lane``; for agents
 and simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``, ``watch``.

@@ -1,6 +1,4 @@
-"""Which agent computes which task, in which order, as checked programs.
-
-Not here: which tasks exist.
+"""Which agent computes which task, in which order, as checked programs; not which tasks exist.
 
 Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``,
 ``dry_run``, ``item_bytes``, and ``device_memory``, which says what agents keep where.
