@@ -19,6 +19,9 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 PLURAL = "bamboojobs"
 
+JobKey = tuple[str, str]
+"""Namespace and name of a BambooJob."""
+
 FEW = 10
 """Jobs in a page. The API server takes them up to 1.5 MB each, which may be 30 MB in memory."""
 

@@ -17,22 +17,35 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
+from bamboo_operator import (
+    api,
+    auth,
+    facts,
+    handlers,
+    jobs,
+    kueue,
+    pod_watch,
+    reconciler,
+    seals,
+    servicer,
+    tls,
+)
 from bamboo_operator import usage as usages
-from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.api import Api, ApiError, JobKey, Object
 from bamboo_operator.attention import Attention
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
-from bamboo_operator.handlers import JobKey
-from bamboo_operator.health import HealthServer, MetricsServer, Pulse
+from bamboo_operator.health import HealthServer, Pulse
 from bamboo_operator.held_tasks import HeldTasks
 from bamboo_operator.kueue import Kueue
+from bamboo_operator.labels import JOB_LABEL
 from bamboo_operator.lease import Elector, Holder
 from bamboo_operator.line import Line
-from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.metrics.figures import JobFigures
+from bamboo_operator.metrics.registry import Metrics
+from bamboo_operator.metrics_server import MetricsServer
 from bamboo_operator.nodes import Nodes
-from bamboo_operator.observe import JOB_LABEL
 from bamboo_operator.pod_watch import PodWatch
 from bamboo_operator.recorder import Recorder
 from bamboo_operator.releases import ACCOUNT, SERVES, Releases, scope
@@ -168,9 +181,9 @@ class App:
             nodes_changed=lambda: self._nodes_changed(nodes, led),
             seen=self._seen,
             created=line.seen,
-            kueue=config.kueue,
+            queued=(kueue.GROUP, kueue.PLURAL) if config.kueue else None,
         )
-        agents = handlers.agents(
+        agents = pod_watch.agents(
             add=self._queue.add,
             seen=self._seen,
             deleted=deleted_pods.deleted,

@@ -14,9 +14,10 @@ from typing import Any
 
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, parse_pod_name
-from bamboo_operator import api, observe, seals
+from bamboo_operator import api, observe
 from bamboo_operator.api import Api, Object
-from bamboo_operator.config import AUDIENCE
+from bamboo_operator.identity import AUDIENCE
+from bamboo_operator.owners import owner_of
 from bamboo_operator.seals import Seals
 
 _POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -102,7 +103,7 @@ async def _peer(
     kube: Api, sealed: Seals, pod: Object, token: str, find_node: FindNode | None
 ) -> Peer:
     meta, spec = pod["metadata"], pod.get("spec") or {}
-    owner = seals.owner_of(pod)
+    owner = owner_of(pod)
     if owner is None:
         raise UnauthenticatedError(f"pod {meta['name']} belongs to no BambooJob")
     if not sealed.is_ours(pod):

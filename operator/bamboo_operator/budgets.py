@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bamboo_core.controller.view import JobView
-from bamboo_operator import api, manifests
-from bamboo_operator.api import Api, ApiError
+from bamboo_operator import api
+from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.labels import JOB_LABEL
+from bamboo_operator.owners import owner
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +55,10 @@ class Budgets:
             return None
         try:
             if least is None:
-                path = api.disruption_budget(job.namespace, manifests.budget_name(job))
+                path = api.disruption_budget(job.namespace, budget_name(job))
                 await self._kube.delete(path)
             else:
-                body = manifests.disruption_budget(job, least)
+                body = _budget(job, least)
                 path = api.disruption_budget(job.namespace, body["metadata"]["name"])
                 await self._kube.apply(path, body, manager=api.MANAGER)
         except ApiError as error:
@@ -70,3 +72,27 @@ class Budgets:
         """These jobs are gone, and with them their budgets."""
         for uid in uids:
             self._written.pop(uid, None)
+
+
+def budget_name(job: JobView) -> str:
+    """Name of the job's PodDisruptionBudget, which no user takes by chance."""
+    return f"{job.name}-agents-{job.uid[:8]}"
+
+
+def _budget(job: JobView, least: int) -> Object:
+    """Evictions leave so many ready pods of the job. Others may always be evicted."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": budget_name(job),
+            "namespace": job.namespace,
+            "labels": {"app.kubernetes.io/part-of": "bamboo", JOB_LABEL: job.name},
+            "ownerReferences": [owner(job)],
+        },
+        "spec": {
+            "minAvailable": least,
+            "selector": {"matchLabels": {JOB_LABEL: job.name}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }

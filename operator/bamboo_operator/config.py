@@ -11,12 +11,6 @@ from bamboo_operator import prices
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.prices import Pool
 
-SERVER_NAME = "bamboo-operator"
-"""Name in the operator's certificate. Agents check it, whatever address they connect to."""
-
-AUDIENCE = "bamboo-operator"
-"""Audience of the agents' tokens."""
-
 LEVELS = ("debug", "info", "warning", "error")
 _TASKS = 1_000_000_000
 

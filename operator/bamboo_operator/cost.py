@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bamboo_operator.api import Object
-from bamboo_operator.manifests import precise_instant
-from bamboo_operator.observe import timestamp
 from bamboo_operator.prices import Rate
+from bamboo_operator.timestamps import precise_instant, timestamp
 
 _MOST_NAMES = 64
 

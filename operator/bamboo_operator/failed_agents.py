@@ -8,8 +8,7 @@ from bamboo_core.api.reasons import failure_cause
 from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures
 from bamboo_core.model.ids import AgentId
 from bamboo_operator.api import Object
-from bamboo_operator.manifests import instant
-from bamboo_operator.observe import timestamp
+from bamboo_operator.timestamps import instant, timestamp
 
 
 def write(known: Failures, job: str) -> Object:

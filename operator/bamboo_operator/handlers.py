@@ -18,12 +18,9 @@ from typing import Any
 import kopf
 
 from bamboo_operator import api
-from bamboo_operator.kueue import GROUP, PLURAL, job_of
-from bamboo_operator.observe import JOB_LABEL, node_facts
-from bamboo_operator.pod_watch import Follower
-
-JobKey = tuple[str, str]
-"""Namespace and name."""
+from bamboo_operator.api import JobKey
+from bamboo_operator.observe import node_facts
+from bamboo_operator.owners import job_of
 
 _CREDENTIALS_LIFE = timedelta(minutes=10)
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -42,12 +39,13 @@ def registry(
     nodes_changed: Callable[[], None],
     seen: Callable[[str], None],
     created: Callable[[Any], None],
-    kueue: bool = False,
+    queued: tuple[str, str] | None = None,
 ) -> kopf.OperatorRegistry:
     """Handlers that only report what may have changed.
 
     seen: called with an event's resource. created: called with every job that there is or that has
-    changed. kueue: its Workloads are watched, in the version that the cluster prefers.
+    changed. queued: group and plural of objects that jobs control; they are watched in the version
+    that the cluster prefers.
     """
     handlers = kopf.OperatorRegistry()
     nodes = _Changes(node_facts)
@@ -71,43 +69,15 @@ def registry(
         if nodes.is_news(event):
             nodes_changed()
 
-    if kueue:
+    if queued is not None:
 
-        @kopf.on.event(GROUP, PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
+        @kopf.on.event(*queued, registry=handlers)  # type: ignore[untyped-decorator]
         async def on_workload(event: Any, **_: Any) -> None:
-            seen("workloads")
+            seen(queued[1])
             if (key := job_of(event["object"])) is not None:
                 add(key)
 
     return handlers
-
-
-def agents(
-    *,
-    add: Callable[[JobKey], None],
-    seen: Callable[[str], None],
-    deleted: Callable[[Any], None],
-    is_ours: Callable[[Any], bool],
-) -> Follower:
-    """Reports pods with the label of a job.
-
-    deleted: called with a deleted pod in its last state. is_ours: whether an operator has made a
-    pod; no other pod causes anything.
-    """
-
-    def there(pod: Any) -> None:
-        seen("pods")
-        meta = pod["metadata"]
-        job = (meta.get("labels") or {}).get(JOB_LABEL)
-        if job and is_ours(pod):
-            add((meta["namespace"], job))
-
-    def gone(pod: Any) -> None:
-        if is_ours(pod):
-            deleted(pod)
-        there(pod)
-
-    return Follower(there, gone)
 
 
 class _Changes:

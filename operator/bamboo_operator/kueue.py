@@ -17,8 +17,9 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_operator import manifests
 from bamboo_operator.api import Api, ApiError, Object
-from bamboo_operator.manifests import instant
+from bamboo_operator.owners import is_owned, owner
 from bamboo_operator.priorities import Priorities
+from bamboo_operator.timestamps import instant
 
 GROUP = "kueue.x-k8s.io"
 PLURAL = "workloads"
@@ -85,7 +86,7 @@ class Kueue:
             holds, why = quota.order(spec, None)
             return Look(queue, spec, holds, why and _missing(served), None, None, "")
         body = await self._kube.get(_path(version, job.namespace, workload_name(job)))
-        if body is not None and not _is_of(body, job):
+        if body is not None and not is_owned(body, job.uid):
             body = None
         grant = None if body is None else await self._grant(body, version)
         holds, why = quota.order(spec, grant)
@@ -232,7 +233,7 @@ def workload(job: JobView, spec: JobSpec, queue: str, *, priority: int, version:
             "name": workload_name(job),
             "namespace": job.namespace,
             "labels": {"kueue.x-k8s.io/job-uid": job.uid},
-            "ownerReferences": [manifests.owner(job)],
+            "ownerReferences": [owner(job)],
         },
         "spec": {"queueName": queue, "priority": priority, "podSets": [pods]},
     }
@@ -249,20 +250,6 @@ def _pod(job: JobView, spec: JobSpec) -> Object:
     if "nodeAffinity" in (whole.get("affinity") or {}):
         found["affinity"] = {"nodeAffinity": whole["affinity"]["nodeAffinity"]}
     return found | {"restartPolicy": "Never"}
-
-
-def job_of(body: Object) -> tuple[str, str] | None:
-    """Namespace and name of the BambooJob that controls a Workload; None: none does."""
-    meta = body.get("metadata") or {}
-    for owner in meta.get("ownerReferences") or []:
-        if owner.get("kind") == "BambooJob" and owner.get("controller"):
-            return str(meta.get("namespace") or ""), str(owner.get("name"))
-    return None
-
-
-def _is_of(body: Object, job: JobView) -> bool:
-    owners = body["metadata"].get("ownerReferences") or []
-    return any(owner.get("uid") == job.uid and owner.get("controller") for owner in owners)
 
 
 def _released(status: Object, now: str) -> Object:

@@ -28,7 +28,7 @@ from bamboo_core.controller.view import JobView, NodeViews
 from bamboo_core.placement import fitting
 from bamboo_operator import api, facts, observe
 from bamboo_operator import status as statuses
-from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.api import Api, ApiError, JobKey, Object
 from bamboo_operator.held_tasks import HeldTasks
 from bamboo_operator.kueue import queue_of
 from bamboo_operator.nodes import Nodes
@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 
 PAUSE = 4.0
 """A pass comes at most so many times its own length after the one before."""
-
-JobKey = tuple[str, str]
 
 
 @dataclass(frozen=True)

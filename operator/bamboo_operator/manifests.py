@@ -1,4 +1,4 @@
-"""The objects that the operator writes, as plain dicts: pods, config map, events.
+"""The agents' pods as the operator makes them.
 
 bamboo_agent.supervisor.config reads the environment variables.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
 from bamboo_core.controller import pod_zones
@@ -16,22 +15,19 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
 from bamboo_core.placement import fitting
 from bamboo_core.placement.node_pools import SPOT_LABELS
-from bamboo_operator import api, seals
+from bamboo_operator import seals
 from bamboo_operator.api import Object
-from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import (
+from bamboo_operator.identity import AUDIENCE, SERVER_NAME
+from bamboo_operator.labels import (
     AVOIDS_ANNOTATION,
+    INCARNATION_LABEL,
     JOB_LABEL,
     ON_DEMAND_ANNOTATION,
+    PIPELINE_LABEL,
     STAGE_LABEL,
 )
-
-PIPELINE_LABEL = "bamboo.dev/pipeline"
-INCARNATION_LABEL = "bamboo.dev/incarnation"
-
-CA_CONFIG_MAP = "bamboo-operator-ca"
-CA_KEY = "ca.crt"
-ADDRESS_KEY = "address"
+from bamboo_operator.owners import owner
+from bamboo_operator.trust import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
 
 _IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
@@ -188,17 +184,6 @@ def _slot_labels(action: CreatePod) -> dict[str, str]:
     }
 
 
-def owner(job: JobView, *, controls: bool = True) -> Object:
-    """Makes the garbage collector delete the object with the job, even without the operator."""
-    found = {
-        "apiVersion": api.API_VERSION,
-        "kind": "BambooJob",
-        "name": job.name,
-        "uid": job.uid,
-    }
-    return found | ({"controller": True} if controls else {})
-
-
 def _restricted(container: Object) -> Object:
     """With what the pod security level ``restricted`` asks of each container.
 
@@ -277,58 +262,3 @@ def _identity_volume() -> Object:
     }
     sources = [{"serviceAccountToken": token}, {"configMap": bundle}]
     return {"name": "bamboo-identity", "projected": {"sources": sources}}
-
-
-def ca_config_map(
-    namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]
-) -> Object:
-    """The CA bundle and the operator's address, for agents in this namespace.
-
-    The address may change with the operator's pod; the kubelet keeps the mounted file up to date.
-    owners: jobs; the garbage collector deletes the config map when all of them are gone.
-    """
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": CA_CONFIG_MAP,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/part-of": "bamboo"},
-            "ownerReferences": [owner(job, controls=False) for job in owners],
-        },
-        "data": {CA_KEY: bundle, ADDRESS_KEY: address},
-    }
-
-
-def budget_name(job: JobView) -> str:
-    """Of the job's PodDisruptionBudget, a name that no user takes by chance."""
-    return f"{job.name}-agents-{job.uid[:8]}"
-
-
-def disruption_budget(job: JobView, least: int) -> Object:
-    """Evictions leave so many ready pods of the job. Others may always be evicted."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {
-            "name": budget_name(job),
-            "namespace": job.namespace,
-            "labels": {"app.kubernetes.io/part-of": "bamboo", JOB_LABEL: job.name},
-            "ownerReferences": [owner(job)],
-        },
-        "spec": {
-            "minAvailable": least,
-            "selector": {"matchLabels": {JOB_LABEL: job.name}},
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        },
-    }
-
-
-def instant(at: float) -> str:
-    """RFC 3339, whole seconds, UTC."""
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def precise_instant(at: float) -> str:
-    """RFC 3339, microseconds, UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

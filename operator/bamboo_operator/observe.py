@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
@@ -20,13 +19,9 @@ from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, pa
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.api import Object
-
-JOB_LABEL = "bamboo.dev/job"
-STAGE_LABEL = "bamboo.dev/stage"
-AVOIDS_ANNOTATION = "bamboo.dev/avoids"
-"""Names of the nodes on which a pod must not be placed, separated by spaces."""
-ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
-"""Says "true" on a pod that need not be on a spot node although its job prefers them."""
+from bamboo_operator.labels import AVOIDS_ANNOTATION, ON_DEMAND_ANNOTATION
+from bamboo_operator.owners import is_owned
+from bamboo_operator.timestamps import timestamp
 
 _PRESENT = (
     "node.kubernetes.io/",
@@ -39,13 +34,6 @@ _STARTING = ("/agent-not-ready", "/not-ready")
 """Ends of the keys of taints by which Cilium, CSI drivers and Istio keep pods off a new node."""
 
 
-def timestamp(text: str | None) -> float | None:
-    """Seconds since 1970 from RFC 3339."""
-    if not text:
-        return None
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-
-
 def job_view(body: Object) -> JobView:
     """The BambooJob beside its spec."""
     meta = body["metadata"]
@@ -56,21 +44,6 @@ def job_view(body: Object) -> JobView:
         generation=int(meta.get("generation", 0)),
         created_at=timestamp(meta.get("creationTimestamp")) or 0.0,
         deleting="deletionTimestamp" in meta,
-    )
-
-
-def is_owned(pod: Object, uid: str) -> bool:
-    """True if the job with that UID controls the pod. Names may recur, UIDs do not."""
-    owners = pod["metadata"].get("ownerReferences") or []
-    return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
-
-
-def is_agent(pod: Object, job: str) -> bool:
-    """True if a BambooJob of that name controls the pod, or did before it was deleted."""
-    owners = pod["metadata"].get("ownerReferences") or []
-    return any(
-        o.get("kind") == "BambooJob" and o.get("name") == job and o.get("controller")
-        for o in owners
     )
 
 

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bamboo_operator import api
-from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.api import Api, ApiError, JobKey, Object
+from bamboo_operator.labels import JOB_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,34 @@ class Follower:
     there: Callable[[Object], None]  # a pod is there, or has changed
     gone: Callable[[Object], None]  # in its last state; or it does not match any more
     listed: Callable[[set[str]], None] = _ignore  # these UIDs are all that there are
+
+
+def agents(
+    *,
+    add: Callable[[JobKey], None],
+    seen: Callable[[str], None],
+    deleted: Callable[[Object], None],
+    is_ours: Callable[[Object], bool],
+) -> Follower:
+    """Reports pods with the label of a job.
+
+    deleted: called with a deleted pod in its last state. is_ours: whether an operator has made a
+    pod; no other pod causes anything.
+    """
+
+    def there(pod: Object) -> None:
+        seen("pods")
+        meta = pod["metadata"]
+        job = (meta.get("labels") or {}).get(JOB_LABEL)
+        if job and is_ours(pod):
+            add((meta["namespace"], job))
+
+    def gone(pod: Object) -> None:
+        if is_ours(pod):
+            deleted(pod)
+        there(pod)
+
+    return Follower(there, gone)
 
 
 class PodWatch:

@@ -34,11 +34,14 @@ from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.kueue import Kueue, Look, misnamed, queue_of
+from bamboo_operator.labels import JOB_LABEL
 from bamboo_operator.line import Entry, Line
-from bamboo_operator.metrics import JobFigures
+from bamboo_operator.metrics.figures import JobFigures
 from bamboo_operator.nodes import Nodes
+from bamboo_operator.owners import is_agent
 from bamboo_operator.prices import Pool, Rate
 from bamboo_operator.seals import Seals
+from bamboo_operator.timestamps import timestamp
 from bamboo_operator.trust import Trust
 
 log = logging.getLogger(__name__)
@@ -324,7 +327,7 @@ class Reconciler:
         return prices.rate(self._ports.prices, nodes, view.used(training))
 
     async def _pods(self, job: JobView) -> list[Object]:
-        labels = f"{observe.JOB_LABEL}={job.name}"
+        labels = f"{JOB_LABEL}={job.name}"
         listed = await self._ours(job.namespace, labels)
         deleted = self._ports.deleted_pods.of(job.namespace, labels, listed)
         return [*listed, *filter(self._ports.seals.is_ours, deleted)]
@@ -364,10 +367,10 @@ class Reconciler:
 
     async def _sweep(self, namespace: str, name: str) -> None:
         """Delete the pods of a deleted job, since the garbage collector is slower."""
-        labels = f"{observe.JOB_LABEL}={name}"
+        labels = f"{JOB_LABEL}={name}"
         for pod in await self._ours(namespace, labels):
             meta = pod["metadata"]
-            if observe.is_agent(pod, name) and "deletionTimestamp" not in meta:
+            if is_agent(pod, name) and "deletionTimestamp" not in meta:
                 await self._kube.delete(api.pod(namespace, meta["name"]), uid=meta["uid"])
 
     # ------------------------------------------------------------ status
@@ -549,7 +552,7 @@ def _figures(
 
 
 def _checkpoint_at(status: Object) -> float | None:
-    return observe.timestamp((status.get("lastCheckpoint") or {}).get("time"))
+    return timestamp((status.get("lastCheckpoint") or {}).get("time"))
 
 
 def _has_plan(body: Object, memory: Memory) -> bool:

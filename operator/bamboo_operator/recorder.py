@@ -19,7 +19,7 @@ from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact
 from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
-from bamboo_operator.manifests import instant, precise_instant
+from bamboo_operator.timestamps import instant, precise_instant
 
 log = logging.getLogger(__name__)
 

@@ -10,32 +10,15 @@ from __future__ import annotations
 import base64
 import hmac
 import os
-from dataclasses import dataclass
 
 from bamboo_operator import api
 from bamboo_operator.api import Api, Object
+from bamboo_operator.owners import owner_of
 
 ANNOTATION = "bamboo.dev/seal"
 KEY_NAME = "seal.key"
 """In the Secret of :mod:`bamboo_operator.tls`."""
 _KEY_BYTES = 32
-
-
-@dataclass(frozen=True)
-class Owner:
-    """The job that controls a pod, as the pod says."""
-
-    job: str
-    uid: str
-
-
-def owner_of(pod: Object) -> Owner | None:
-    """The BambooJob that the pod names as its controller; None if it names none."""
-    for owner in pod["metadata"].get("ownerReferences") or []:
-        group = str(owner.get("apiVersion", "")).split("/")[0]
-        if owner.get("controller") and owner.get("kind") == "BambooJob" and group == api.GROUP:
-            return Owner(str(owner.get("name", "")), str(owner.get("uid", "")))
-    return None
 
 
 class Seals:

@@ -30,8 +30,8 @@ from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route
 from bamboo_operator import api, failed_agents, totals
 from bamboo_operator.api import Object
-from bamboo_operator.manifests import instant
-from bamboo_operator.observe import JOB_LABEL, STAGE_LABEL, timestamp
+from bamboo_operator.labels import JOB_LABEL, STAGE_LABEL
+from bamboo_operator.timestamps import instant, timestamp
 
 _MAX_ZONES = 8
 _MAX_MESSAGE = 1024

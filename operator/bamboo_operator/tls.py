@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
-from bamboo_operator.config import SERVER_NAME
+from bamboo_operator.identity import SERVER_NAME
 
 SECRET = "bamboo-operator-tls"
 

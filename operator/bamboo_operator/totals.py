@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from bamboo_core.api.progress import Ahead, Hosted, Way
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_operator.api import Object
-from bamboo_operator.manifests import precise_instant
-from bamboo_operator.observe import timestamp
+from bamboo_operator.timestamps import precise_instant, timestamp
 
 _MOST = (1 << 63) - 1
 

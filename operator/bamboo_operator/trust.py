@@ -11,8 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from bamboo_core.controller.view import JobView
-from bamboo_operator import api, manifests
-from bamboo_operator.api import Api
+from bamboo_operator import api
+from bamboo_operator.api import Api, Object
+from bamboo_operator.owners import owner
+
+CA_CONFIG_MAP = "bamboo-operator-ca"
+CA_KEY = "ca.crt"
+ADDRESS_KEY = "address"
 
 AGAIN_S = 60.0
 """Publish again after so long, in case the config map was deleted."""
@@ -44,10 +49,8 @@ class Trust:
         pause_s = TOGETHER_S if job.namespace in self._has_news else AGAIN_S
         if at is not None and self._clock() - at < pause_s:
             return
-        path = api.config_map(job.namespace, manifests.CA_CONFIG_MAP)
-        body = manifests.ca_config_map(
-            job.namespace, self._bundle, self._address, owners=owners.values()
-        )
+        path = api.config_map(job.namespace, CA_CONFIG_MAP)
+        body = _config_map(job.namespace, self._bundle, self._address, owners=owners.values())
         began, written = self._clock(), [*owners]
         await self._kube.apply(path, body, manager=api.MANAGER)
         self._published[job.namespace] = began
@@ -68,3 +71,22 @@ class Trust:
         if not owners:
             del self._owners[namespace]
             self._has_news.discard(namespace)
+
+
+def _config_map(namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]) -> Object:
+    """The CA bundle and the operator's address, for agents in this namespace.
+
+    The address may change with the operator's pod; the kubelet keeps the mounted file up to date.
+    owners: jobs; the garbage collector deletes the config map when all of them are gone.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": CA_CONFIG_MAP,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/part-of": "bamboo"},
+            "ownerReferences": [owner(job, controls=False) for job in owners],
+        },
+        "data": {CA_KEY: bundle, ADDRESS_KEY: address},
+    }

@@ -15,8 +15,8 @@ from itertools import islice
 
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Amount, Amounts
-from bamboo_operator import seals
 from bamboo_operator.api import Api, Object
+from bamboo_operator.owners import owner_of
 from bamboo_operator.pod_watch import Follower, PodWatch
 
 PLACED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -125,7 +125,7 @@ class Usage:
         return uid in self._pods and bool(self._pods[uid].owner)
 
     def _owner(self, pod: Object) -> str:
-        owner = seals.owner_of(pod)
+        owner = owner_of(pod)
         return owner.uid if owner is not None and self._is_ours(pod) else ""
 
 

@@ -11,9 +11,8 @@ import random
 import time
 from typing import Any
 
-from bamboo_operator.api import ApiError
-from bamboo_operator.handlers import JobKey
-from bamboo_operator.metrics import Metrics
+from bamboo_operator.api import ApiError, JobKey
+from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.reconciler import Reconciler
 from bamboo_operator.workqueue import WorkQueue
 

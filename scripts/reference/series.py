@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from scripts.reference.text import NOTE, sentence
 
 from bamboo_agent.supervisor import health
-from bamboo_operator import metrics
+from bamboo_operator.metrics.registry import Metrics
 
 
 def metrics_page() -> str:
@@ -22,7 +22,7 @@ def metrics_page() -> str:
         "",
         "## Operator",
         "",
-        *_metric_table(metrics.Metrics(list).registry),
+        *_metric_table(Metrics(list).registry),
         "",
         "## Agent",
         "",

@@ -20,6 +20,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_operator import app, config, manifests, tls
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.servicer import AgentService, make_server
+from bamboo_operator.trust import CA_CONFIG_MAP
 
 from .chart import CHART, helm, of_kind, render
 
@@ -258,7 +259,7 @@ def test_rights_are_few() -> None:
 
 def test_names_in_rights_are_those_in_the_code() -> None:
     named = {name for _, rule in rules() for name in rule.get("resourceNames", [])}
-    assert named == {tls.SECRET, app.LEASE, manifests.CA_CONFIG_MAP}
+    assert named == {tls.SECRET, app.LEASE, CA_CONFIG_MAP}
 
 
 def test_with_namespaces_nothing_of_jobs_is_cluster_wide() -> None:

@@ -17,7 +17,8 @@ from tests.operator.test_health import BUSY
 from bamboo_agent.supervisor import health
 from bamboo_core.api.progress import MOST_ZONES, Lane, Way
 from bamboo_operator import manifests, prices
-from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.metrics.figures import JobFigures
+from bamboo_operator.metrics.registry import Metrics
 from bamboo_sim.watching import boards, rules
 
 from .chart import CHART, helm, of_kind, render

@@ -130,7 +130,10 @@ def test_every_cause_of_a_stall_and_of_a_restore_is_on_the_page() -> None:
 
 
 def test_every_reason_and_event_is_used() -> None:
-    sources = [*ROOT.glob("core/bamboo_core/*/*.py"), *ROOT.glob("operator/bamboo_operator/*.py")]
+    sources = [
+        *ROOT.glob("core/bamboo_core/*/*.py"),
+        *ROOT.glob("operator/bamboo_operator/**/*.py"),
+    ]
     text = "".join(p.read_text() for p in sources if p.name != "reasons.py")
     words = [f"Reason.{r.name}" for r in Reason] + [f"EventReason.{h.name}" for h in EventReason]
     assert [w for w in words if not re.search(rf"\b{re.escape(w)}\b", text)] == []

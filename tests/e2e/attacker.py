@@ -14,8 +14,8 @@ import grpc
 from bamboo_agent.transport import handshake
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Hello
-from bamboo_operator import manifests
-from bamboo_operator.config import AUDIENCE, SERVER_NAME
+from bamboo_operator.identity import AUDIENCE, SERVER_NAME
+from bamboo_operator.trust import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
 from bamboo_sim.attack import inputs
 from bamboo_wire import encode
 
@@ -74,10 +74,10 @@ class Attacker:
             "127.0.0.1:1", "127.0.0.1:2", Fence(0, 1 << 40, 1), has_state=True,
         )  # fmt: skip
         data = encode.agent_message(said).SerializeToString()
-        trust = self.victim.get("configmap", manifests.CA_CONFIG_MAP)["data"]
-        credentials = grpc.ssl_channel_credentials(trust[manifests.CA_KEY].encode())
+        trust = self.victim.get("configmap", CA_CONFIG_MAP)["data"]
+        credentials = grpc.ssl_channel_credentials(trust[CA_KEY].encode())
         options = [("grpc.ssl_target_name_override", SERVER_NAME)]
-        with grpc.secure_channel(trust[manifests.ADDRESS_KEY], credentials, options) as channel:
+        with grpc.secure_channel(trust[ADDRESS_KEY], credentials, options) as channel:
             open_stream = channel.stream_stream(_SESSION)
             call = open_stream(
                 iter([data]), timeout=60, metadata=(("authorization", f"Bearer {token}"),)

@@ -10,9 +10,8 @@ from bamboo_core.controller.view import JobView
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
 from bamboo_devcluster.testing import wait_for
 from bamboo_operator import api
-from bamboo_operator.budgets import Budgets
+from bamboo_operator.budgets import Budgets, budget_name
 from bamboo_operator.kube import Kube
-from bamboo_operator.manifests import budget_name
 
 from .jobs import job
 

@@ -13,11 +13,12 @@ from prometheus_client import generate_latest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_operator import api, auth, facts, manifests, observe, seals, tls
+from bamboo_operator import api, auth, facts, observe, seals, tls
 from bamboo_operator import kube as clients
 from bamboo_operator.app import LEASE, App
 from bamboo_operator.attention import Attention
 from bamboo_operator.releases import ACCOUNT, SERVES
+from bamboo_operator.trust import CA_CONFIG_MAP
 
 from .operators import Running, bound_token, conflict, until
 
@@ -36,7 +37,7 @@ async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> No
     assert status["selector"] == "bamboo.dev/job=job,bamboo.dev/stage=0"
     assert status["identity"]
     assert (await operator.condition("Accepted"))["status"] == "True"
-    trust = await operator.admin.get(api.config_map(operator.namespace, manifests.CA_CONFIG_MAP))
+    trust = await operator.admin.get(api.config_map(operator.namespace, CA_CONFIG_MAP))
     assert trust is not None
     assert [o["uid"] for o in trust["metadata"]["ownerReferences"]] == [body["metadata"]["uid"]]
     await operator.admin.delete(api.job(operator.namespace, "job"))

@@ -20,7 +20,7 @@ from bamboo_core.protocol.messages import (
     Ready,
     Stop,
 )
-from bamboo_operator.config import AUDIENCE
+from bamboo_operator.identity import AUDIENCE
 from bamboo_wire import decode, encode
 
 FAR = 4_000_000_000.0

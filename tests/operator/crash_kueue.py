@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 
 from bamboo_operator.api import Object
-from bamboo_operator.kueue import GROUP, job_of
+from bamboo_operator.kueue import GROUP
+from bamboo_operator.owners import job_of
 
 from .memory_api import MemoryApi
 

@@ -20,8 +20,8 @@ from bamboo_core.controller.view import TrainingView
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, seals
 from bamboo_operator.api import ApiError, Object
-from bamboo_operator.manifests import instant
-from bamboo_operator.observe import JOB_LABEL, STAGE_LABEL
+from bamboo_operator.labels import JOB_LABEL, STAGE_LABEL
+from bamboo_operator.timestamps import instant
 
 from .crash_api import Crash, Fault, FaultyApi
 from .crash_kueue import PlayedKueue

@@ -13,7 +13,8 @@ from tests.core.controller.builders import JOB
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentReport, Stop, Welcome
-from bamboo_operator import api, handlers, seals, tls
+from bamboo_operator import api, pod_watch, seals, tls
+from bamboo_operator.owners import Owner, owner_of
 
 from .agents import review, token_of
 from .harness import Harness
@@ -180,14 +181,14 @@ async def test_the_sweep_leaves_the_pods_of_others_alone(harness: Harness) -> No
 
 
 def test_only_a_bamboojob_that_controls_a_pod_is_its_owner() -> None:
-    assert seals.owner_of(pod_object()) == seals.Owner("job", "uid-1")
+    assert owner_of(pod_object()) == Owner("job", "uid-1")
     others: dict[str, Any] = {
         "apiVersion": "other.dev/v1alpha1", "kind": "Job", "controller": False,
     }  # fmt: skip
     for key, value in others.items():
         pod = pod_object()
         pod["metadata"]["ownerReferences"][0][key] = value
-        assert seals.owner_of(pod) is None
+        assert owner_of(pod) is None
         assert not SEALS.is_ours(pod)
 
 
@@ -206,7 +207,7 @@ async def test_only_our_pods_wake_a_job() -> None:
     added: list[object] = []
     deleted: list[object] = []
     seen: list[str] = []
-    agents = handlers.agents(
+    agents = pod_watch.agents(
         add=added.append, seen=seen.append, deleted=deleted.append, is_ours=SEALS.is_ours
     )
     unlabelled = pod_object()

@@ -19,8 +19,10 @@ from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
 from bamboo_operator.bounded_http import MOST, MOST_OF_ADDRESS
-from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, MetricsServer, Pulse
-from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
+from bamboo_operator.metrics.figures import JobFigures
+from bamboo_operator.metrics.registry import Metrics
+from bamboo_operator.metrics_server import MetricsServer
 from bamboo_operator.prices import Rate
 
 

@@ -11,8 +11,9 @@ from tests.core.controller.builders import manifest
 from bamboo_operator import api, handlers
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.config import ConfigError, from_env
-from bamboo_operator.kueue import AGAIN_S, GROUP, VERSION_AGE_S, Kueue, job_of, workload_name
+from bamboo_operator.kueue import AGAIN_S, GROUP, PLURAL, VERSION_AGE_S, Kueue, workload_name
 from bamboo_operator.observe import job_view
+from bamboo_operator.owners import job_of
 from bamboo_operator.reconciler import Reconciler
 
 from .harness import PATH, Harness, failing
@@ -414,7 +415,7 @@ async def test_a_workload_wakes_its_job() -> None:
         nodes_changed=lambda: None,
         seen=lambda resource: None,
         created=lambda body: None,
-        kueue=True,
+        queued=(GROUP, PLURAL),
     )
     found = {h.fn.__name__: h.fn for h in registry._watching.get_all_handlers()}
     owner = {"kind": "BambooJob", "name": "job", "controller": True}

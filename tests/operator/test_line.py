@@ -16,11 +16,12 @@ from bamboo_core.controller.dry_zones import REFUSED_S
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
 from bamboo_core.controller.turn import PATIENCE_S
-from bamboo_operator import api, manifests
+from bamboo_operator import api
 from bamboo_operator import line as line_module
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.priorities import MAX_AGE_S, Priorities
 from bamboo_operator.reconciler import Reconciler
+from bamboo_operator.timestamps import instant
 
 from .harness import Harness, failing
 from .test_room import placed
@@ -120,7 +121,7 @@ async def test_a_job_whose_pods_no_scheduler_looks_at_does_not_hold_up_the_other
         await look(harness, name)
     made = pods(harness, "old")
     for pod in made:
-        pod["metadata"]["creationTimestamp"] = manifests.instant(harness.now)
+        pod["metadata"]["creationTimestamp"] = instant(harness.now)
     assert len(made) == 2
     harness.now += ASK_ELSEWHERE_S - 1
     await look(harness, "old")
@@ -424,7 +425,7 @@ async def test_without_zone_labels_a_job_that_the_scheduler_refuses_holds_no_roo
     for name in ("old", "new"):
         await look(harness, name)
     assert [len(pods(harness, name)) for name in ("old", "new")] == [2, 0]
-    since = manifests.instant(harness.now)
+    since = instant(harness.now)
     why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     for pod in pods(harness, "old"):
         pod["metadata"]["creationTimestamp"] = since

@@ -14,6 +14,7 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_operator import manifests, observe
+from bamboo_operator.trust import CA_CONFIG_MAP
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ACTION = CreatePod("job-p0-s1-i3", Slot(0, 1), 3, "zone-b")
@@ -68,7 +69,7 @@ def test_the_token_is_only_for_the_operator() -> None:
     (volume,) = make()["spec"]["volumes"]
     token, bundle = volume["projected"]["sources"]
     assert token["serviceAccountToken"]["audience"] == "bamboo-operator"
-    assert bundle["configMap"]["name"] == manifests.CA_CONFIG_MAP
+    assert bundle["configMap"]["name"] == CA_CONFIG_MAP
 
 
 def test_the_agent_can_read_its_environment(tmp_path: Any) -> None:

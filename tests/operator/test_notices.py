@@ -16,7 +16,7 @@ from bamboo_core.arbiter.events import Record
 from bamboo_core.job.leadership import NODE
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api
-from bamboo_operator.metrics import Metrics
+from bamboo_operator.metrics.registry import Metrics
 
 from .harness import AGENTS, Harness
 

@@ -14,6 +14,7 @@ from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
 from bamboo_core.placement import fitting
 from bamboo_operator import observe
+from bamboo_operator.timestamps import timestamp
 
 from .objects import Object, node_object, pod_object
 
@@ -247,7 +248,7 @@ def test_a_kubelet_that_shuts_the_node_down() -> None:
 def test_when_the_node_goes() -> None:
     """The end that is known and comes first counts; malformed fields are as good as absent."""
     itn = {"key": "aws-node-termination-handler/spot-itn", "timeAdded": "2026-01-01T00:00:00Z"}
-    added = observe.timestamp("2026-01-01T00:00:00Z")
+    added = timestamp("2026-01-01T00:00:00Z")
     assert added is not None
     own = {"key": "bamboo.dev/leaving", "value": str(int(added) + 25)}
     cases: list[tuple[list[dict[str, Any]], float]] = [

@@ -15,7 +15,7 @@ from bamboo_core.arbiter.events import Persist
 from bamboo_core.model.ids import Fence
 from bamboo_operator import facts
 from bamboo_operator.api import ApiError
-from bamboo_operator.metrics import Metrics
+from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 

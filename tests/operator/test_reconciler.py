@@ -11,12 +11,12 @@ from tests.core.controller.builders import manifest, spec
 from bamboo_core.api.spec import WorkerSpec
 from bamboo_core.controller.reconcile import FAILED_FAREWELL_S
 from bamboo_core.controller.view import JobView
-from bamboo_operator import api, manifests
+from bamboo_operator import api
 from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import MOST, DeletedPods
 from bamboo_operator.nodes import MAX_AGE_S
 from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S
-from bamboo_operator.trust import AGAIN_S, MAX_OWNERS, TOGETHER_S, Trust
+from bamboo_operator.trust import AGAIN_S, CA_CONFIG_MAP, MAX_OWNERS, TOGETHER_S, Trust
 
 from .harness import PATH, Harness, failing
 from .objects import node_object, pod_object
@@ -27,7 +27,7 @@ async def test_a_new_job_status_first_then_trust_then_pods(harness: Harness) -> 
     await harness.reconcile()
     assert harness.pods() == ["job-p0-s0-i0", "job-p0-s1-i0"]
     writes = [path for verb, path in harness.kube.requests if verb in ("apply", "create")]
-    trust = api.config_map("ns", manifests.CA_CONFIG_MAP)
+    trust = api.config_map("ns", CA_CONFIG_MAP)
     mine = [w for w in writes if w != api.job_status("ns", "job") or w is writes[0]]
     assert mine[:2] == [api.job_status("ns", "job"), trust]
     assert harness.status["pods"]["incarnation"] == 0
@@ -353,7 +353,7 @@ async def test_jobs_with_equal_requests_share_the_node_views(harness: Harness) -
 async def test_a_deleted_ca_bundle_is_published_again(harness: Harness) -> None:
     harness.apply()
     await harness.reconcile()
-    trust = api.config_map("ns", manifests.CA_CONFIG_MAP)
+    trust = api.config_map("ns", CA_CONFIG_MAP)
     del harness.kube.objects[trust]
     harness.now += AGAIN_S + 1
     await harness.reconcile()
@@ -366,7 +366,7 @@ async def test_all_jobs_of_a_namespace_own_its_ca_bundle(harness: Harness) -> No
     views = [JobView("ns", f"job-{i}", f"uid-{i}", 1, 0.0) for i in range(MAX_OWNERS + 2)]
 
     def owners() -> list[str]:
-        path = api.config_map("ns", manifests.CA_CONFIG_MAP)
+        path = api.config_map("ns", CA_CONFIG_MAP)
         references = harness.kube.objects[path]["metadata"]["ownerReferences"]
         assert not any(reference.get("controller") for reference in references)
         return [reference["uid"] for reference in references]
@@ -417,7 +417,7 @@ async def test_new_owners_of_the_ca_bundle_are_written_together(harness: Harness
 async def test_a_deleted_job_no_longer_owns_the_ca_bundle(harness: Harness) -> None:
     harness.apply()
     await harness.reconcile()
-    path = api.config_map("ns", manifests.CA_CONFIG_MAP)
+    path = api.config_map("ns", CA_CONFIG_MAP)
     (owner,) = harness.kube.objects[path]["metadata"]["ownerReferences"]
     assert owner == {
         "apiVersion": "bamboo.dev/v1alpha1", "kind": "BambooJob", "name": "job", "uid": "uid-1",

@@ -11,9 +11,9 @@ import pytest
 from tests.core.controller.builders import manifest
 
 from bamboo_operator import api, config
+from bamboo_operator.api import JobKey
 from bamboo_operator.app import App
 from bamboo_operator.attention import Attention
-from bamboo_operator.handlers import JobKey
 
 from .memory_api import MemoryApi
 from .test_servicer import until

@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from bamboo_operator import bounded_http
-from bamboo_operator.health import MetricsServer
+from bamboo_operator.metrics_server import MetricsServer
 
 from .test_servicer import until
 

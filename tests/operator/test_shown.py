@@ -10,7 +10,8 @@ from prometheus_client import generate_latest
 from bamboo_core.api.reasons import JobPhase
 from bamboo_operator import totals
 from bamboo_operator.api import ApiError
-from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.metrics.figures import JobFigures
+from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S, WRITES_PER_S
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue

@@ -38,7 +38,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol import channels
 from bamboo_core.protocol.messages import Manifest
 from bamboo_operator import status as statuses
-from bamboo_operator.manifests import instant
+from bamboo_operator.timestamps import instant
 
 
 def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: int = 2) -> dict:  # type: ignore[type-arg]

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from bamboo_core.api.progress import Ahead, Hosted, Way
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_operator import api, cost, prices, totals
-from bamboo_operator.metrics import Metrics
+from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.prices import Pool
 from bamboo_operator.reconciler import PROGRESS_S
 

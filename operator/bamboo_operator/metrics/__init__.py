@@ -2,6 +2,3 @@
 
 No scraper overwrites the labels job_namespace and training_job. No label has unbounded values.
 """
-
-from bamboo_operator.metrics.figures import JobFigures as JobFigures
-from bamboo_operator.metrics.registry import Metrics as Metrics

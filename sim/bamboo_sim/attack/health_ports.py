@@ -19,8 +19,10 @@ from bamboo_agent.supervisor import health as agents
 from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
-from bamboo_operator import health as operators
-from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.health import HealthServer, Pulse
+from bamboo_operator.metrics.figures import JobFigures
+from bamboo_operator.metrics.registry import Metrics
+from bamboo_operator.metrics_server import MetricsServer
 from bamboo_sim.attack import inputs
 from bamboo_sim.attack.strangers import PATIENCE_S, Attack, Inside, Victim
 
@@ -57,12 +59,12 @@ async def start(inside: Inside) -> dict[str, int]:
     sys.stderr = _Written(inside.told)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     figures = [job(number) for number in range(JOBS)]
-    pulse = operators.Pulse()
+    pulse = Pulse()
     inside.kept.append(asyncio.create_task(pulse.beat(lambda lag_s: None)))
-    health = operators.HealthServer(pulse, host="127.0.0.1", port=0)
+    health = HealthServer(pulse, host="127.0.0.1", port=0)
     health.start()
     registry = Metrics(lambda: figures).registry
-    scraped = operators.MetricsServer(registry, host="127.0.0.1", port=0)
+    scraped = MetricsServer(registry, host="127.0.0.1", port=0)
     served = agents.HealthServer(agents.Metrics(job="ns/job", agent="a"), is_ready=lambda: True)
     return {
         "agent": await served.start("127.0.0.1", 0),

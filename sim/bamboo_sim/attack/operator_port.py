@@ -33,7 +33,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
 from bamboo_operator import api, auth, facts, jobs, tls
-from bamboo_operator.config import AUDIENCE, SERVER_NAME
+from bamboo_operator.identity import AUDIENCE, SERVER_NAME
 from bamboo_operator.seals import ANNOTATION, Seals
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_proto.v1 import agent_pb2 as pb

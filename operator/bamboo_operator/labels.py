@@ -1,0 +1,12 @@
+"""Labels and annotations of the objects that the operator makes."""
+
+from __future__ import annotations
+
+JOB_LABEL = "bamboo.dev/job"
+PIPELINE_LABEL = "bamboo.dev/pipeline"
+STAGE_LABEL = "bamboo.dev/stage"
+INCARNATION_LABEL = "bamboo.dev/incarnation"
+AVOIDS_ANNOTATION = "bamboo.dev/avoids"
+"""Names of the nodes on which a pod must not be placed, separated by spaces."""
+ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
+"""Says "true" on a pod that need not be on a spot node although its job prefers them."""
