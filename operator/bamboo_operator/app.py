@@ -22,7 +22,7 @@ from bamboo_operator import (
     auth,
     facts,
     handlers,
-    jobs,
+    job_ports,
     kueue,
     pod_watch,
     reconciler,
@@ -38,6 +38,7 @@ from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.health import HealthServer, Pulse
 from bamboo_operator.held_tasks import HeldTasks
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.kueue import Kueue
 from bamboo_operator.labels import JOB_LABEL
 from bamboo_operator.lease import Elector, Holder
@@ -136,8 +137,8 @@ class App:
     async def _lead(self, elector: Elector, term: int) -> int:
         config, kube = self._config, self._kube
         recorder = Recorder(kube, identity=config.identity)
-        timing = jobs.timing(await self._members())
-        led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder, timing))
+        timing = job_ports.timing(await self._members())
+        led = Jobs(term=term, ports=self._job_ports(elector, recorder, timing))
         certificates = Certificates(kube, config.namespace)
         await certificates.load()
         trust = Trust(kube, certificates.bundle, config.advertise)
@@ -200,7 +201,7 @@ class App:
         return await self._leave(failed, server, service, led, workers, informers, recorder)
 
     def _make_service(
-        self, led: jobs.Jobs, sealed: seals.Seals, usage: Usage, nodes: Nodes
+        self, led: Jobs, sealed: seals.Seals, usage: Usage, nodes: Nodes
     ) -> servicer.AgentService:
         service = servicer.AgentService(
             led,
@@ -216,7 +217,7 @@ class App:
         failed: bool,
         server: Any,
         service: servicer.AgentService,
-        led: jobs.Jobs,
+        led: Jobs,
         workers: Workers,
         informers: list[asyncio.Task[Any]],
         recorder: Recorder,
@@ -246,7 +247,7 @@ class App:
             log.warning("the agents of all jobs are not counted", extra={"error": str(error)})
             return 0
 
-    def _job_ports(self, elector: Elector, recorder: Recorder, timing: Timing) -> jobs.Ports:
+    def _job_ports(self, elector: Elector, recorder: Recorder, timing: Timing) -> job_ports.Ports:
         kube = self._kube
 
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
@@ -280,7 +281,7 @@ class App:
             delay_s = max(1.0, self._reconciler.unended / _PROGRESS_PER_S)
             self._queue.add_after((job.namespace, job.name), delay_s)
 
-        return jobs.Ports(
+        return job_ports.Ports(
             persist=persist,
             dismiss=dismiss,
             record=record,
@@ -343,7 +344,7 @@ class App:
     def _seen(self, resource: str) -> None:
         self.metrics.last_event.labels(resource).set_to_current_time()
 
-    def _nodes_changed(self, nodes: Nodes, led: jobs.Jobs) -> None:
+    def _nodes_changed(self, nodes: Nodes, led: Jobs) -> None:
         nodes.changed()
         for actor in led.all():
             self._queue.add((actor.job.namespace, actor.job.name))

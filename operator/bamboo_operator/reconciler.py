@@ -32,7 +32,8 @@ from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
-from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.job_actor import JobActor
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.kueue import Kueue, Look, misnamed, queue_of
 from bamboo_operator.labels import JOB_LABEL
 from bamboo_operator.line import Entry, Line

@@ -23,7 +23,8 @@ from bamboo_operator import entrance, refused_tokens, sessions
 from bamboo_operator.accounts import Accounts, Payer
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError, claimed_pod
-from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.job_actor import JobActor
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.refused_tokens import RefusedTokens, Sender
 from bamboo_operator.tls import ServerIdentity
 from bamboo_proto.v1 import agent_pb2 as pb

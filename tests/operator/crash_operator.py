@@ -11,9 +11,11 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, facts, jobs, seals
+from bamboo_operator import api, facts, job_ports, seals
 from bamboo_operator.api import Object
 from bamboo_operator.budgets import Budgets
+from bamboo_operator.job_actor import JobActor
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.kueue import Kueue
 from bamboo_operator.line import Line
 from bamboo_operator.nodes import Nodes
@@ -25,16 +27,16 @@ if TYPE_CHECKING:
     from .crash_world import World
 
 
-class _Jobs(jobs.Jobs):
+class _Jobs(Jobs):
     """The production actors, which see the training that the world plays."""
 
-    def __init__(self, world: World, ports: jobs.Ports) -> None:
+    def __init__(self, world: World, ports: job_ports.Ports) -> None:
         super().__init__(term=1, ports=ports)
         self._world = world
 
     def lead(
         self, job: JobView, spec: JobSpec, durable: Durable, reported: LastReported
-    ) -> jobs.JobActor:
+    ) -> JobActor:
         actor = super().lead(job, spec, durable, reported)
         real = actor.view
         actor.view = lambda: self._world.training(job.name, real())  # type: ignore[method-assign]
@@ -56,7 +58,7 @@ class Operator:
     def _is_ours(self, pod: Object) -> bool:
         return self.seals.is_ours(pod)  # by the key that has been loaded
 
-    def _job_ports(self) -> jobs.Ports:
+    def _job_ports(self) -> job_ports.Ports:
         kube = self._world.kube
 
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
@@ -65,7 +67,7 @@ class Operator:
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await kube.delete(api.pod(job.namespace, agent))
 
-        return jobs.Ports(
+        return job_ports.Ports(
             persist=persist,
             dismiss=dismiss,
             record=lambda job, record: None,

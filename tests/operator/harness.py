@@ -21,9 +21,11 @@ from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import OperatorMessage
-from bamboo_operator import api, auth, facts, jobs, tls
+from bamboo_operator import api, auth, facts, job_ports, tls
 from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import DeletedPods
+from bamboo_operator.job_actor import JobActor
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.line import Line
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
@@ -56,7 +58,7 @@ class Harness:
         self.records: list[Record] = []
         self.woken = self.woken_later = self.forced = 0
         self.before_write: Callable[[], None] = lambda: None
-        self.jobs = jobs.Jobs(term=3, ports=self._job_ports(plan))
+        self.jobs = Jobs(term=3, ports=self._job_ports(plan))
         self.usage = Usage(SEALS.is_ours)
         self.nodes = Nodes(self.kube, self.usage, clock=lambda: self.now)
         self.deleted_pods = DeletedPods()
@@ -89,7 +91,7 @@ class Harness:
 
         return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now, pause=0.0)
 
-    def _job_ports(self, plan: orders.Planner) -> jobs.Ports:
+    def _job_ports(self, plan: orders.Planner) -> job_ports.Ports:
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
             self.before_write()
             await facts.write(self.kube, job, durable, line)
@@ -97,7 +99,7 @@ class Harness:
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self.kube.delete(api.pod(job.namespace, agent))
 
-        return jobs.Ports(
+        return job_ports.Ports(
             persist=persist,
             dismiss=dismiss,
             record=lambda job, record: self.records.append(record),
@@ -129,7 +131,7 @@ class Harness:
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile("ns", "job")
 
-    def lead(self, **spec: Any) -> jobs.JobActor:
+    def lead(self, **spec: Any) -> JobActor:
         """The job's actor, without a reconcile."""
         self.apply(**spec)
         found = from_manifest(manifest(**spec))

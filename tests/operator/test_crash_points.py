@@ -17,7 +17,7 @@ import pytest
 from tests.rotation import in_turn
 
 from bamboo_core.controller.view import Memory
-from bamboo_operator import api, jobs, kube, seals, tls
+from bamboo_operator import api, job_actor, kube, seals, tls
 from bamboo_operator import status as statuses
 from bamboo_operator.api import ApiError
 
@@ -274,7 +274,7 @@ def cases() -> list[tuple[str, Fault]]:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The world's clock stands still while an actor waits to write its facts again."""
-    monkeypatch.setattr(jobs, "_RETRY_S", 0.0)
+    monkeypatch.setattr(job_actor, "_RETRY_S", 0.0)
 
 
 @pytest.mark.parametrize("part", in_turn(SHARE, range(SHARE)))

@@ -42,8 +42,9 @@ from bamboo_core.protocol.messages import (
     OperatorMessage,
     Ready,
 )
-from bamboo_operator import facts, jobs
-from bamboo_operator.jobs import IDLE_TICKS, JobActor
+from bamboo_operator import facts, job_actor
+from bamboo_operator.job_actor import JobActor
+from bamboo_operator.jobs import IDLE_TICKS
 from bamboo_operator.sessions import Session
 from bamboo_wire import encode
 
@@ -98,7 +99,7 @@ async def test_an_actor_knows_how_long_ago_everything_was_read(
 async def test_an_unexpected_error_of_a_write_is_retried(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(jobs, "_RETRY_S", 0.01)
+    monkeypatch.setattr(job_actor, "_RETRY_S", 0.01)
     answers = [ValueError("200 with a proxy's page in it"), facts.NotWrittenError("away")]
 
     def fail() -> None:
@@ -189,7 +190,7 @@ async def test_large_plans_are_computed_one_at_a_time(
     slow = SlowPlanner()
     actor = await planned(slow)
     (request,) = slow.begun
-    monkeypatch.setattr(jobs, "LARGE", limits.tasks(request.spec) - is_large)
+    monkeypatch.setattr(job_actor, "LARGE", limits.tasks(request.spec) - is_large)
     async with actor._ports.large_plans:  # of another job
         actor._perform(ComputePlan(2, request))
         await until(actor, lambda: len(slow.ended) == 1)
@@ -278,7 +279,7 @@ async def test_directives_are_encoded_while_facts_are_written(
         is_encoded.set()
         return encode.operator_bytes(message)
 
-    monkeypatch.setattr(jobs, "encode", SimpleNamespace(operator_bytes=note))
+    monkeypatch.setattr(job_actor, "encode", SimpleNamespace(operator_bytes=note))
     actor, writers = await begun(noting, may_go)
     usual = actor._ports
 
@@ -310,7 +311,7 @@ async def test_a_directive_that_cannot_be_encoded_costs_nobody_the_rest(
         has_failed.set()
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(jobs, "encode", SimpleNamespace(operator_bytes=fail))
+    monkeypatch.setattr(job_actor, "encode", SimpleNamespace(operator_bytes=fail))
     actor, writers = await begun(noting, may_go)
     usual = actor._ports
 
@@ -404,7 +405,7 @@ async def test_objects_of_a_plan_are_not_looked_through_before_agents_have_it() 
 async def test_the_planner_does_not_wait_for_a_stream_that_is_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jobs, "_LEAVE_S", 0.05)
+    monkeypatch.setattr(job_actor, "_LEAVE_S", 0.05)
     noting, may_go = Noting(), asyncio.Event()
     actor, writers = await begun(noting, may_go)
     await until(actor, lambda: noting.sent_before is not None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bamboo_core.protocol.messages import Hello
-from bamboo_operator import auth, handlers, jobs, observe, pace
+from bamboo_operator import auth, handlers, job_ports, observe, pace
 
 from .harness import AGENTS, Harness
 from .objects import SEALS, node_object, pod_object
@@ -50,7 +50,7 @@ def test_congestion_makes_heartbeats_rarer_as_far_as_it_helps(
 
 def test_silence_in_a_congested_fleet_of_the_largest_size_is_found_in_time() -> None:
     """As docs/recovery.md says."""
-    patience = jobs.timing(10_000).at_pace(pace.MOST_S).patience
+    patience = job_ports.timing(10_000).at_pace(pace.MOST_S).patience
     assert patience.silence_s == pytest.approx(13.6)
     assert patience.unreachable_s == pytest.approx(28.2)
 
@@ -211,8 +211,8 @@ async def test_the_pace_survives_a_new_arbiter(
 
 
 def test_members_have_as_long_to_return_as_it_takes_to_admit_them() -> None:
-    assert jobs.timing(8).return_s == jobs.RETURN_S
-    assert jobs.timing(10_000).return_s == 10_000 / jobs.RETURNS_PER_S
+    assert job_ports.timing(8).return_s == job_ports.RETURN_S
+    assert job_ports.timing(10_000).return_s == 10_000 / job_ports.RETURNS_PER_S
 
 
 # ---------------------------------------------------------------- events

@@ -29,7 +29,7 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_operator import api, facts
 from bamboo_operator.api import ApiError
-from bamboo_operator.jobs import JobActor
+from bamboo_operator.job_actor import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
 
 from .agents import Agent, review, token_of

@@ -21,8 +21,8 @@ from bamboo_core.protocol.messages import (
     Ready,
     Stop,
 )
-from bamboo_operator import jobs
-from bamboo_operator.jobs import STANDSTILL_S, JobActor
+from bamboo_operator import job_actor
+from bamboo_operator.job_actor import STANDSTILL_S, JobActor
 from bamboo_operator.sessions import Session
 
 from .harness import AGENTS, Harness, as_sent
@@ -32,7 +32,7 @@ READY = Ready(Fingerprint("c", "d", "t", "cpu", 1), 4, 1000, 0, (LayerCost(1, 2,
 
 @pytest.fixture(autouse=True)
 def two_agents_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "LARGE_JOB", 1)
+    monkeypatch.setattr(job_actor, "LARGE_JOB", 1)
 
 
 async def until(actor: JobActor, condition: Callable[[], bool]) -> None:
@@ -116,7 +116,7 @@ async def test_a_replaced_plan_is_freed_after_the_directives_have_left(harness: 
 async def test_what_the_cluster_shows_is_seen_although_a_report_does_not_come(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "STANDSTILL_S", 0.02)
+    monkeypatch.setattr(job_actor, "STANDSTILL_S", 0.02)
     actor, _ = await stopped(harness)
     await asyncio.sleep(0.03)
     before = len(harness.kube.requests)
@@ -133,7 +133,7 @@ async def test_an_error_is_shown_until_a_reconcile_has_ended(
     await harness.reconcile()
     await harness.reconciler.note_fault("ns", "job", RuntimeError("no node can be read"))
     assert await harness.reconcile()  # it waits
-    monkeypatch.setattr(jobs, "STANDSTILL_S", 0.0)
+    monkeypatch.setattr(job_actor, "STANDSTILL_S", 0.0)
     await harness.reconcile()
     assert harness.condition("Stalled")["message"].endswith("no node can be read")
     await harness.reconcile()
@@ -144,7 +144,7 @@ async def test_an_error_is_shown_until_a_reconcile_has_ended(
 async def test_a_small_job_is_looked_at_at_any_time(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "LARGE_JOB", len(AGENTS))
+    monkeypatch.setattr(job_actor, "LARGE_JOB", len(AGENTS))
     actor, _ = await stopped(harness)
     assert not actor.standstill_s()
     await actor.close()

@@ -23,9 +23,10 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, facts, jobs
+from bamboo_operator import api, facts, job_ports
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.budgets import Budgets
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.seals import Seals
@@ -105,7 +106,7 @@ class _Served:
     def __init__(self) -> None:
         self._stub = _Stub()
         kube: Any = self._stub
-        self._jobs = jobs.Jobs(term=1, ports=self._job_ports())
+        self._jobs = Jobs(term=1, ports=self._job_ports())
         self._reconciler = Reconciler(
             Ports(
                 kube=kube,
@@ -122,14 +123,14 @@ class _Served:
         self._defects = Defects()
         logging.getLogger().addHandler(self._defects)
 
-    def _job_ports(self) -> jobs.Ports:
+    def _job_ports(self) -> job_ports.Ports:
         async def persist(job: JobView, durable: Any, line: facts.Line) -> None:
             await facts.write(self._stub, job, durable, line)  # type: ignore[arg-type]
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self._stub.delete(agent)
 
-        return jobs.Ports(
+        return job_ports.Ports(
             persist=persist,
             dismiss=dismiss,
             record=lambda job, record: None,

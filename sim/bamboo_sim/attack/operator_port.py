@@ -32,8 +32,9 @@ from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
-from bamboo_operator import api, auth, facts, jobs, tls
+from bamboo_operator import api, auth, facts, job_ports, tls
 from bamboo_operator.identity import AUDIENCE, SERVER_NAME
+from bamboo_operator.jobs import Jobs
 from bamboo_operator.seals import ANNOTATION, Seals
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_proto.v1 import agent_pb2 as pb
@@ -152,12 +153,12 @@ class _Served:
 
     def __init__(self) -> None:
         self.writes = {VICTIM.uid: 0, ATTACKER.uid: 0}
-        self.jobs = jobs.Jobs(term=TERM, ports=self._ports())
+        self.jobs = Jobs(term=TERM, ports=self._ports())
         for job in (VICTIM, ATTACKER):
             actor = self.jobs.lead(job, _spec(job.name), Durable(), LastReported())
             actor.tell(DesiredState(pipelines=1))
 
-    def _ports(self) -> jobs.Ports:
+    def _ports(self) -> job_ports.Ports:
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
             self.writes[job.uid] += 1
 
@@ -165,7 +166,7 @@ class _Served:
             self.writes[job.uid] += 1
 
         patience = Patience(silence_s=_ENDLESS, unreachable_s=_ENDLESS)
-        return jobs.Ports(
+        return job_ports.Ports(
             persist=persist,
             dismiss=dismiss,
             record=lambda job, record: None,
