@@ -25,7 +25,7 @@ from bamboo_operator import (
     job_ports,
     kueue,
     pod_watch,
-    reconciler,
+    reconcile_ports,
     seals,
     servicer,
     tls,
@@ -48,6 +48,7 @@ from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.metrics_server import MetricsServer
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.pod_watch import PodWatch
+from bamboo_operator.reconciler import Reconciler
 from bamboo_operator.recorder import Recorder
 from bamboo_operator.releases import ACCOUNT, SERVES, Releases, scope
 from bamboo_operator.renewal import Certificates
@@ -81,7 +82,7 @@ class App:
         self.metrics = Metrics(self._figures)
         self.held = HeldTasks(config.tasks)
         self.port = 0
-        self._reconciler: reconciler.Reconciler | None = None
+        self._reconciler: Reconciler | None = None
         self._line: Line | None = None
         self._queue: WorkQueue[JobKey] = WorkQueue()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -148,8 +149,8 @@ class App:
         await self._watch_usage(usage)
         self._line = line = self._make_line(nodes, usage)
         await line.load(config.namespaces, self.held)
-        self._reconciler = reconciler.Reconciler(
-            reconciler.Ports(
+        self._reconciler = Reconciler(
+            reconcile_ports.Ports(
                 kube=kube,
                 jobs=led,
                 nodes=nodes,
@@ -278,7 +279,7 @@ class App:
 
         def wake_later(job: JobView) -> None:
             assert self._reconciler is not None
-            delay_s = max(1.0, self._reconciler.unended / _PROGRESS_PER_S)
+            delay_s = max(1.0, self._reconciler.shown.unended / _PROGRESS_PER_S)
             self._queue.add_after((job.namespace, job.name), delay_s)
 
         return job_ports.Ports(
@@ -350,7 +351,7 @@ class App:
             self._queue.add((actor.job.namespace, actor.job.name))
 
     def _figures(self) -> list[JobFigures]:
-        return list(self._reconciler.figures.values()) if self._reconciler is not None else []
+        return list(self._reconciler.shown.figures.values()) if self._reconciler is not None else []
 
     def _start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=name)

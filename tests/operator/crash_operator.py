@@ -19,7 +19,8 @@ from bamboo_operator.jobs import Jobs
 from bamboo_operator.kueue import Kueue
 from bamboo_operator.line import Line
 from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconciler import Ports, Reconciler
+from bamboo_operator.reconcile_ports import Ports
+from bamboo_operator.reconciler import Reconciler
 from bamboo_operator.trust import Trust
 from bamboo_operator.usage import Usage
 

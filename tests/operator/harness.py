@@ -28,7 +28,8 @@ from bamboo_operator.job_actor import JobActor
 from bamboo_operator.jobs import Jobs
 from bamboo_operator.line import Line
 from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconciler import Ports, Reconciler
+from bamboo_operator.reconcile_ports import Ports
+from bamboo_operator.reconciler import Reconciler
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_operator.trust import Trust
 from bamboo_operator.usage import Usage

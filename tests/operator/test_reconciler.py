@@ -14,8 +14,9 @@ from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import MOST, DeletedPods
+from bamboo_operator.job_pods import REFUSED_PAUSE_S
 from bamboo_operator.nodes import MAX_AGE_S
-from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S
+from bamboo_operator.status_writer import PROGRESS_S
 from bamboo_operator.trust import AGAIN_S, CA_CONFIG_MAP, MAX_OWNERS, TOGETHER_S, Trust
 
 from .harness import PATH, Harness, failing
@@ -86,7 +87,7 @@ async def test_a_job_that_is_gone_is_forgotten(harness: Harness) -> None:
     del harness.kube.objects[PATH]
     assert await harness.reconcile() is None
     assert harness.jobs.find("uid-1") is None
-    assert harness.reconciler.figures == {}
+    assert harness.reconciler.shown.figures == {}
     assert harness.pods() == []
 
 

@@ -12,7 +12,8 @@ from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_operator import api
 from bamboo_operator.held_tasks import TaskLimits
-from bamboo_operator.reconciler import FULL_PAUSE_S, REFUSED_PAUSE_S, Reconciler
+from bamboo_operator.job_pods import REFUSED_PAUSE_S
+from bamboo_operator.reconciler import FULL_PAUSE_S, Reconciler
 
 from .harness import JOB, PATH, Harness
 

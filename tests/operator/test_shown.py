@@ -10,9 +10,10 @@ from prometheus_client import generate_latest
 from bamboo_core.api.reasons import JobPhase
 from bamboo_operator import totals
 from bamboo_operator.api import ApiError
+from bamboo_operator.job_pods import REFUSED_PAUSE_S
 from bamboo_operator.metrics.figures import JobFigures
 from bamboo_operator.metrics.registry import Metrics
-from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S, WRITES_PER_S
+from bamboo_operator.status_writer import PROGRESS_S, WRITES_PER_S
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 
@@ -24,7 +25,7 @@ BAD = {"factory": "m:b", "args": {"a b": 1}}
 
 
 def exported(harness: Harness) -> str:
-    metrics = Metrics(harness.reconciler.figures.values, clock=lambda: harness.now)
+    metrics = Metrics(harness.reconciler.shown.figures.values, clock=lambda: harness.now)
     return generate_latest(metrics.registry).decode()
 
 
@@ -129,9 +130,9 @@ async def test_ended_jobs_do_not_make_writes_rarer(
     harness.apply()
     await harness.reconcile()
     await harness.reconcile()
-    (like,) = harness.reconciler.figures.values()
+    (like,) = harness.reconciler.shown.figures.values()
     for number in range(500):
-        harness.reconciler._show(of(number, phase, like))
+        harness.reconciler.shown.show(of(number, phase, like))
     harness.status["progress"]["step"] = 3
     again_s = await harness.reconcile()
     assert again_s == pytest.approx(pause_s, abs=0.1)

@@ -12,7 +12,7 @@ from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_operator import api, cost, prices, totals
 from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.prices import Pool
-from bamboo_operator.reconciler import PROGRESS_S
+from bamboo_operator.status_writer import PROGRESS_S
 
 from .harness import AGENTS, Harness
 from .objects import node_object
@@ -105,7 +105,7 @@ async def test_counters_show_what_is_written(harness: Harness) -> None:
 
 
 def exported(harness: Harness) -> str:
-    figures = harness.reconciler.figures.values()
+    figures = harness.reconciler.shown.figures.values()
     metrics = Metrics(lambda: figures, clock=lambda: harness.now)
     return generate_latest(metrics.registry).decode()
 

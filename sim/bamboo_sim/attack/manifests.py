@@ -28,7 +28,8 @@ from bamboo_operator.api import ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.jobs import Jobs
 from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconciler import Ports, Reconciler
+from bamboo_operator.reconcile_ports import Ports
+from bamboo_operator.reconciler import Reconciler
 from bamboo_operator.seals import Seals
 from bamboo_operator.trust import Trust
 from bamboo_operator.usage import Usage
