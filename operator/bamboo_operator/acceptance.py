@@ -71,7 +71,7 @@ def _queue(body: Object, *, uses_kueue: bool) -> list[Problem]:
 
 
 def _wants_suspension(body: Object) -> bool:
-    """What a spec says that may be unreadable otherwise."""
+    """Whether the spec asks for suspension; the rest of it may be unreadable."""
     spec = body.get("spec")
     return isinstance(spec, dict) and spec.get("suspend") is True
 

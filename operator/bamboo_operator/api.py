@@ -57,7 +57,7 @@ class ApiError(Exception):
 
 
 class Api(Protocol):
-    """What the operator does with the API server. All may raise ApiError."""
+    """Requests to the API server. All may raise ApiError."""
 
     async def get(self, path: str) -> Object | None:
         """The object; None if it does not exist."""

@@ -29,7 +29,8 @@ LONG_S = 0.1
 
 
 class Attention(Hearing):
-    """What a loop's waits tell. Times are of the monotonic clock, in seconds."""
+    """Finds out from a loop's waits whether all has been read. Times are those of the monotonic
+    clock, in seconds."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -135,7 +135,7 @@ def claimed_pod(token: str) -> str:
 
 
 def _audiences(token: str) -> list[str]:
-    """What a token says of itself, before anybody has looked at its signature."""
+    """Audiences that a token claims before anybody has looked at its signature."""
     try:
         found = _claims(token)["aud"]
     except (ValueError, LookupError, TypeError, RecursionError):

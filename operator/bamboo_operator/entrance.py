@@ -29,7 +29,7 @@ class FullError(Exception):
 
 
 class Place(NamedTuple):
-    """Of one stream that waits."""
+    """The place of one stream that waits."""
 
     must_end: asyncio.Event  # set when the stream has to make room
     turns: asyncio.Semaphore  # of its address: to be held during a review

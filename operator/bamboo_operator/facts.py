@@ -42,7 +42,7 @@ def read(body: Object) -> Durable:
 
 
 def chunks(body: Object) -> int | None:
-    """Of gradients, as the first plan has fixed them; None: there was none."""
+    """Number of chunks of the gradients, as the first plan has fixed it; None: no plan was made."""
     batch = ((body.get("status") or {}).get("arbiter") or {}).get("batch")
     return BatchShape(*batch).chunks if batch else None
 

@@ -192,7 +192,7 @@ class JobActor:
             self._ports.wake(self.job)
 
     def view(self) -> TrainingView:
-        """What the controller and users need to know."""
+        """The state of training, for the controller and for users."""
         return self._leadership.view()
 
     # ------------------------------------------------------------ effects

@@ -34,7 +34,7 @@ class Jobs:
 
     @property
     def held(self) -> HeldTasks:
-        """What the plans of all jobs hold."""
+        """The tasks that the plans of all jobs hold."""
         return self._ports.held
 
     def find(self, uid: str) -> JobActor | None:

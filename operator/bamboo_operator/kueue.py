@@ -79,7 +79,7 @@ class Kueue:
         self._served: tuple[float, list[str]] = (0.0, [])  # when asked; versions of the API
 
     async def look(self, job: JobView, spec: JobSpec, queue: str) -> Look:
-        """What Kueue says about the job."""
+        """Read the job's Workload and what it allows."""
         served = await self._versions()
         version = next((version for version in VERSIONS if version in served), "")
         if not version:
@@ -93,7 +93,7 @@ class Kueue:
         return Look(queue, spec, holds, why, grant, body, version)
 
     async def _versions(self) -> list[str]:
-        """Of Kueue's API in the cluster. Kueue may be installed or upgraded while we run."""
+        """Versions of Kueue's API in the cluster. It may be installed or upgraded while we run."""
         (asked_at, known), now = self._served, self._clock()
         if known and now - asked_at <= VERSION_AGE_S:
             return known
@@ -200,7 +200,7 @@ class Kueue:
 
 
 def _path(version: str, namespace: str, name: str = "") -> str:
-    """Of a Workload; without a name, of all."""
+    """Path of a Workload; without a name, that of the collection."""
     return f"/apis/{GROUP}/{version}/namespaces/{namespace}/{PLURAL}" + (f"/{name}" if name else "")
 
 
@@ -215,7 +215,7 @@ def _missing(served: Sequence[str]) -> str:
 
 
 def workload_name(job: JobView) -> str:
-    """Of the job's Workload: another job of that name has another one."""
+    """Name of the job's Workload. A later job of the same name has another one."""
     mark = hashlib.sha256(job.uid.encode()).hexdigest()[:8]
     return f"bamboojob-{job.name[:40].rstrip('.-')}-{mark}"
 
@@ -240,7 +240,7 @@ def workload(job: JobView, spec: JobSpec, queue: str, *, priority: int, version:
 
 
 def _pod(job: JobView, spec: JobSpec) -> Object:
-    """What counts of an agent's pod: its requests, and which nodes it may use."""
+    """The part of an agent's pod that Kueue counts: its requests, and which nodes it may use."""
     action = CreatePod("agent", Slot(0, 0), 0, zone="")
     whole: Object = manifests.pod(spec, job, action, operator_address="")["spec"]
     found: Object = {key: whole[key] for key in _POD_KEYS if key in whole}

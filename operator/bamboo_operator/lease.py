@@ -39,7 +39,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who takes the Lease: a process in a container of a pod. pod_uid may be empty: no pod."""
+    """A process in a container of a pod, which takes the Lease. pod_uid may be empty: no pod."""
 
     pod: str
     pod_uid: str

@@ -38,7 +38,7 @@ class _Shared:
 
 @dataclass
 class _Left:
-    """What the pods leave of the nodes, by name; ``version`` and ``stale`` as above."""
+    """Room that the pods leave on the nodes, by name; ``version`` and ``stale`` as above."""
 
     ours: frozenset[str]  # UIDs of jobs whose pods may go
     version: int = -1
@@ -135,7 +135,7 @@ class Nodes:
         return shared.views.changed(replace(x, agents=max(0, x.agents + n)) for x, n in known)
 
     async def room(self, ours: AbstractSet[str]) -> dict[str, NodeRoom]:
-        """What the pods leave of all nodes, by name. Made again only where it has changed.
+        """Room that the pods leave on all nodes, by name. Made again only where it has changed.
 
         ours: UIDs of the jobs in the line, whose pods may go."""
         await self.list()

@@ -153,7 +153,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
 
 
 def node_room(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
-    """What the pods on a node leave. taken: what they take; by_others: those of other owners."""
+    """Room that the pods on a node leave. taken: by all; by_others: by those of other owners."""
     labels = node["metadata"].get("labels") or {}
     allocatable = (node.get("status") or {}).get("allocatable")
     whole = fitting.free(allocatable, by_others)
@@ -172,7 +172,7 @@ def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def node_notice(node: Object) -> NodeNotice | None:
-    """What the node's taints and conditions say about its end."""
+    """The notice in the node's taints and conditions that it will end; None: there is none."""
     body, status = node.get("spec") or {}, node.get("status") or {}
     taints = [_taint(taint) for taint in body.get("taints") or []]
     messages = [
@@ -201,7 +201,8 @@ def _instant(text: Any) -> float | None:
 
 
 def node_facts(node: Object) -> Object:
-    """What jobs can see of a node. A kubelet reports every few minutes, though all is as before."""
+    """The fields of a node that matter to jobs. A kubelet reports every few minutes even if nothing
+    has changed."""
     meta, status = node["metadata"], node.get("status") or {}
     conditions = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
     return {

@@ -75,7 +75,7 @@ class Congestion:
         self._congested = self._calm = 0  # windows in a row
 
     def note(self, *, wall_s: float, idle_s: float, late_s: float) -> None:
-        """What has passed since the last call.
+        """Take note of the time since the last call.
 
         wall_s: seconds; idle_s: in which the event loop had no work; late_s: by which its timer
         came too late.
@@ -98,5 +98,5 @@ class Congestion:
             self._turn(max(1.0, self.factor / _STEP))
 
     def _turn(self, factor: float) -> None:
-        """What is counted next shows the effect."""
+        """Set the factor, and count windows again from zero: they show its effect."""
         self.factor, self._congested, self._calm = factor, 0, 0

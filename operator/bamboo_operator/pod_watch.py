@@ -31,7 +31,7 @@ def _ignore(uids: set[str]) -> None:
 
 @dataclass(frozen=True)
 class Follower:
-    """Who is told."""
+    """Functions that are called for every pod."""
 
     there: Callable[[Object], None]  # a pod is there, or has changed
     gone: Callable[[Object], None]  # in its last state; or it does not match any more

@@ -29,7 +29,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Rate:
-    """What a job costs at this moment."""
+    """The cost of a job at this moment."""
 
     dollars_per_hour: float = 0.0
     on_demand_dollars_per_hour: float = 0.0
@@ -71,7 +71,7 @@ def _amount(where: str, value: Any) -> float:
 
 
 def rate(pools: Iterable[Pool], nodes: Iterable[Object], used: Iterable[str]) -> Rate | None:
-    """What the nodes with these names cost. A node belongs to the first pool that fits.
+    """The cost of the nodes with these names. A node belongs to the first pool that fits.
 
     None: there are no prices.
     """

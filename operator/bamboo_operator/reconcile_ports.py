@@ -33,7 +33,7 @@ class Refusal:
 
 @dataclass
 class Known:
-    """What is remembered about a job between reconciles, beside its status."""
+    """Memory of a job between reconciles, beside its status."""
 
     memory: Memory
     shown: tuple[Condition, ...]  # the conditions as they were written

@@ -178,7 +178,7 @@ class Reconciler:
         return [Problem("plans", why)] if why else []
 
     async def _look(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> Look | None:
-        """What Kueue says; None: the job names no queue. An ended job stays as it is."""
+        """Ask Kueue about the job; None: the job names no queue. An ended job stays as it is."""
         queue = queue_of(body)
         if self._ports.kueue is None or not queue or misnamed(queue):
             return None
@@ -188,7 +188,7 @@ class Reconciler:
     async def _turn(
         self, job: JobView, spec: JobSpec, view: ClusterView, training: TrainingView, known: Known
     ) -> Turn | None:
-        """What the jobs that compete with it leave to it."""
+        """The job's turn among those that compete with it; None: it does not compete."""
         line, memory = self._ports.line, known.memory
         if line is None:
             return None
@@ -220,7 +220,7 @@ class Reconciler:
             self._ports.line.leave(namespace, name)
 
     async def _rate(self, view: ClusterView, training: TrainingView) -> Rate | None:
-        """What the job's nodes cost now."""
+        """The present cost of the job's nodes."""
         if not self._ports.prices:
             return None
         nodes = await self._ports.nodes.list()

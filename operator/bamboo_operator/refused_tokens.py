@@ -32,7 +32,7 @@ MOST = 4096
 
 
 class Sender(NamedTuple):
-    """Who has sent a token. pod: the UID that it names, if an operator has made that pod.
+    """The sender of a token. pod: the UID that it names, if an operator has made that pod.
 
     Anybody can name it, so it counts together with the address: nobody locks out a pod elsewhere.
     """

@@ -90,7 +90,8 @@ class Releases:
             await asyncio.sleep(_PAUSE_S)
 
     async def _conflict(self, elector: Elector | None) -> str:
-        """Who is in the way; empty: nobody. elector: it holds our Lease, so later ones are not."""
+        """Why this release must not lead; empty: it may. elector: it holds our Lease, so later
+        releases are not in the way."""
         try:
             leases = await self._kube.list(api.leases(), fields=f"metadata.name={self._name}")
         except ApiError as error:
@@ -163,7 +164,7 @@ def _review(home: str, account: str, what: dict[str, str]) -> Object:
 
 
 def order(lease: Object) -> tuple[str, str]:
-    """Of two releases that begin at once, the lower one leads."""
+    """The order of releases that begin at once: the lower one leads."""
     return (lease.get("spec") or {}).get("acquireTime") or "", lease["metadata"]["namespace"]
 
 

@@ -68,7 +68,7 @@ class Certificates:
 
     @property
     def bundle(self) -> str:
-        """What agents trust, in PEM."""
+        """The certificates that agents trust, in PEM."""
         return self._loaded.bundle
 
     @property

@@ -178,7 +178,7 @@ class AgentService:
             raise
 
     async def _rest(self, payer: Payer) -> None:
-        """Who has used up more than its share is read more slowly: flow control stops it."""
+        """Read a peer more slowly that has used up more than its share: flow control stops it."""
         if pause_s := payer.pause_s():
             await self._sleep(pause_s)
 

@@ -40,7 +40,7 @@ _LARGE = 1e9
 
 
 def read_memory(body: Object) -> Memory:
-    """What an earlier operator remembered."""
+    """The memory of an earlier operator."""
     status = body.get("status") or {}
     conditions = tuple(_condition(c) for c in status.get("conditions") or [])
     terminal, reason, message = _terminal(conditions)
@@ -99,7 +99,7 @@ def _dry_zones(memory: Memory) -> list[Object]:
 
 
 def read_progress(body: Object) -> LastReported:
-    """What users see now. It holds until agents report more."""
+    """The progress that users see now. It holds until agents report more."""
     status = body.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
     loss, validation = progress.get("loss"), progress.get("validationLoss")
@@ -256,7 +256,7 @@ def _protection(status: JobStatus) -> Object | None:
 
 
 def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:
-    """What Auto has decided, and from what."""
+    """The decision of mode Auto, with its reason and inputs."""
     if verdict is None or verdict.mode is not mode:
         return {"mode": mode.value}
     return {

@@ -13,7 +13,7 @@ _MOST = (1 << 63) - 1
 
 
 def read(status: Object) -> Totals:
-    """What the status says; a part that is missing is zero."""
+    """The totals in the status; a part that is missing is zero."""
     found = status.get("totals") or {}
     ahead, hosted = found.get("ahead") or {}, found.get("hosted") or {}
     return Totals(

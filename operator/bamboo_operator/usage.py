@@ -107,7 +107,7 @@ class Usage:
         return set(islice(reversed(self._changes), count)) if count <= len(self._changes) else None
 
     def on(self, node: str, *, but: AbstractSet[str] = frozenset()) -> dict[str, Amount]:
-        """What all pods on the node take of it. but: owners whose pods do not count."""
+        """Resources that all pods on the node take. but: owners whose pods do not count."""
         total: dict[str, Amount] = {}
         for placed in self._on.get(node, {}).values():
             if placed.owner in but:

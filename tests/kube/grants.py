@@ -38,7 +38,7 @@ class Grant:
 
 
 def grants(rights: list[Object]) -> set[Grant]:
-    """What the bindings among these objects grant."""
+    """All rights that the bindings among these objects grant."""
     roles = {_key(body, body["metadata"]): body for body in rights if "rules" in body}
     found: set[Grant] = set()
     for binding in rights:
@@ -69,7 +69,7 @@ def _of(role: Object, namespace: str) -> Iterator[Grant]:
 
 @dataclass(frozen=True)
 class Audit:
-    """What is wrong. idle: no request needs them, since none is made that they alone allow."""
+    """Faults of the rights. idle: no request needs them, for none is made that they alone allow."""
 
     refused: list[Request] = field(default_factory=list)
     not_granted: list[Request] = field(default_factory=list)
@@ -103,8 +103,8 @@ def is_refused(request: Request) -> bool:
 
 
 def _checked(request: Request) -> Iterator[Request]:
-    """What the API server has checked: a server-side apply that makes the object is also a
-    creation. No role can name what is created by a POST: it has no name in its path."""
+    """All rights that the API server has checked: a server-side apply that makes the object is also
+    a creation. No role can name what is created by a POST: it has no name in its path."""
     if not request.resource:
         return
     values = vars(request)

@@ -82,7 +82,7 @@ async def bound_token(operator: Running, pod: dict[str, Any]) -> str:
 
 
 async def conflict(client: Kube, home: str, serves: str) -> str:
-    """Who is in the way of a release in the namespace ``home``."""
+    """The reason why a release in the namespace ``home`` must not lead; empty: there is none."""
     return await Releases(client, namespace=home, name=LEASE, namespaces=[serves])._conflict(None)
 
 

@@ -26,13 +26,13 @@ class Case:
 
 
 def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
-    """What decides the result never changes, suspended or not."""
+    """A field that decides the result never changes, whether the job is suspended or not."""
     text = words or f"spec.{what} decides the result and cannot change: create a new BambooJob"
     return Case(f"spec.{what} decides", before, after, text, before | {"suspend": True})
 
 
 def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
-    """What may change only while the job is suspended: tried both ways by two tests."""
+    """A field that may change only while the job is suspended: two tests try it both ways."""
     text = words or f"spec.{what} cannot change while the job runs: set spec.suspend to true first"
     return Case(f"spec.{what} cannot change while", before, after, text, before)
 

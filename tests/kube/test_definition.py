@@ -180,7 +180,7 @@ async def test_bounds_are_enforced(
 
 
 def shown_jobs() -> dict[str, Any]:
-    """What users copy: the examples, the README's job, and the job that sets every field."""
+    """The jobs that users copy: the examples, the README's, and the one that sets every field."""
     found = {path.name: path.read_text() for path in (ROOT / "examples").glob("*.yaml")}
     readme = (ROOT / "README.md").read_text()
     (found["README.md"],) = re.findall(r"```yaml\n(apiVersion.*?)```", readme, re.S)

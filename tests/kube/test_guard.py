@@ -17,7 +17,7 @@ BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 def render(kubeconfig: Path, name: str, namespace: str, **values: str) -> str:
-    """What the guard says to a release with these values; empty: nothing."""
+    """The guard's words to a release with these values; empty: it lets the release pass."""
     helm = binaries.ensure(print, ["helm"])["helm"]
     given = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     done = subprocess.run(
@@ -47,7 +47,7 @@ def deployment(name: str, serves: str, **of: str) -> dict[str, Any]:
 
 
 def binding(namespace: str) -> dict[str, Any]:
-    """Of the release ``one``."""
+    """The binding of the release ``one``."""
     return {
         "metadata": {
             "name": f"{namespace}-one-operator",

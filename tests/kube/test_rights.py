@@ -90,8 +90,8 @@ async def kueue(devcluster_api: KubeApi) -> AsyncIterator[None]:
 
 
 async def rare_things(operator: Running, body: Object) -> None:
-    """What the operator does about agents that train, a second release and an old certificate, by
-    its own code and client."""
+    """Make the operator act on agents that train, a second release and an old certificate, by its
+    own code and client."""
     client, home = operator.app._kube, operator.app._config.namespace
 
     async def placed() -> Object | None:

@@ -17,7 +17,7 @@ class Crash(BaseException):
 
 
 class How(StrEnum):
-    """What happens at a call."""
+    """The fault at a call."""
 
     CRASH_BEFORE = "the operator ends before the call"
     CRASH_AFTER = "the call is made, and the operator ends"

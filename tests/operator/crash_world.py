@@ -42,7 +42,7 @@ MOST_ROUNDS = 60
 
 @dataclass
 class Training:
-    """What the agents of a job know."""
+    """Knowledge of the agents of a job."""
 
     was_full: bool = False  # every seat has had an agent since the start or resume
     was_planned: bool = False
@@ -123,7 +123,7 @@ class World:
     # ------------------------------------------------------------ what is there
 
     def spec(self, name: str) -> Object:
-        """What holds: a job that Kueue does not admit is suspended."""
+        """The spec that holds: a job that Kueue does not admit is suspended."""
         job = self.kube.objects.get(api.job("ns", name))
         if job is None:
             return {}
@@ -148,7 +148,7 @@ class World:
         }
 
     def running(self, name: str = "") -> list[Object]:
-        """Of all jobs or of one."""
+        """The running pods of all jobs, or of one."""
         return [
             pod
             for pod in self.pods().values()
@@ -246,7 +246,7 @@ class World:
                 del self.kube.objects[path]
 
     def training(self, name: str, real: TrainingView) -> TrainingView:
-        """What the arbiter would know of the agents."""
+        """The arbiter's view if it heard these agents."""
         names = frozenset(AgentId(p["metadata"]["name"]) for p in self.running(name))
         known, spec = self.trainings[name], self.spec(name)
         outcome = known.outcome or (Outcome.SUSPENDED if spec.get("suspend") else None)

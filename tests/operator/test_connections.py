@@ -119,7 +119,7 @@ async def test_a_hello_that_comes_byte_by_byte_is_too_slow(
 
 
 def waiting(address: int, ended: list[grpc.StatusCode]) -> Any:
-    """What gRPC knows of a stream with a token."""
+    """The context that gRPC gives for a stream with a token."""
 
     async def abort(code: grpc.StatusCode, text: str) -> None:
         ended.append(code)
@@ -163,7 +163,7 @@ async def test_so_many_tokens_are_reviewed_at_a_time(
 async def test_a_flood_of_tokens_is_no_flood_of_reviews(
     served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is refused waits before; an agent behind the same address gets in all the same."""
+    """A refused stream waits first; an agent behind the same address gets in all the same."""
     monkeypatch.setattr(refused_tokens, "PAUSE_S", 0.125)
     served.lead()
     more = 5

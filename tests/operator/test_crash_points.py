@@ -193,7 +193,7 @@ async def queued_suspension(world: World) -> None:
 
 
 async def queued_change(world: World) -> None:
-    """Of the job's size, before Kueue admits it."""
+    """The job's size changes before Kueue admits it."""
     world.kueue.is_full = True
     await queued(world)
     world.apply(queue="team", pipelines={"count": 3, "stages": 2, "max": 3}, worker=WORKER)
@@ -267,7 +267,7 @@ def differences(name: str, fault: Fault) -> list[str]:
 
 @functools.cache
 def cases() -> list[tuple[str, Fault]]:
-    """Of all stories."""
+    """All faults of all stories."""
     return [(name, fault) for name in STORIES for fault in faults(name)]
 
 
@@ -306,7 +306,7 @@ def test_an_operator_that_forgets_what_it_wrote_is_found(monkeypatch: pytest.Mon
 
 
 async def boot(server: FaultyApi, now: datetime) -> seals.Seals:
-    """What an operator loads at its start, which is tried again until it succeeds."""
+    """Load an operator's secrets as at its start, again and again until it succeeds."""
     while True:
         try:
             await tls.load_authorities(server, "system", now=now)

@@ -63,7 +63,7 @@ def test_a_job_that_has_started_counts_in_any_case() -> None:
 
 
 def test_the_first_plan_after_another_operator_counts_with_its_validation_in_any_case() -> None:
-    """What that operator has held. A later, larger one has to fit."""
+    """The other operator has held it already. A later, larger plan has to fit."""
     held = HeldTasks(TaskLimits(all_jobs=100, namespace=100))
     assert held.hold(OTHER, 50) == ""
     assert held.hold(JOB, 50, is_started=True) == ""

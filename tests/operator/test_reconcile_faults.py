@@ -255,7 +255,7 @@ async def test_the_facts_of_a_deleted_job_are_dropped_silently(
 async def test_no_reconcile_goes_on_after_the_end(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has lost the Lease must not write beside the next leader."""
+    """An operator that has lost the Lease must not write beside the next leader."""
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def hang(namespace: str, name: str) -> float | None:

@@ -149,7 +149,7 @@ def test_metrics_that_cannot_be_made(encoding: str, caplog: pytest.LogCaptureFix
 
 
 def test_little_waits_in_the_kernel_for_who_does_not_read() -> None:
-    """Of an answer of 8 MB."""
+    """The answer has 8 MB."""
     registry = CollectorRegistry()
     Gauge("large", "x" * (8 << 20), registry=registry)
     server = MetricsServer(registry, host="127.0.0.1", port=0, idle_s=0.2)

@@ -93,7 +93,7 @@ async def test_a_reconcile_reads_no_pods_while_agents_wait_for_programs(harness:
 
 
 async def test_a_replaced_plan_is_freed_after_the_directives_have_left(harness: Harness) -> None:
-    """Of a large job, that takes as long as to send many of them."""
+    """To free the plan of a large job takes as long as to send many directives."""
     actor, sessions = await stopped(harness)
     report(actor, sessions)
     await asyncio.gather(*(written(session, Continuation) for session in sessions))
