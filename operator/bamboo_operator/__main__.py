@@ -7,10 +7,12 @@ import os
 import sys
 
 from bamboo_core.api.limits import RECURSION_LIMIT
-from bamboo_operator import attention, kube, logs
+from bamboo_operator import attention as event_loop
+from bamboo_operator import logs
 from bamboo_operator.app import App
 from bamboo_operator.attention import Attention
 from bamboo_operator.config import Config, ConfigError, from_env
+from bamboo_operator.kube import connect
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +26,11 @@ def main() -> None:
     sys.setrecursionlimit(RECURSION_LIMIT)
     logs.configure(config.log_level)
     of_loop = Attention()
-    sys.exit(attention.run(_run(config, of_loop), of_loop))
+    sys.exit(event_loop.run(_run(config, of_loop), of_loop))
 
 
 async def _run(config: Config, of_loop: Attention) -> int:
-    client = await kube.connect()
+    client = await connect()
     try:
         app = App(config, client, of_loop)
         client.observe_with(app.metrics.observe_request)

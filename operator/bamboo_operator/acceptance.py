@@ -12,7 +12,7 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import Memory
-from bamboo_operator import facts
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import Object
 from bamboo_operator.kueue import misnamed, queue_of
 from bamboo_operator.reconcile_ports import Known, Refusal
@@ -45,13 +45,13 @@ def accept(body: Object, known: Known, *, rules: PodRules, uses_kueue: bool) -> 
 
 def has_plan(body: Object, memory: Memory) -> bool:
     """Whether there is something to lead: work to keep, or an outcome to tell."""
-    return facts.chunks(body) is not None or memory.terminal is not None
+    return durable_facts.chunks(body) is not None or memory.terminal is not None
 
 
 def _more(spec: JobSpec, body: Object, *, uses_kueue: bool) -> list[Problem]:
     """Problems that the spec alone does not show."""
     return [
-        *limits.task_problems(spec, facts.chunks(body)),
+        *limits.task_problems(spec, durable_facts.chunks(body)),
         *_queue(body, uses_kueue=uses_kueue),
     ]
 

@@ -17,20 +17,11 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import (
-    api,
-    auth,
-    facts,
-    handlers,
-    job_ports,
-    kueue,
-    pod_watch,
-    reconcile_ports,
-    seals,
-    servicer,
-    tls,
-)
-from bamboo_operator import usage as usages
+from bamboo_operator import api, job_ports, kueue, pod_watch, reconcile_ports, seals, servicer, tls
+from bamboo_operator import auth as authentication
+from bamboo_operator import facts as durable_facts
+from bamboo_operator import handlers as informer
+from bamboo_operator import usage as node_usage
 from bamboo_operator.api import Api, ApiError, JobKey, Object
 from bamboo_operator.attention import Attention
 from bamboo_operator.budgets import Budgets
@@ -178,7 +169,7 @@ class App:
         self._start("certificates", certificates.renew_for_ever(trust.renew))
         for number in range(config.workers):
             self._start(f"worker {number}", workers.work())
-        registry = handlers.registry(
+        registry = informer.registry(
             add=self._queue.add,
             nodes_changed=lambda: self._nodes_changed(nodes, led),
             seen=self._seen,
@@ -194,7 +185,7 @@ class App:
         for namespace in config.namespaces or ("",):
             watch = PodWatch(kube, agents, namespace, labels=JOB_LABEL)
             self._start("pods", watch.run())
-        informers = list(await handlers.start(registry, config.namespaces))
+        informers = list(await informer.start(registry, config.namespaces))
         self._catch_signals()
         self.pulse.is_leader = self.pulse.is_ready = True
         self.metrics.leader.set(1)
@@ -206,7 +197,7 @@ class App:
     ) -> servicer.AgentService:
         service = servicer.AgentService(
             led,
-            lambda token: auth.authenticate(self._kube, sealed, token, nodes.find),
+            lambda token: authentication.authenticate(self._kube, sealed, token, nodes.find),
             on_refused=lambda code: self.metrics.refused.labels(code).inc(),
             is_pod=usage.is_agent,
         )
@@ -243,7 +234,7 @@ class App:
     async def _members(self) -> int:
         """Agents that are going to come back to us. 0 if the API server does not answer."""
         try:
-            return sum([len(facts.read(body).members) async for body in self._each_job()])
+            return sum([len(durable_facts.read(body).members) async for body in self._each_job()])
         except (ApiError, ValueError) as error:
             log.warning("the agents of all jobs are not counted", extra={"error": str(error)})
             return 0
@@ -251,8 +242,8 @@ class App:
     def _job_ports(self, elector: Elector, recorder: Recorder, timing: Timing) -> job_ports.Ports:
         kube = self._kube
 
-        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
-            await facts.write(kube, job, durable, line)
+        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
+            await durable_facts.write(kube, job, durable, line)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             log.info("dismissing an agent", extra={"agent": agent, "reason": reason})
@@ -333,7 +324,7 @@ class App:
 
         A release for some namespaces may not see the pods of others.
         """
-        watches = [usages.watch(self._kube, usage, n) for n in self._config.namespaces or ("",)]
+        watches = [node_usage.watch(self._kube, usage, n) for n in self._config.namespaces or ("",)]
         for watch in watches:
             self._start("usage", watch.run())
         lists = asyncio.gather(*(watch.listed.wait() for watch in watches))

@@ -14,7 +14,8 @@ from typing import Any
 
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, parse_pod_name
-from bamboo_operator import api, observe
+from bamboo_operator import api
+from bamboo_operator import observe as object_views
 from bamboo_operator.api import Api, Object
 from bamboo_operator.identity import AUDIENCE
 from bamboo_operator.owners import owner_of
@@ -121,7 +122,7 @@ async def _peer(
         job_uid=owner.uid,
         node=spec.get("nodeName", ""),
         zone=labels.get(ZONE_LABEL, ""),
-        machine=observe.machine(node) if node else "",
+        machine=object_views.machine(node) if node else "",
         expires_at=_expiry(token),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bamboo_operator import observe
+from bamboo_operator import observe as object_views
 from bamboo_operator.api import Object
 
 MOST = 1024
@@ -25,7 +25,7 @@ class DeletedPods:
     def deleted(self, pod: Object) -> None:
         """A watch event: the pod in its last state."""
         uid = pod["metadata"]["uid"]
-        if observe.has_exit_code(pod) and uid not in self._counted:
+        if object_views.has_exit_code(pod) and uid not in self._counted:
             self._pods[uid] = pod
             _limit(self._pods)
 
@@ -44,7 +44,7 @@ class DeletedPods:
     def counted(self, pods: Iterable[Object]) -> None:
         """A reconcile has counted those that have ended."""
         for pod in pods:
-            if observe.has_exit_code(pod):
+            if object_views.has_exit_code(pod):
                 uid = pod["metadata"]["uid"]
                 self._pods.pop(uid, None)
                 self._counted[uid] = None

@@ -46,7 +46,8 @@ from bamboo_core.protocol.messages import (
     Reconnect,
     Stop,
 )
-from bamboo_operator import facts, gc_pause, planner_first
+from bamboo_operator import facts as durable_facts
+from bamboo_operator import gc_pause, planner_first
 from bamboo_operator.job_ports import Ports
 from bamboo_operator.sessions import Session, Sessions
 from bamboo_wire import encode
@@ -88,7 +89,7 @@ class JobActor:
         self._leadership = Leadership(
             job, spec, durable, term=term, timing=ports.timing, reported=reported
         )
-        self._line = facts.Line(durable)
+        self._line = durable_facts.Line(durable)
         self._ports = ports
         self._heartbeat_s = ports.timing.heartbeat_s
         self._keys: dict[AgentId, bytes] = {}
@@ -241,11 +242,11 @@ class JobActor:
             while (wanted := self._writer.next()) is not None:
                 try:
                     await self._ports.persist(self.job, wanted, self._line)
-                except (facts.JobGoneError, facts.OvertakenError):
+                except (durable_facts.JobGoneError, durable_facts.OvertakenError):
                     raise
                 except Exception as error:
                     # Retry after any error: the arbiter waits until these facts are written.
-                    is_known = isinstance(error, facts.NotWrittenError)
+                    is_known = isinstance(error, durable_facts.NotWrittenError)
                     log.warning(
                         "facts are not durable yet",
                         extra={"error": str(error)},
@@ -256,9 +257,9 @@ class JobActor:
                 done = self._writer.written()
                 if done is not None:
                     self.tell(done)
-        except facts.JobGoneError:
+        except durable_facts.JobGoneError:
             log.debug("the job is deleted; its facts are dropped", extra={"job": self.job.name})
-        except facts.OvertakenError as error:
+        except durable_facts.OvertakenError as error:
             log.warning("another leader has written", extra={"error": str(error)})
             lost = Record(Severity.WARNING, EventReason.LEADERSHIP_LOST, str(error))
             self._ports.record(self.job, lost)

@@ -13,7 +13,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
-from bamboo_operator import facts
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 
 RETURN_S = 30.0
@@ -36,7 +36,7 @@ class Ports:
     """How an actor reaches the rest of the operator."""
 
     # Writes facts under the rule of bamboo_operator.facts.
-    persist: Callable[[JobView, Durable, facts.Line], Coroutine[Any, Any, None]]
+    persist: Callable[[JobView, Durable, durable_facts.Line], Coroutine[Any, Any, None]]
     # Deletes an agent's pod; the last argument is the reason.
     dismiss: Callable[[JobView, AgentId, str], Coroutine[Any, Any, None]]
     record: Callable[[JobView, Record], None]

@@ -11,7 +11,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job.training import LastReported
-from bamboo_operator import pace
+from bamboo_operator import pace as heartbeats
 from bamboo_operator.held_tasks import HeldTasks
 from bamboo_operator.job_actor import JobActor
 from bamboo_operator.job_ports import Ports
@@ -30,7 +30,7 @@ class Jobs:
         self._actors: dict[str, JobActor] = {}
         self._fleet_s = ports.timing.heartbeat_s  # pace that suits the number of agents
         self._heartbeat_s = self._fleet_s
-        self._congestion = pace.Congestion()
+        self._congestion = heartbeats.Congestion()
 
     @property
     def held(self) -> HeldTasks:
@@ -102,8 +102,8 @@ class Jobs:
         time: all of their agents answer."""
         least_s = self._ports.timing.heartbeat_s
         agents = sum(len(actor.sessions) for actor in self._actors.values())
-        self._fleet_s = pace.heartbeat_s(agents, now_s=self._fleet_s, least_s=least_s)
-        heartbeat_s = pace.congested_s(
+        self._fleet_s = heartbeats.heartbeat_s(agents, now_s=self._fleet_s, least_s=least_s)
+        heartbeat_s = heartbeats.congested_s(
             agents,
             now_s=self._heartbeat_s,
             fleet_s=self._fleet_s,
@@ -113,7 +113,7 @@ class Jobs:
             self._heartbeat_s = heartbeat_s
             extra = {"agents": agents, "seconds": heartbeat_s, "rarer": self._congestion.factor}
             log.info("agents send heartbeats at another pace", extra=extra)
-        left = pace.JOBS_AT_ONCE
+        left = heartbeats.JOBS_AT_ONCE
         for actor in self.all():
             left -= actor.pace(self._heartbeat_s)
             if not left:

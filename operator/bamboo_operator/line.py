@@ -26,7 +26,9 @@ from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import JobView, NodeViews
 from bamboo_core.placement import fitting
-from bamboo_operator import api, facts, observe
+from bamboo_operator import api
+from bamboo_operator import facts as durable_facts
+from bamboo_operator import observe as object_views
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, JobKey, Object
 from bamboo_operator.held_tasks import HeldTasks
@@ -119,14 +121,14 @@ class Line:
             log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
 
     def _enter(self, body: Object, held: HeldTasks | None) -> None:
-        job, spec = observe.job_view(body), reading.read(body)
+        job, spec = object_views.job_view(body), reading.read(body)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return
         memory = statuses.read_memory(body)
         if memory.terminal is not None:
             return
         if held is not None and memory.trained:
-            held.hold(job, limits.tasks(spec, chunks=facts.chunks(body)), is_started=True)
+            held.hold(job, limits.tasks(spec, chunks=durable_facts.chunks(body)), is_started=True)
         is_refused = isinstance(reading.from_manifest(body, rules=self._rules), list)
         if is_refused or queue_of(body):
             return  # whether Kueue admits it, its reconcile finds out

@@ -15,7 +15,8 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Needs
-from bamboo_operator import api, observe
+from bamboo_operator import api
+from bamboo_operator import observe as object_views
 from bamboo_operator.api import Api, Object
 from bamboo_operator.usage import Usage
 
@@ -148,7 +149,7 @@ class Nodes:
             left.known, changed = {}, self._by_name.keys()
         for name in changed:
             all_pods, others = self._usage.on(name), self._usage.on(name, but=left.ours)
-            left.known[name] = observe.node_room(self._by_name[name], all_pods, others)
+            left.known[name] = object_views.node_room(self._by_name[name], all_pods, others)
         left.version = self._usage.version
         left.stale.clear()
         return dict(left.known)
@@ -172,7 +173,7 @@ class Nodes:
         shared.stale.clear()
 
     def _view(self, name: str, shared: _Shared) -> NodeView:
-        return observe.node_view(self._by_name[name], shared.needs, self._usage.on(name))
+        return object_views.node_view(self._by_name[name], shared.needs, self._usage.on(name))
 
     def _forget_unused(self) -> None:
         """The nodes were listed."""

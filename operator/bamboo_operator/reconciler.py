@@ -21,7 +21,9 @@ from bamboo_core.controller.reconcile import Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
-from bamboo_operator import api, cost, facts, observe, prices
+from bamboo_operator import api, cost, prices
+from bamboo_operator import facts as durable_facts
+from bamboo_operator import observe as object_views
 from bamboo_operator import status as statuses
 from bamboo_operator.acceptance import accept, has_plan
 from bamboo_operator.api import ApiError, Object
@@ -60,7 +62,7 @@ class Reconciler:
             self._leave_line(namespace, name)
             await self._pods.sweep(namespace, name)
             return None
-        job = observe.job_view(body)
+        job = object_views.job_view(body)
         if job.deleting:
             self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
@@ -87,7 +89,7 @@ class Reconciler:
             body = await self._kube.get(api.job(namespace, name))
             if body is None:
                 return
-            job, memory = observe.job_view(body), statuses.read_memory(body)
+            job, memory = object_views.job_view(body), statuses.read_memory(body)
             text = str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {error}"
             fault = lifecycle.stalled(memory.conditions, text, now=self._ports.clock())
             written = await self._writer.write_conditions(job, body, fault)
@@ -118,14 +120,14 @@ class Reconciler:
                 return FULL_PAUSE_S
         await self._ports.nodes.confirm(pods)
         nodes = await self._ports.nodes.views(spec, job.uid)
-        view = ClusterView(nodes, observe.pod_views(pods, job)).located()
+        view = ClusterView(nodes, object_views.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             actor.observe(spec, view, self._ports.clock())
         training = (
             actor.view()
             if actor is not None
-            else ended(facts.read(body), statuses.read_progress(body))
+            else ended(durable_facts.read(body), statuses.read_progress(body))
         )
         now = self._ports.clock()
         turn = await self._turn(job, spec, view, training, known)
@@ -173,7 +175,7 @@ class Reconciler:
         if spec.suspend or memory.terminal is not None:
             return []
         is_started = memory.trained and self._ports.jobs.find(job.uid) is None
-        tasks = limits.tasks(spec, chunks=facts.chunks(body))
+        tasks = limits.tasks(spec, chunks=durable_facts.chunks(body))
         why = self._ports.jobs.held.hold(job, tasks, is_started=is_started)
         return [Problem("plans", why)] if why else []
 
@@ -237,7 +239,7 @@ class Reconciler:
         if memory.terminal is not None:
             return None
         reported = statuses.read_progress(body)
-        return self._ports.jobs.lead(job, spec, facts.read(body), reported)
+        return self._ports.jobs.lead(job, spec, durable_facts.read(body), reported)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
         """Forget earlier jobs of this name."""

@@ -19,7 +19,8 @@ import grpc.aio
 
 from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.messages import AgentMessage, Hello
-from bamboo_operator import entrance, refused_tokens, sessions
+from bamboo_operator import entrance as stream_limits
+from bamboo_operator import refused_tokens, sessions
 from bamboo_operator.accounts import Accounts, Payer
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError, claimed_pod
@@ -71,7 +72,7 @@ class AgentService:
     ) -> None:
         self._jobs, self._authenticate, self._clock = jobs, authenticate, clock
         self._reviews = asyncio.Semaphore(_REVIEWS_AT_ONCE)
-        self._waiting, self._of_pods = entrance.Waiting(), entrance.Streams()
+        self._waiting, self._of_pods = stream_limits.Waiting(), stream_limits.Streams()
         self._accounts, self._sleep = accounts or Accounts(), sleep
         self._on_refused, self._is_pod = on_refused, is_pod
         self._tokens, self._held_up = RefusedTokens(), 0
@@ -115,8 +116,8 @@ class AgentService:
             address = context.peer().rpartition(":")[0]
             with self._waiting.one(address) as place:
                 identified = self._identify(_token(context), address, place.turns)
-                peer = await _until(place.must_end, identified, entrance.FullError())
-        except entrance.FullError as error:
+                peer = await _until(place.must_end, identified, stream_limits.FullError())
+        except stream_limits.FullError as error:
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
         with self._accounts.stream(peer.pod_uid, peer.job_uid) as payer:
             async with self._of_pods.one(peer.pod_uid) as must_end:

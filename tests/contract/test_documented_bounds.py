@@ -10,7 +10,8 @@ from bamboo_agent import strangers
 from bamboo_agent.supervisor import liveness
 from bamboo_agent.transport import tcp, wire
 from bamboo_agent.transport.process_group import control, groups, maker, rendezvous
-from bamboo_operator import bounded_http, entrance, refused_tokens, servicer, shared_text
+from bamboo_operator import bounded_http, refused_tokens, servicer, shared_text
+from bamboo_operator import entrance as stream_limits
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_wire import options
 
@@ -23,10 +24,10 @@ IDLE_S = OPTIONS["grpc.max_connection_idle_ms"] / 1000
 @pytest.mark.parametrize(
     "words",
     [
-        f"| streams of a pod | {entrance.STREAMS_OF_A_POD}:",
+        f"| streams of a pod | {stream_limits.STREAMS_OF_A_POD}:",
         f"| connections to the operator's port for agents | {options.MOST_CONNECTIONS:,};",
-        f"| {entrance.MOST_OF_AN_ADDRESS} of an address, {entrance.MOST_WAITING} in all;",
-        f"Token reviews: {entrance.REVIEWS_OF_AN_ADDRESS} of an address at a time, "
+        f"| {stream_limits.MOST_OF_AN_ADDRESS} of an address, {stream_limits.MOST_WAITING} in all;",
+        f"Token reviews: {stream_limits.REVIEWS_OF_AN_ADDRESS} of an address at a time, "
         f"{servicer._REVIEWS_AT_ONCE} in all",
         f"{servicer._IDENTIFY_S:g} s each, then {servicer._HELLO_S:g} s for the Hello |",
         f"| {refused_tokens.OF_ADDRESS.burst} at once, then {refused_tokens.OF_ADDRESS.rate:g} in "

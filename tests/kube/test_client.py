@@ -9,7 +9,7 @@ import pytest
 
 from bamboo_core.placement.fitting import ONE
 from bamboo_operator import api, seals
-from bamboo_operator import usage as usages
+from bamboo_operator import usage as node_usage
 from bamboo_operator.api import ApiError
 from bamboo_operator.kube import Kube
 from bamboo_operator.usage import Usage
@@ -111,7 +111,7 @@ async def test_pods_on_nodes_are_listed_and_watched(kube: Kube, devcluster_names
     await create("first", nodeName="node-x")
     await create("nowhere", schedulerName="nobody")
     usage = Usage(seals.Seals(b"").is_ours)
-    watch = usages.watch(kube, usage, devcluster_namespace)
+    watch = node_usage.watch(kube, usage, devcluster_namespace)
     task = asyncio.create_task(watch.run())
     try:
         await asyncio.wait_for(watch.listed.wait(), 30)

@@ -28,7 +28,9 @@ from bamboo_core.protection.choice import choose
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
-from bamboo_operator import api, facts, manifests, observe
+from bamboo_operator import api, manifests
+from bamboo_operator import facts as durable_facts
+from bamboo_operator import observe as object_views
 from bamboo_operator import status as statuses
 from bamboo_operator.kube import Kube
 
@@ -62,7 +64,7 @@ async def test_status_is_not_pruned(
     degraded: str,
 ) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
-    view, spec = observe.job_view(body), from_manifest(body)
+    view, spec = object_views.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
     verdict = choose(usual(host_memory_bytes=0, memory_bytes=16 << 30)) if copies else None
     training = TrainingView(
@@ -104,18 +106,18 @@ async def test_the_two_writers_do_not_touch_each_other(
     kube: Kube, devcluster_namespace: str
 ) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
-    view = observe.job_view(body)
+    view = object_views.job_view(body)
     known = Durable(term=2, plan=Fence(0, 2, 1), members=(AgentId("job-p0-s0-i0"),))
-    line = facts.Line(Durable())
-    await facts.write(kube, view, known, line)
+    line = durable_facts.Line(Durable())
+    await durable_facts.write(kube, view, known, line)
     path = api.job_status(view.namespace, view.name)
     for phase in ("Pending", "Running"):
         status = {"phase": phase, "planEpoch": 1}
         await kube.apply(path, statuses.envelope(view, status), manager=api.STATUS_MANAGER)
-    await facts.write(kube, view, known, line)
+    await durable_facts.write(kube, view, known, line)
     stored = await kube.get(api.job(view.namespace, view.name))
     assert stored is not None
-    assert facts.read(stored) == codec.from_json(codec.to_json(known))
+    assert durable_facts.read(stored) == codec.from_json(codec.to_json(known))
     assert stored["status"]["phase"] == "Running"
 
 
@@ -123,16 +125,21 @@ async def test_a_leader_replaces_only_its_own_facts_or_those_it_began_from(
     kube: Kube, devcluster_namespace: str
 ) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
-    view = observe.job_view(body)
-    old, new = facts.Line(facts.read(body)), facts.Line(facts.read(body))
-    await facts.write(kube, view, Durable(term=5), new)
+    view = object_views.job_view(body)
+    old, new = (
+        durable_facts.Line(durable_facts.read(body)),
+        durable_facts.Line(durable_facts.read(body)),
+    )
+    await durable_facts.write(kube, view, Durable(term=5), new)
     for term in (4, 5, 6):
-        with pytest.raises(facts.OvertakenError, match=f"term 5 has written .*; ours, {term},"):
-            await facts.write(kube, view, Durable(term=term), old)
-    await facts.write(kube, view, Durable(term=5, committed=3), new)
+        with pytest.raises(
+            durable_facts.OvertakenError, match=f"term 5 has written .*; ours, {term},"
+        ):
+            await durable_facts.write(kube, view, Durable(term=term), old)
+    await durable_facts.write(kube, view, Durable(term=5, committed=3), new)
     await kube.delete(api.job(view.namespace, view.name))
-    with pytest.raises(facts.JobGoneError):
-        await facts.write(kube, view, Durable(term=6), new)
+    with pytest.raises(durable_facts.JobGoneError):
+        await durable_facts.write(kube, view, Durable(term=6), new)
     status = statuses.envelope(view, {"phase": "Pending"})
     with pytest.raises(api.ApiError) as missing:
         await kube.apply(api.job_status(view.namespace, view.name), status, manager="somebody")

@@ -13,8 +13,11 @@ from prometheus_client import generate_latest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_operator import api, auth, facts, observe, seals, tls
+from bamboo_operator import api, seals, tls
+from bamboo_operator import auth as authentication
+from bamboo_operator import facts as durable_facts
 from bamboo_operator import kube as clients
+from bamboo_operator import observe as object_views
 from bamboo_operator.app import LEASE, App
 from bamboo_operator.attention import Attention
 from bamboo_operator.releases import ACCOUNT, SERVES
@@ -180,12 +183,14 @@ async def test_a_token_of_a_real_pod_is_reviewed(operator: Running) -> None:
     token = await bound_token(operator, pod)
     kube = operator.app._kube
     sealed = await seals.load(kube, operator.app._config.namespace, tls.SECRET)
-    peer = await auth.authenticate(kube, sealed, token)
+    peer = await authentication.authenticate(kube, sealed, token)
     assert (peer.pod, peer.pod_uid) == (pod["metadata"]["name"], pod["metadata"]["uid"])
     assert peer.job_uid == pod["metadata"]["ownerReferences"][0]["uid"]
     assert peer.expires_at > 0
-    with pytest.raises(auth.UnauthenticatedError):
-        await auth.authenticate(kube, sealed, token[:-6] + base64.b64encode(b"x").decode())
+    with pytest.raises(authentication.UnauthenticatedError):
+        await authentication.authenticate(
+            kube, sealed, token[:-6] + base64.b64encode(b"x").decode()
+        )
 
 
 async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
@@ -193,22 +198,22 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
 ) -> None:
     """It lands between the new leader's read and its first write; nothing of it is lost."""
     late = Durable(term=0, plan=Fence(0, 0, 3), members=(AgentId("job-p0-s0-i0"),))
-    old = facts.Line(Durable())
+    old = durable_facts.Line(Durable())
     look = operator.app._kube.list
     written: list[Durable] = []
 
     async def list_late(path: str, *, labels: str = "") -> list[dict[str, Any]]:
         if path == api.pods(operator.namespace) and not written:
             written.append(late)
-            view = observe.job_view(await operator.job())
-            await facts.write(operator.admin, view, late, old)
+            view = object_views.job_view(await operator.job())
+            await durable_facts.write(operator.admin, view, late, old)
         return await look(path, labels=labels)
 
     monkeypatch.setattr(operator.app._kube, "list", list_late)
     await operator.apply()
 
     async def led() -> Durable | None:
-        found = facts.read(await operator.job())
+        found = durable_facts.read(await operator.job())
         return found if found.term > late.term else None
 
     assert await until(led) == replace(late, term=1)

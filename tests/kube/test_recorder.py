@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from bamboo_core.api.events import EventFact
-from bamboo_operator import api, observe
+from bamboo_operator import api
+from bamboo_operator import observe as object_views
 from bamboo_operator.kube import Kube
 from bamboo_operator.recorder import Recorder
 
@@ -14,7 +15,7 @@ from .jobs import job
 
 async def test_an_event_carries_its_facts(kube: Kube, devcluster_namespace: str) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
-    view = observe.job_view(body)
+    view = object_views.job_view(body)
     recorder = Recorder(kube, identity="op-1")
     facts = {EventFact.EPOCH: 7, EventFact.PAUSE_S: 0.25, EventFact.AGENTS: "job-p0-s0-i0"}
     for _ in range(2):

@@ -21,7 +21,9 @@ from bamboo_devcluster.audit import Request
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.testing import wait_for
-from bamboo_operator import api, auth, observe, seals, tls
+from bamboo_operator import api, seals, tls
+from bamboo_operator import auth as authentication
+from bamboo_operator import observe as object_views
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.kube import Kube
 from bamboo_operator.kueue import GROUP, PLURAL, workload_name
@@ -98,8 +100,10 @@ async def rare_things(operator: Running, body: Object) -> None:
         return next((p for p in await operator.pods() if p["spec"].get("nodeName")), None)
 
     sealed = await seals.load(client, home, tls.SECRET)
-    await auth.authenticate(client, sealed, await bound_token(operator, await until(placed)))
-    view, budgets = observe.job_view(body), Budgets(client)
+    await authentication.authenticate(
+        client, sealed, await bound_token(operator, await until(placed))
+    )
+    view, budgets = object_views.job_view(body), Budgets(client)
     await budgets.keep(view, 1)
     await budgets.keep(view, None)
     assert await conflict(client, "elsewhere", operator.namespace)
@@ -137,7 +141,7 @@ async def life_in_a_queue(operator: Running, cluster: KubeApi) -> None:
     queued = job(namespace, "queued")
     queued["metadata"]["labels"] = {QUEUE_LABEL: "team"}
     body = await operator.admin.create(api.jobs(namespace), queued)
-    path = f"{KUEUE}/namespaces/{namespace}/{PLURAL}/{workload_name(observe.job_view(body))}"
+    path = f"{KUEUE}/namespaces/{namespace}/{PLURAL}/{workload_name(object_views.job_view(body))}"
     await wait_for(cluster, path, bool)
 
     async def say(**conditions: str) -> None:

@@ -11,7 +11,8 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, facts, job_ports, seals
+from bamboo_operator import api, job_ports, seals
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.job_actor import JobActor
@@ -62,8 +63,8 @@ class Operator:
     def _job_ports(self) -> job_ports.Ports:
         kube = self._world.kube
 
-        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
-            await facts.write(kube, job, durable, line)
+        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
+            await durable_facts.write(kube, job, durable, line)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await kube.delete(api.pod(job.namespace, agent))

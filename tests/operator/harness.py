@@ -21,7 +21,9 @@ from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import OperatorMessage
-from bamboo_operator import api, auth, facts, job_ports, tls
+from bamboo_operator import api, job_ports, tls
+from bamboo_operator import auth as authentication
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.job_actor import JobActor
@@ -93,9 +95,9 @@ class Harness:
         return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now, pause=0.0)
 
     def _job_ports(self, plan: orders.Planner) -> job_ports.Ports:
-        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
+        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
             self.before_write()
-            await facts.write(self.kube, job, durable, line)
+            await durable_facts.write(self.kube, job, durable, line)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self.kube.delete(api.pod(job.namespace, agent))
@@ -156,7 +158,7 @@ class Harness:
         """Serve agents on a free port."""
         self.service = AgentService(
             self.jobs,
-            lambda token: auth.authenticate(self.kube, SEALS, token),
+            lambda token: authentication.authenticate(self.kube, SEALS, token),
             clock=lambda: self.now,
             on_refused=self.refused.append,
             sleep=self._sleep,

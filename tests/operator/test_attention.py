@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bamboo_operator import attention
+from bamboo_operator import attention as event_loop
 from bamboo_operator.attention import Attention
 
 TURNS = 50
@@ -26,17 +26,17 @@ def test_a_loop_that_has_work_has_not_read_everything() -> None:
         await asyncio.sleep(0.001)
         return [*seen, hearing.at(time.monotonic())]
 
-    first, *busy, last = attention.run(work(), hearing)
+    first, *busy, last = event_loop.run(work(), hearing)
     assert set(busy) == {first}
     assert last > first
 
 
 def test_what_is_ready_when_the_loop_could_wait_had_come_before() -> None:
     hearing = Attention()
-    selector = attention.AttentiveSelector(hearing)
+    selector = event_loop.AttentiveSelector(hearing)
     here, there = socket.socketpair()
     with here, there:
-        selector.register(here, attention.selectors.EVENT_READ)
+        selector.register(here, event_loop.selectors.EVENT_READ)
         hearing.caught_up(began := time.monotonic())
         there.send(b"a word")
         assert len(selector.select(1.0)) == 1
@@ -59,7 +59,7 @@ def test_a_loop_without_work_reads_as_soon_as_something_comes() -> None:
                 return await loop.sock_recv(here, 6)
 
     before = time.monotonic()
-    assert attention.run(work(), hearing) == b"a word"
+    assert event_loop.run(work(), hearing) == b"a word"
     assert hearing.at(before) > before
 
 
@@ -70,15 +70,15 @@ def waits(hearing: Attention, *, from_s: float, to_s: float, idle: float) -> Non
         hearing.waited(began, began + 0.1 * idle)
 
 
-@pytest.mark.parametrize("idle", [0.0, attention.SPARE / 2])
+@pytest.mark.parametrize("idle", [0.0, event_loop.SPARE / 2])
 def test_a_loop_that_hardly_ever_waits_may_be_behind_when_it_does(idle: float) -> None:
     """Seen with 512 agents on two slow cores: messages waited for seconds in gRPC, whose threads
     got no processor, while the loop had now and then a millisecond without work."""
     hearing = Attention()
     waits(hearing, from_s=0, to_s=5, idle=0.5)
     waits(hearing, from_s=5, to_s=8, idle=idle)
-    assert hearing.at(8) < 5 + 2 * attention.WINDOW_S
-    waits(hearing, from_s=8, to_s=11, idle=2 * attention.SPARE)
+    assert hearing.at(8) < 5 + 2 * event_loop.WINDOW_S
+    waits(hearing, from_s=8, to_s=11, idle=2 * event_loop.SPARE)
     assert hearing.at(11) > 10.8
 
 
@@ -86,9 +86,9 @@ def test_a_long_wait_shows_that_nothing_is_left() -> None:
     """Else a pause would count for as long as it takes to see that the loop has time again."""
     hearing = Attention()
     hearing.waited(0, 0.2)
-    hearing.waited(5, 5 + 0.9 * attention.LONG_S)
+    hearing.waited(5, 5 + 0.9 * event_loop.LONG_S)
     assert hearing.at(5.2) == 0.2
-    hearing.waited(6, 6 + 1.1 * attention.LONG_S)
+    hearing.waited(6, 6 + 1.1 * event_loop.LONG_S)
     assert hearing.at(6.2) > 6
 
 
@@ -103,15 +103,15 @@ def test_the_time_without_work_is_counted() -> None:
         await asyncio.sleep(0.05)
         return busy, hearing.idle_s
 
-    busy, after = attention.run(work(), hearing)
+    busy, after = event_loop.run(work(), hearing)
     assert busy < 0.01
     assert after - busy > 0.04
 
 
 def test_to_wait_for_a_processor_is_not_to_have_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     hearing = Attention()
-    selector = attention.AttentiveSelector(hearing)
+    selector = event_loop.AttentiveSelector(hearing)
     times = iter((10.0, 11.5))
-    monkeypatch.setattr(attention.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(event_loop.time, "monotonic", lambda: next(times))
     assert selector.select(0.02) == []
     assert hearing.idle_s == pytest.approx(0.02)

@@ -17,7 +17,9 @@ from tests.core.controller.builders import JOB
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import AgentMessage, AgentReport, Heartbeat, Welcome
-from bamboo_operator import accounts, entrance, servicer
+from bamboo_operator import accounts as throttling
+from bamboo_operator import entrance as stream_limits
+from bamboo_operator import servicer
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, options
 from bamboo_wire.options import AGENT_OPTIONS
@@ -90,7 +92,7 @@ async def test_a_pod_has_two_streams_at_most(served: Harness) -> None:
             await agents[-1].call.initial_metadata()
     for old in agents[:2]:
         assert (await refused(old))[0] is grpc.StatusCode.ABORTED
-    assert served.service._of_pods.count(f"uid-{NAMES[0]}") == entrance.STREAMS_OF_A_POD
+    assert served.service._of_pods.count(f"uid-{NAMES[0]}") == stream_limits.STREAMS_OF_A_POD
     await agents[3].hello()
     assert isinstance(await agents[3].hear(), Welcome)
     for agent in agents[2:]:
@@ -101,8 +103,8 @@ async def test_a_pod_has_two_streams_at_most(served: Harness) -> None:
 async def test_a_flood_of_messages_is_read_slowly(
     served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "MESSAGE_S", accounts.OF_POD.burst / 20)
-    monkeypatch.setattr(accounts, "OF_POD", accounts.OF_POD._replace(rate=1e-9))
+    monkeypatch.setattr(throttling, "MESSAGE_S", throttling.OF_POD.burst / 20)
+    monkeypatch.setattr(throttling, "OF_POD", throttling.OF_POD._replace(rate=1e-9))
     actor = served.lead()
     heard: list[object] = []
     monkeypatch.setattr(actor, "receive", lambda session, message: heard.append(message))
@@ -163,16 +165,16 @@ async def test_a_long_message_is_parsed_in_a_thread(
 
 def test_what_the_messages_of_a_pod_and_a_job_may_cost() -> None:
     now = [0.0]
-    known = accounts.Accounts(lambda: now[0])
-    pod, job = accounts.OF_POD, accounts.OF_JOB
+    known = throttling.Accounts(lambda: now[0])
+    pod, job = throttling.OF_POD, throttling.OF_JOB
     with known.stream("pod-1", "job") as one:
-        one.take(pod.burst - accounts.STREAM_S)
+        one.take(pod.burst - throttling.STREAM_S)
         assert one.pause_s() == 0.0
         one.take(1.0)
         assert one.pause_s() == pytest.approx(1.0 / pod.rate)
     now[0] += 1.0
     with known.stream("pod-1", "job") as again:
-        assert again.pause_s() == pytest.approx((1.0 + accounts.STREAM_S) / pod.rate - 1.0)
+        assert again.pause_s() == pytest.approx((1.0 + throttling.STREAM_S) / pod.rate - 1.0)
     now[0] += 1000.0
     with known.stream("pod-1", "job") as one, known.stream("pod-2", "job") as other:
         one.take(job.burst + 1.0)
@@ -183,7 +185,7 @@ def test_what_the_messages_of_a_pod_and_a_job_may_cost() -> None:
 
 def test_a_job_may_cost_as_much_more_as_it_has_agents() -> None:
     """After a loss a thousand agents report at once."""
-    known = accounts.Accounts(lambda: 0.0)
+    known = throttling.Accounts(lambda: 0.0)
     with ExitStack() as streams:
         payers = [streams.enter_context(known.stream(f"pod-{n}", "job")) for n in range(1000)]
         for payer in payers:
@@ -193,7 +195,7 @@ def test_a_job_may_cost_as_much_more_as_it_has_agents() -> None:
 
 def test_accounts_that_owe_nothing_are_forgotten() -> None:
     now = [0.0]
-    known = accounts.Accounts(lambda: now[0])
+    known = throttling.Accounts(lambda: now[0])
     for number in range(1000):
         with known.stream(f"pod-{number}", f"job-{number}"):
             now[0] += 1.0
@@ -201,45 +203,45 @@ def test_accounts_that_owe_nothing_are_forgotten() -> None:
 
 
 def test_how_many_streams_of_an_address_may_wait() -> None:
-    waiting = entrance.Waiting()
+    waiting = stream_limits.Waiting()
     with ExitStack() as flood:
-        for _ in range(entrance.MOST_OF_AN_ADDRESS):
+        for _ in range(stream_limits.MOST_OF_AN_ADDRESS):
             flood.enter_context(waiting.one("ipv4:10.0.0.1"))
-        with pytest.raises(entrance.FullError), waiting.one("ipv4:10.0.0.1"):
+        with pytest.raises(stream_limits.FullError), waiting.one("ipv4:10.0.0.1"):
             pass
         with waiting.one("ipv4:10.0.0.2"):
-            assert len(waiting) == entrance.MOST_OF_AN_ADDRESS + 1
+            assert len(waiting) == stream_limits.MOST_OF_AN_ADDRESS + 1
     assert len(waiting) == 0
 
 
 def test_a_flood_from_some_addresses_keeps_no_other_out() -> None:
     """Whoever wants to fill the room makes room himself."""
-    waiting = entrance.Waiting()
-    flooders = entrance.MOST_WAITING // entrance.MOST_OF_AN_ADDRESS
+    waiting = stream_limits.Waiting()
+    flooders = stream_limits.MOST_WAITING // stream_limits.MOST_OF_AN_ADDRESS
     with ExitStack() as flood:
         places = [
             flood.enter_context(waiting.one(f"ipv4:10.0.0.{number}"))
             for number in range(flooders)
-            for _ in range(entrance.MOST_OF_AN_ADDRESS)
+            for _ in range(stream_limits.MOST_OF_AN_ADDRESS)
         ]
-        assert len(waiting) == entrance.MOST_WAITING
+        assert len(waiting) == stream_limits.MOST_WAITING
         honest = [flood.enter_context(waiting.one("ipv4:10.0.1.1")) for _ in range(100)]
-        assert len(waiting) == entrance.MOST_WAITING
+        assert len(waiting) == stream_limits.MOST_WAITING
         ended = [place for place in places if place.must_end.is_set()]
         assert len(ended) == 100
         assert not places[0].must_end.is_set()  # it is closest to its turn
         for _ in range(500):
-            with suppress(entrance.FullError):
+            with suppress(stream_limits.FullError):
                 flood.enter_context(waiting.one("ipv4:10.0.0.1"))
-        assert len(waiting) == entrance.MOST_WAITING
+        assert len(waiting) == stream_limits.MOST_WAITING
         assert not any(place.must_end.is_set() for place in honest)
     assert len(waiting) == 0
 
 
 async def test_an_address_has_its_own_turns_for_reviews() -> None:
-    waiting = entrance.Waiting()
+    waiting = stream_limits.Waiting()
     with waiting.one("a") as first, waiting.one("a") as second, waiting.one("b") as other:
-        for _ in range(entrance.REVIEWS_OF_AN_ADDRESS):
+        for _ in range(stream_limits.REVIEWS_OF_AN_ADDRESS):
             await first.turns.acquire()
         assert second.turns.locked()
         assert not other.turns.locked()
@@ -248,7 +250,7 @@ async def test_an_address_has_its_own_turns_for_reviews() -> None:
 async def test_a_stream_that_has_to_make_room_ends(
     served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entrance, "MOST_WAITING", 2)
+    monkeypatch.setattr(stream_limits, "MOST_WAITING", 2)
     served.lead()
 
     async def never(token: str) -> Any:
@@ -297,7 +299,7 @@ async def test_a_token_that_is_not_meant_for_us_is_not_reviewed(
 async def test_a_stream_that_waits_for_its_turn_is_refused_when_too_many_do(
     served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entrance, "MOST_OF_AN_ADDRESS", 0)
+    monkeypatch.setattr(stream_limits, "MOST_OF_AN_ADDRESS", 0)
     served.lead()
     code, text = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert (code, "too many streams" in text) == (grpc.StatusCode.UNAVAILABLE, True)

@@ -12,7 +12,7 @@ import pytest
 
 from bamboo_core.api.pod_rules import PodRules
 from bamboo_operator import __main__ as program
-from bamboo_operator import attention
+from bamboo_operator import attention as event_loop
 from bamboo_operator.attention import Attention
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.held_tasks import TaskLimits
@@ -93,7 +93,7 @@ def test_the_deepest_job_that_the_api_server_takes_can_be_read(
         json.loads('{"items": ' + "[" * 9_998 + "]" * 9_998 + "}")
         return 0
 
-    monkeypatch.setattr(attention, "run", run)
+    monkeypatch.setattr(event_loop, "run", run)
     monkeypatch.setattr("bamboo_operator.logs.configure", lambda level: None)
     monkeypatch.setenv("POD_IP", "10.0.0.7")
     limit = sys.getrecursionlimit()

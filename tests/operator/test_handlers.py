@@ -8,7 +8,7 @@ import getpass
 import kopf
 import pytest
 
-from bamboo_operator import handlers
+from bamboo_operator import handlers as informer
 
 
 async def test_a_user_without_a_name_can_run_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ async def test_a_user_without_a_name_can_run_the_operator(monkeypatch: pytest.Mo
         raise KeyError("getpwuid(): uid not found: 1000660000")
 
     monkeypatch.setattr(getpass, "getuser", unknown)
-    tasks = await handlers.start(kopf.OperatorRegistry(), ["default"])
+    tasks = await informer.start(kopf.OperatorRegistry(), ["default"])
     for task in tasks:
         task.cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)

@@ -42,7 +42,8 @@ from bamboo_core.protocol.messages import (
     OperatorMessage,
     Ready,
 )
-from bamboo_operator import facts, job_actor
+from bamboo_operator import facts as durable_facts
+from bamboo_operator import job_actor
 from bamboo_operator.job_actor import JobActor
 from bamboo_operator.jobs import IDLE_TICKS
 from bamboo_operator.sessions import Session
@@ -61,7 +62,7 @@ async def until(actor: JobActor, condition: Callable[[], bool]) -> None:
 
 
 def is_suspended(harness: Harness) -> bool:
-    return facts.read(harness.kube.objects[PATH]).outcome is Outcome.SUSPENDED
+    return durable_facts.read(harness.kube.objects[PATH]).outcome is Outcome.SUSPENDED
 
 
 async def test_facts_written_while_leadership_lapses_count(harness: Harness) -> None:
@@ -100,7 +101,7 @@ async def test_an_unexpected_error_of_a_write_is_retried(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(job_actor, "_RETRY_S", 0.01)
-    answers = [ValueError("200 with a proxy's page in it"), facts.NotWrittenError("away")]
+    answers = [ValueError("200 with a proxy's page in it"), durable_facts.NotWrittenError("away")]
 
     def fail() -> None:
         if answers:
@@ -283,7 +284,7 @@ async def test_directives_are_encoded_while_facts_are_written(
     actor, writers = await begun(noting, may_go)
     usual = actor._ports
 
-    async def slow(job: JobView, durable: Durable, line: facts.Line) -> None:
+    async def slow(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
         if durable.plan.epoch:
             await is_encoded.wait()
         await usual.persist(job, durable, line)
@@ -315,7 +316,7 @@ async def test_a_directive_that_cannot_be_encoded_costs_nobody_the_rest(
     actor, writers = await begun(noting, may_go)
     usual = actor._ports
 
-    async def slow(job: JobView, durable: Durable, line: facts.Line) -> None:
+    async def slow(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
         if durable.plan.epoch:
             await has_failed.wait()
         await usual.persist(job, durable, line)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import manifest
 
-from bamboo_operator import api, handlers
+from bamboo_operator import api
+from bamboo_operator import handlers as informer
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.kueue import AGAIN_S, GROUP, PLURAL, VERSION_AGE_S, Kueue, workload_name
@@ -410,7 +411,7 @@ async def test_a_queue_without_kueue_is_refused(harness: Harness) -> None:
 
 async def test_a_workload_wakes_its_job() -> None:
     added: list[object] = []
-    registry = handlers.registry(
+    registry = informer.registry(
         add=added.append,
         nodes_changed=lambda: None,
         seen=lambda resource: None,

@@ -13,7 +13,8 @@ from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_core.placement.node_pools import SPOT_LABELS
-from bamboo_operator import manifests, observe
+from bamboo_operator import manifests
+from bamboo_operator import observe as object_views
 from bamboo_operator.trust import CA_CONFIG_MAP
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -165,7 +166,7 @@ def test_a_pod_avoids_nodes_by_name() -> None:
     terms = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert terms == [{"matchFields": NOT_THERE}]
     pod["metadata"]["uid"] = "uid"
-    (view,) = observe.pod_views([pod], JOB)
+    (view,) = object_views.pod_views([pod], JOB)
     assert view.avoids == {"node-a", "node-b"}
     assert "affinity" not in make()["spec"]
 
@@ -251,7 +252,7 @@ def test_spot_nodes_only_unless_an_on_demand_node_will_do() -> None:
     free = manifests.pod(wanted, JOB, replace(ACTION, is_on_demand=True), operator_address="op:1")
     assert free["spec"]["affinity"] == given
     free["metadata"]["uid"] = "uid"
-    (view,) = observe.pod_views([free], JOB)
+    (view,) = object_views.pod_views([free], JOB)
     assert view.is_on_demand
     plain = replace(wanted, worker=WorkerSpec("agent:1"))
     body = manifests.pod(plain, JOB, ACTION, operator_address="op:1")["spec"]

@@ -13,7 +13,7 @@ from tests.core.controller.builders import JOB
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
 from bamboo_core.placement import fitting
-from bamboo_operator import observe
+from bamboo_operator import observe as object_views
 from bamboo_operator.timestamps import timestamp
 
 from .objects import Object, node_object, pod_object
@@ -21,14 +21,14 @@ from .objects import Object, node_object, pod_object
 
 def seen(node: Object, worker: WorkerSpec) -> NodeView:
     """An empty node as a job sees it."""
-    return observe.node_view(node, fitting.needs(worker, PlacementSpec()), {})
+    return object_views.node_view(node, fitting.needs(worker, PlacementSpec()), {})
 
 
 def test_a_pod() -> None:
     ended = {"terminated": {"exitCode": 2, "reason": "Error", "message": " boom\n"}}
     body = pod_object(phase="Failed", state=ended)
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:10Z"
-    (view,) = observe.pod_views([body], JOB)
+    (view,) = object_views.pod_views([body], JOB)
     assert (view.slot, view.incarnation, view.phase) == (Slot(0, 0), 0, PodPhase.FAILED)
     assert (view.exit_code, view.exit_reason, view.trouble) == (2, "Error", "boom")
     assert (view.node, view.zone) == ("node-a", "a")
@@ -43,21 +43,21 @@ def test_only_pods_that_the_job_controls_count() -> None:
     orphan = pod_object("job-p0-s1-i0")
     del orphan["metadata"]["ownerReferences"]
     odd = pod_object("job-extra")
-    assert observe.pod_views([stranger, orphan, odd], JOB) == ()
+    assert object_views.pod_views([stranger, orphan, odd], JOB) == ()
 
 
 def test_a_pod_without_status() -> None:
     body = pod_object(node="")
     body["status"] = {}
-    (view,) = observe.pod_views([body], JOB)
+    (view,) = object_views.pod_views([body], JOB)
     assert (view.phase, view.node, view.exit_code) == (PodPhase.PENDING, "", None)
     body["status"] = {"phase": "Dreaming"}
-    assert observe.pod_views([body], JOB)[0].phase is PodPhase.UNKNOWN
+    assert object_views.pod_views([body], JOB)[0].phase is PodPhase.UNKNOWN
 
 
 def test_a_waiting_container() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no image"}}
-    (view,) = observe.pod_views([pod_object(phase="Pending", state=waiting)], JOB)
+    (view,) = object_views.pod_views([pod_object(phase="Pending", state=waiting)], JOB)
     assert (view.waiting, view.trouble) == ("ImagePullBackOff", "no image")
 
 
@@ -69,10 +69,10 @@ def test_a_pod_that_the_scheduler_refuses() -> None:
         "lastTransitionTime": "2026-01-01T00:00:05Z",
     }  # fmt: skip
     body["status"]["conditions"] = [{"type": "Ready", "status": "False"}, condition]
-    (view,) = observe.pod_views([body], JOB)
+    (view,) = object_views.pod_views([body], JOB)
     assert (view.refused_at, view.refusal) == (view.created_at + 5, words)
     condition["reason"] = "SchedulingGated"
-    (view,) = observe.pod_views([body], JOB)
+    (view,) = object_views.pod_views([body], JOB)
     assert (view.refused_at, view.refusal) == (None, "")
 
 
@@ -97,7 +97,7 @@ def test_a_taint_that_will_pass_says_nothing_about_the_nodes_purpose() -> None:
 def test_an_evicted_pod_has_the_pods_reason() -> None:
     body = pod_object(phase="Failed")
     body["status"] = {"phase": "Failed", "reason": "Evicted"}
-    assert observe.pod_views([body], JOB)[0].exit_reason == "Evicted"
+    assert object_views.pod_views([body], JOB)[0].exit_reason == "Evicted"
 
 
 def test_a_node() -> None:
@@ -182,7 +182,9 @@ def test_a_taint_that_says_how_the_node_is_at_present(key: str) -> None:
 def test_a_node_whose_device_plugin_is_not_up_offers_no_device() -> None:
     body = node_object()
     wanted = WorkerSpec("i", {"limits": {"nvidia.com/gpu": 1}})
-    full = observe.node_view(body, fitting.needs(wanted, PlacementSpec()), {"nvidia.com/gpu": 1000})
+    full = object_views.node_view(
+        body, fitting.needs(wanted, PlacementSpec()), {"nvidia.com/gpu": 1000}
+    )
     assert full.lacks == "insufficient nvidia.com/gpu"
     del body["status"]["allocatable"]["nvidia.com/gpu"]
     assert (seen(body, wanted).lacks, seen(body, wanted).suits) == (

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from bamboo_core.protocol.messages import Hello
-from bamboo_operator import auth, handlers, job_ports, observe, pace
+from bamboo_operator import auth as authentication
+from bamboo_operator import handlers as informer
+from bamboo_operator import job_ports
+from bamboo_operator import observe as object_views
+from bamboo_operator import pace as heartbeats
 
 from .harness import AGENTS, Harness
 from .objects import SEALS, node_object, pod_object
@@ -22,14 +26,14 @@ LEAST_S = 0.2
     ("agents", "expected_s"), [(0, 0.2), (500, 0.2), (501, 0.4), (1001, 0.8), (10_000, 6.4)]
 )
 def test_a_larger_fleet_sends_rarer_heartbeats(agents: int, expected_s: float) -> None:
-    found = pace.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
+    found = heartbeats.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
     assert found == pytest.approx(expected_s)
-    assert agents / found <= pace.BEATS_PER_S
+    assert agents / found <= heartbeats.BEATS_PER_S
 
 
 @pytest.mark.parametrize(("agents", "expected_s"), [(510, 0.8), (490, 0.2), (1900, 0.8)])
 def test_the_pace_does_not_flutter(agents: int, expected_s: float) -> None:
-    assert pace.heartbeat_s(agents, now_s=0.8, least_s=LEAST_S) == pytest.approx(expected_s)
+    assert heartbeats.heartbeat_s(agents, now_s=0.8, least_s=LEAST_S) == pytest.approx(expected_s)
 
 
 @pytest.mark.parametrize(
@@ -40,31 +44,37 @@ def test_the_pace_does_not_flutter(agents: int, expected_s: float) -> None:
 def test_congestion_makes_heartbeats_rarer_as_far_as_it_helps(
     agents: int, expected_s: float
 ) -> None:
-    fleet_s = pace.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
-    found = pace.congested_s(agents, now_s=LEAST_S, fleet_s=fleet_s, factor=pace.MOST_FACTOR)
+    fleet_s = heartbeats.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
+    found = heartbeats.congested_s(
+        agents, now_s=LEAST_S, fleet_s=fleet_s, factor=heartbeats.MOST_FACTOR
+    )
     assert found == pytest.approx(expected_s)
-    assert pace.congested_s(agents, now_s=found, fleet_s=fleet_s, factor=1.0) == fleet_s
-    fewer = pace.congested_s(agents * 3 // 4, now_s=found, fleet_s=fleet_s, factor=pace.MOST_FACTOR)
+    assert heartbeats.congested_s(agents, now_s=found, fleet_s=fleet_s, factor=1.0) == fleet_s
+    fewer = heartbeats.congested_s(
+        agents * 3 // 4, now_s=found, fleet_s=fleet_s, factor=heartbeats.MOST_FACTOR
+    )
     assert fewer == found  # it does not flutter
 
 
 def test_silence_in_a_congested_fleet_of_the_largest_size_is_found_in_time() -> None:
     """As docs/recovery.md says."""
-    patience = job_ports.timing(10_000).at_pace(pace.MOST_S).patience
+    patience = job_ports.timing(10_000).at_pace(heartbeats.MOST_S).patience
     assert patience.silence_s == pytest.approx(13.6)
     assert patience.unreachable_s == pytest.approx(28.2)
 
 
-def windows(congestion: pace.Congestion, count: int, *, busy: float, late: float = 0.0) -> None:
+def windows(
+    congestion: heartbeats.Congestion, count: int, *, busy: float, late: float = 0.0
+) -> None:
     for _ in range(count):
-        wall_s = pace.WINDOW_S
+        wall_s = heartbeats.WINDOW_S
         congestion.note(wall_s=wall_s, idle_s=(1 - busy) * wall_s, late_s=late * wall_s)
 
 
-def calm() -> pace.Congestion:
+def calm() -> heartbeats.Congestion:
     """After a while without congestion."""
-    congestion = pace.Congestion()
-    windows(congestion, 10 * pace.CALM_WINDOWS, busy=0.0)
+    congestion = heartbeats.Congestion()
+    windows(congestion, 10 * heartbeats.CALM_WINDOWS, busy=0.0)
     assert congestion.factor == 1
     return congestion
 
@@ -72,57 +82,57 @@ def calm() -> pace.Congestion:
 def test_a_new_operator_expects_all_agents_at_once() -> None:
     """It led them before, or another one did: with 5 heartbeats of each in a second it would be
     congested before it noticed."""
-    congestion = pace.Congestion()
-    assert congestion.factor == pace.MOST_FACTOR
-    windows(congestion, pace.CALM_WINDOWS, busy=0.1)
-    assert congestion.factor == pace.MOST_FACTOR / 2
+    congestion = heartbeats.Congestion()
+    assert congestion.factor == heartbeats.MOST_FACTOR
+    windows(congestion, heartbeats.CALM_WINDOWS, busy=0.1)
+    assert congestion.factor == heartbeats.MOST_FACTOR / 2
 
 
 def test_a_new_operator_that_is_busy_but_never_congested_ends_its_precaution() -> None:
-    congestion = pace.Congestion()
-    windows(congestion, 3 * pace.CALM_WINDOWS, busy=0.7)
+    congestion = heartbeats.Congestion()
+    windows(congestion, 3 * heartbeats.CALM_WINDOWS, busy=0.7)
     assert congestion.factor == 1
-    windows(congestion, pace.CONGESTED_WINDOWS, busy=1.0)
-    windows(congestion, 3 * pace.CALM_WINDOWS, busy=0.7)
+    windows(congestion, heartbeats.CONGESTED_WINDOWS, busy=1.0)
+    windows(congestion, 3 * heartbeats.CALM_WINDOWS, busy=0.7)
     assert congestion.factor == 2  # since then, only calm takes it back
 
 
 @pytest.mark.parametrize(("busy", "late"), [(0.95, 0.0), (0.1, 0.5)])
 def test_a_congested_loop_makes_heartbeats_rarer(busy: float, late: float) -> None:
     congestion = calm()
-    windows(congestion, pace.CONGESTED_WINDOWS - 1, busy=busy, late=late)
+    windows(congestion, heartbeats.CONGESTED_WINDOWS - 1, busy=busy, late=late)
     assert congestion.factor == 1
     windows(congestion, 1, busy=busy, late=late)
     assert congestion.factor == 2
     windows(congestion, 100, busy=busy, late=late)
-    assert congestion.factor == pace.MOST_FACTOR
+    assert congestion.factor == heartbeats.MOST_FACTOR
 
 
 def test_one_busy_window_does_not() -> None:
     congestion = calm()
     for _ in range(10):
-        windows(congestion, pace.CONGESTED_WINDOWS - 1, busy=1.0)
+        windows(congestion, heartbeats.CONGESTED_WINDOWS - 1, busy=1.0)
         windows(congestion, 1, busy=0.5)
     assert congestion.factor == 1
 
 
 def test_heartbeats_come_back_once_it_is_calm_for_a_while() -> None:
     congestion = calm()
-    windows(congestion, 2 * pace.CONGESTED_WINDOWS, busy=1.0)
+    windows(congestion, 2 * heartbeats.CONGESTED_WINDOWS, busy=1.0)
     assert congestion.factor == 4
-    windows(congestion, pace.CALM_WINDOWS - 1, busy=0.1)
+    windows(congestion, heartbeats.CALM_WINDOWS - 1, busy=0.1)
     windows(congestion, 1, busy=0.5)
-    windows(congestion, pace.CALM_WINDOWS - 1, busy=0.1)
+    windows(congestion, heartbeats.CALM_WINDOWS - 1, busy=0.1)
     assert congestion.factor == 4
     windows(congestion, 1, busy=0.1)
     assert congestion.factor == 2
-    windows(congestion, 10 * pace.CALM_WINDOWS, busy=0.0)
+    windows(congestion, 10 * heartbeats.CALM_WINDOWS, busy=0.0)
     assert congestion.factor == 1
 
 
 def test_short_ticks_add_up_to_a_window() -> None:
     congestion = calm()
-    ticks = int(pace.CONGESTED_WINDOWS * pace.WINDOW_S / 0.25)
+    ticks = int(heartbeats.CONGESTED_WINDOWS * heartbeats.WINDOW_S / 0.25)
     for _ in range(ticks - 1):
         congestion.note(wall_s=0.25, idle_s=0.0, late_s=0.0)
     assert congestion.factor == 1
@@ -133,12 +143,12 @@ def test_short_ticks_add_up_to_a_window() -> None:
 async def test_agents_of_a_congested_operator_are_told_a_rarer_pace(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "LIGHT_PER_S", 1.0)
+    monkeypatch.setattr(heartbeats, "LIGHT_PER_S", 1.0)
     actor = harness.lead()
     session = actor.connect(hello(0))
     session.outgoing.get_nowait()
     harness.jobs._congestion = calm()
-    windows(harness.jobs._congestion, pace.CONGESTED_WINDOWS, busy=1.0)
+    windows(harness.jobs._congestion, heartbeats.CONGESTED_WINDOWS, busy=1.0)
     harness.jobs.pace()
     assert session.outgoing.get_nowait().heartbeat_s == 2 * LEAST_S  # type: ignore[union-attr]
     assert actor._leadership.arbiter.state.job.timing.heartbeat_s == 2 * LEAST_S
@@ -174,7 +184,7 @@ def hello(index: int) -> Hello:
 async def test_agents_are_told_the_pace_of_the_fleet(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "BEATS_PER_S", 5.0)
+    monkeypatch.setattr(heartbeats, "BEATS_PER_S", 5.0)
     actor = harness.lead()
     first = actor.connect(hello(0))
     assert first.outgoing.get_nowait().heartbeat_s == LEAST_S  # type: ignore[union-attr]
@@ -200,7 +210,7 @@ async def test_a_new_job_begins_with_the_pace_of_the_others(harness: Harness) ->
 async def test_the_pace_survives_a_new_arbiter(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "BEATS_PER_S", 1.0)
+    monkeypatch.setattr(heartbeats, "BEATS_PER_S", 1.0)
     actor = harness.lead()
     actor.connect(hello(0))
     harness.jobs.pace()
@@ -224,7 +234,7 @@ class Seen:
     def __init__(self) -> None:
         self.added: list[Any] = []
         self.nodes = 0
-        registry = handlers.registry(
+        registry = informer.registry(
             add=self.added.append,
             nodes_changed=self._node,
             seen=lambda resource: None,
@@ -298,7 +308,7 @@ async def test_our_own_writes_of_the_status_wake_no_job() -> None:
 
 def test_kopf_copies_no_object() -> None:
     """Five copies of each pod at each event were half of the operator's processor time."""
-    kept = handlers.settings().persistence
+    kept = informer.settings().persistence
     pod = pod_object()
     assert kept.diffbase_storage.build(body=pod) == {}
     assert kept.diffbase_storage.fetch(body=pod) is None
@@ -310,11 +320,11 @@ def test_kopf_copies_no_object() -> None:
 
 async def test_a_known_node_is_not_asked_for(harness: Harness) -> None:
     token = harness.add_pod(AGENTS[0])
-    known = await auth.authenticate(harness.kube, SEALS, token, harness.nodes.find)
-    assert known == await auth.authenticate(harness.kube, SEALS, token)
-    assert known.machine == observe.machine(node_object("node-a", "a"))
+    known = await authentication.authenticate(harness.kube, SEALS, token, harness.nodes.find)
+    assert known == await authentication.authenticate(harness.kube, SEALS, token)
+    assert known.machine == object_views.machine(node_object("node-a", "a"))
     harness.kube.requests.clear()
-    await auth.authenticate(harness.kube, SEALS, token, harness.nodes.find)
+    await authentication.authenticate(harness.kube, SEALS, token, harness.nodes.find)
     assert not [path for _, path in harness.kube.requests if "/nodes" in path]
 
 
@@ -322,5 +332,5 @@ async def test_a_node_newer_than_the_list_is_asked_for(harness: Harness) -> None
     await harness.nodes.list()
     harness.kube.put("/api/v1/nodes/node-new", node_object("node-new", "b"))
     token = harness.add_pod(AGENTS[0], zone="new")
-    peer = await auth.authenticate(harness.kube, SEALS, token, harness.nodes.find)
+    peer = await authentication.authenticate(harness.kube, SEALS, token, harness.nodes.find)
     assert (peer.node, peer.zone) == ("node-new", "b")

@@ -13,7 +13,7 @@ from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Persist
 from bamboo_core.model.ids import Fence
-from bamboo_operator import facts
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import ApiError
 from bamboo_operator.metrics.registry import Metrics
 from bamboo_operator.workers import Workers
@@ -214,13 +214,13 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
     await harness.reconcile()
     first = harness.jobs.find("uid-1")
     await written(harness)
-    assert facts.read(harness.kube.objects[PATH]) == late
+    assert durable_facts.read(harness.kube.objects[PATH]) == late
     await harness.reconcile()
     await written(harness)
     second = harness.jobs.find("uid-1")
     assert first is not None
     assert second is not first
-    assert facts.read(harness.kube.objects[PATH]) == replace(late, term=term + 1)
+    assert durable_facts.read(harness.kube.objects[PATH]) == replace(late, term=term + 1)
     await harness.reconcile()
     assert harness.jobs.find("uid-1") is second
     assert harness.status["planEpoch"] == 8

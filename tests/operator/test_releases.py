@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bamboo_operator import api, releases
+from bamboo_operator import api
+from bamboo_operator import releases as other_releases
 from bamboo_operator.api import ApiError
 from bamboo_operator.health import Pulse
 from bamboo_operator.lease import Elector, Holder, Pace
@@ -47,7 +48,7 @@ class Release:
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(other_releases, "_PAUSE_S", 0.001)
 
 
 async def turns(count: int = 20) -> None:

@@ -16,8 +16,9 @@ from bamboo_core.admission.claims import NodeRoom
 from bamboo_core.api.spec import OnDemandSpec, WorkerSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.placement.fitting import ONE, Amounts
-from bamboo_operator import api, observe, seals
-from bamboo_operator import usage as usages
+from bamboo_operator import api, seals
+from bamboo_operator import observe as object_views
+from bamboo_operator import usage as node_usage
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.pod_watch import AGAIN_S, FORBIDDEN_S, Follower, PodWatch
@@ -183,7 +184,7 @@ def event(kind: str, pod: Object, version: str) -> Object:
 
 async def follow(script: Script, namespace: str = "") -> Usage:
     usage = Usage(SEALS.is_ours)
-    watch = usages.watch(script, usage, namespace, sleep=script.sleep)
+    watch = node_usage.watch(script, usage, namespace, sleep=script.sleep)
     with pytest.raises(asyncio.CancelledError):
         await watch.run()
     assert watch.listed.is_set()
@@ -294,13 +295,13 @@ async def test_a_job_that_enters_the_line_renews_only_nodes_with_its_pods(
     harness.usage.put(placed("own", "node-b", owner="uid-1"))
     await harness.nodes.room(set())
     made: list[str] = []
-    node_room = observe.node_room
+    node_room = object_views.node_room
 
     def counted(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
         made.append(node["metadata"]["name"])
         return node_room(node, taken, by_others)
 
-    monkeypatch.setattr(observe, "node_room", counted)
+    monkeypatch.setattr(object_views, "node_room", counted)
     found = await harness.nodes.room({"uid-1", "uid-2"})
     assert made == ["node-b"]
     assert (found["node-b"].free["nvidia.com/gpu"], found["node-b"].whole["nvidia.com/gpu"]) == (

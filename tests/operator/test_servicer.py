@@ -27,7 +27,8 @@ from bamboo_core.protocol.messages import (
     Stop,
     Welcome,
 )
-from bamboo_operator import api, facts
+from bamboo_operator import api
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import ApiError
 from bamboo_operator.job_actor import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
@@ -240,7 +241,7 @@ async def test_from_hello_to_directive_facts_first(served: Harness) -> None:
         assert isinstance(directive, Directive)
         assert directive.voters == NAMES
         stored = served.kube.objects[api.job("ns", "job")]
-        assert facts.read(stored).plan == directive.fence
+        assert durable_facts.read(stored).plan == directive.fence
     view = actor.view()
     assert (view.planned, view.recovering, view.pipelines) == (True, False, 1)
     assert EventReason.PLANNED in [record.reason for record in served.records]

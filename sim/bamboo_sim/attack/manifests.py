@@ -23,7 +23,8 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, facts, job_ports
+from bamboo_operator import api, job_ports
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.jobs import Jobs
@@ -125,8 +126,8 @@ class _Served:
         logging.getLogger().addHandler(self._defects)
 
     def _job_ports(self) -> job_ports.Ports:
-        async def persist(job: JobView, durable: Any, line: facts.Line) -> None:
-            await facts.write(self._stub, job, durable, line)  # type: ignore[arg-type]
+        async def persist(job: JobView, durable: Any, line: durable_facts.Line) -> None:
+            await durable_facts.write(self._stub, job, durable, line)  # type: ignore[arg-type]
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self._stub.delete(agent)

@@ -32,7 +32,9 @@ from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
-from bamboo_operator import api, auth, facts, job_ports, tls
+from bamboo_operator import api, job_ports, tls
+from bamboo_operator import auth as authentication
+from bamboo_operator import facts as durable_facts
 from bamboo_operator.identity import AUDIENCE, SERVER_NAME
 from bamboo_operator.jobs import Jobs
 from bamboo_operator.seals import ANNOTATION, Seals
@@ -159,7 +161,7 @@ class _Served:
             actor.tell(DesiredState(pipelines=1))
 
     def _ports(self) -> job_ports.Ports:
-        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
+        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
             self.writes[job.uid] += 1
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
@@ -198,7 +200,7 @@ async def _serve(pipe: Connection) -> None:
     made = {f"uid-{name}" for name in (*AGENTS, HONEST)}
     service = AgentService(
         served.jobs,
-        lambda text: auth.authenticate(stub, _SECRET, text),  # type: ignore[arg-type]
+        lambda text: authentication.authenticate(stub, _SECRET, text),  # type: ignore[arg-type]
         is_pod=made.__contains__,
     )
     identity = tls.issue(authority)
