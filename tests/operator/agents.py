@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from bamboo_core.model.ids import AgentId
@@ -23,6 +26,7 @@ from bamboo_core.protocol.messages import (
 from bamboo_operator.identity import AUDIENCE
 from bamboo_wire import decode, encode
 
+NAMES = ("job-p0-s0-i0", "job-p0-s1-i0")
 FAR = 4_000_000_000.0
 
 
@@ -100,3 +104,19 @@ class Agent:
     async def close(self) -> None:
         self.call.cancel()
         await self.channel.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for the condition, for ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for raises no event
+            await asyncio.sleep(0.01)
+
+
+async def refused(agent: Agent) -> tuple[grpc.StatusCode, str]:
+    """The status and text with which the operator ends the agent's stream."""
+    try:
+        async with asyncio.timeout(10):
+            return await agent.end()
+    finally:
+        await agent.close()

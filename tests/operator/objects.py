@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_operator import seals
+from bamboo_operator import api, seals
 
 Object = dict[str, Any]
 
@@ -62,4 +62,24 @@ def node_object(name: str = "node-a", zone: str = "a", **labels: str) -> Object:
             "conditions": [{"type": "Ready", "status": "True"}],
             "nodeInfo": {"bootID": "boot-1"},
         },
+    }
+
+
+def placed(
+    uid: str, node: str = "node-a", *, gpus: int = 1, owner: str = "", phase: str = "Running"
+) -> Object:
+    """A pod on a node. owner: UID of the job for which the operator has made it."""
+    container = {"resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}
+    meta = {"uid": uid, "name": uid, "namespace": "theirs"}
+    if owner:
+        seal = SEALS.seal(namespace="theirs", job="job", job_uid=owner, pod=uid)
+        reference = {
+            "apiVersion": api.API_VERSION, "kind": "BambooJob", "name": "job", "uid": owner,
+            "controller": True,
+        }  # fmt: skip
+        meta |= {"annotations": {seals.ANNOTATION: seal}, "ownerReferences": [reference]}
+    return {
+        "metadata": meta,
+        "spec": {"nodeName": node, "containers": [container]},
+        "status": {"phase": phase},
     }

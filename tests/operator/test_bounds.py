@@ -25,8 +25,8 @@ from bamboo_wire import decode, options
 from bamboo_wire.options import AGENT_OPTIONS
 
 from . import harness as harness_of_tests
+from .agents import NAMES, refused, until
 from .harness import Harness
-from .test_servicer import NAMES, refused, until
 
 
 async def test_a_large_hello_is_refused_unread(served: Harness) -> None:

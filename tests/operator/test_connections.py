@@ -18,9 +18,8 @@ from bamboo_operator.refused_tokens import OF_POD, Sender
 from bamboo_wire import options
 
 from . import http2
-from .agents import token_of
+from .agents import NAMES, refused, token_of, until
 from .harness import Harness
-from .test_servicer import NAMES, refused, until
 
 SOON_MS = 300
 HERE = Sender("ipv4:127.0.0.1")

@@ -16,11 +16,10 @@ from bamboo_core.protocol.messages import AgentReport, Stop, Welcome
 from bamboo_operator import api, pod_watch, seals, tls
 from bamboo_operator.owners import Owner, owner_of
 
-from .agents import review, token_of
+from .agents import NAMES, refused, review, token_of, until
 from .harness import Harness
 from .memory_api import MemoryApi
 from .objects import SEALS, pod_object
-from .test_servicer import NAMES, refused, until
 
 EVIL = "evil"
 

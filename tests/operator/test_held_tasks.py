@@ -21,10 +21,10 @@ from bamboo_operator.attention import Attention
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.reconciler import FULL_PAUSE_S
 
+from .agents import refused, until
 from .harness import AGENTS, PATH, Harness
 from .memory_api import MemoryApi
 from .test_jobs import SlowPlanner, planned
-from .test_servicer import refused, until
 
 OTHER = replace(JOB, uid="uid-2", name="other")
 FAR = replace(JOB, uid="uid-3", namespace="far")

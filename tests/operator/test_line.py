@@ -24,7 +24,7 @@ from bamboo_operator.reconciler import Reconciler
 from bamboo_operator.timestamps import instant
 
 from .harness import Harness, failing
-from .test_room import placed
+from .objects import placed
 
 GPU = {"image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
 TWO, FOUR = {"count": 1, "stages": 2}, {"count": 2, "stages": 2, "min": 2}

@@ -10,8 +10,8 @@ from bamboo_core.controller import turn as turns
 from bamboo_operator import api
 
 from .harness import Harness
+from .objects import placed
 from .test_line import FOUR, TWO, bind, drop_gone, look, node_like, pods, put
-from .test_room import placed
 
 
 async def gone(harness: Harness, name: str) -> None:

@@ -20,7 +20,7 @@ from bamboo_operator.metrics.registry import Metrics
 
 from .harness import AGENTS, Harness
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = next(p for p in Path(__file__).resolve().parents if (p / "pyproject.toml").exists())
 NAME = "job-p0-s0-i0"
 
 

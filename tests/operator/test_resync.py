@@ -15,8 +15,8 @@ from bamboo_operator.api import JobKey
 from bamboo_operator.app import App
 from bamboo_operator.attention import Attention
 
+from .agents import until
 from .memory_api import MemoryApi
-from .test_servicer import until
 
 OFTEN_S = 0.01  # so that few jobs are very many
 

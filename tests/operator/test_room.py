@@ -16,7 +16,7 @@ from bamboo_core.admission.claims import NodeRoom
 from bamboo_core.api.spec import OnDemandSpec, WorkerSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.placement.fitting import ONE, Amounts
-from bamboo_operator import api, seals
+from bamboo_operator import api
 from bamboo_operator import observe as object_views
 from bamboo_operator import usage as node_usage
 from bamboo_operator.api import ApiError, Object
@@ -26,29 +26,9 @@ from bamboo_operator.usage import PLACED, Usage
 
 from .harness import Harness
 from .memory_api import MemoryApi
-from .objects import SEALS, node_object
+from .objects import SEALS, node_object, placed
 
 GPU = WorkerSpec("i", {"limits": {"nvidia.com/gpu": 1}})
-
-
-def placed(
-    uid: str, node: str = "node-a", *, gpus: int = 1, owner: str = "", phase: str = "Running"
-) -> Object:
-    """A pod on a node. owner: UID of the job for which the operator has made it."""
-    container = {"resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}
-    meta = {"uid": uid, "name": uid, "namespace": "theirs"}
-    if owner:
-        seal = SEALS.seal(namespace="theirs", job="job", job_uid=owner, pod=uid)
-        reference = {
-            "apiVersion": api.API_VERSION, "kind": "BambooJob", "name": "job", "uid": owner,
-            "controller": True,
-        }  # fmt: skip
-        meta |= {"annotations": {seals.ANNOTATION: seal}, "ownerReferences": [reference]}
-    return {
-        "metadata": meta,
-        "spec": {"nodeName": node, "containers": [container]},
-        "status": {"phase": phase},
-    }
 
 
 async def room(harness: Harness, uid: str = "uid-1") -> dict[str, int]:

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from bamboo_operator import bounded_http
 from bamboo_operator.metrics_server import MetricsServer
 
-from .test_servicer import until
+from .agents import until
 
 _RECEIVE_BYTES = 64 << 10
 

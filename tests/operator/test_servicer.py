@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -33,29 +32,13 @@ from bamboo_operator.api import ApiError
 from bamboo_operator.job_actor import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
 
-from .agents import Agent, review, token_of
+from .agents import NAMES, refused, review, token_of, until
 from .harness import Harness
-
-NAMES = ("job-p0-s0-i0", "job-p0-s1-i0")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for raises no event
-            await asyncio.sleep(0.01)
 
 
 def ticked(actor: JobActor) -> JobActor:
     actor.tick()
     return actor
-
-
-async def refused(agent: Agent) -> tuple[grpc.StatusCode, str]:
-    try:
-        async with asyncio.timeout(10):
-            return await agent.end()
-    finally:
-        await agent.close()
 
 
 async def test_a_token_that_is_not_known(served: Harness) -> None:
