@@ -1,4 +1,8 @@
-"""The operator's own series, and the collector of those of jobs."""
+"""Prometheus metrics: the operator's own series, and the collector of those of jobs.
+
+Series about jobs are made at scrape time and end with the job. No scraper overwrites the labels
+job_namespace and training_job. No label has unbounded values.
+"""
 
 from __future__ import annotations
 
