@@ -18,12 +18,14 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import local_cluster, quickstart
-from bamboo_cli.chaos import Chaos, Fault
+from bamboo_cli import local_cluster, quickstart_job
+from bamboo_cli.chaos import Chaos
+from bamboo_cli.faults import Fault
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.manifest import read_spec
-from bamboo_cli.screen import Snapshot
-from bamboo_cli.timeline import Timeline
+from bamboo_cli.session import Session
+from bamboo_cli.snapshot import Snapshot
+from bamboo_cli.timeline import Stopwatch
 from bamboo_sim import results_file
 from bamboo_sim.watching import boards, picture, queries, rehearsal, rules, truth
 from bamboo_sim.watching.scraped import SCRAPE_S, Targets, ask, watched
@@ -47,9 +49,9 @@ def train(
     local: LocalCluster, console: Console, prometheus: Server, targets: Targets
 ) -> tuple[Truth, set[str]]:
     """Run the quick start's job with its losses: what happened, and the alerts that fired."""
-    manifest = quickstart.read_manifest(quickstart.Options().file)
-    spec = read_spec(manifest, quickstart.Options().file)
-    chaos = Chaos(local.cluster, quickstart.faults_for(spec), time.time)
+    manifest = quickstart_job.read_manifest(quickstart_job.EXAMPLE)
+    spec = read_spec(manifest, quickstart_job.EXAMPLE)
+    chaos = Chaos(local.cluster, quickstart_job.faults_for(spec), time.time)
     fired: set[str] = set()
 
     def act(snapshot: Snapshot) -> None:
@@ -57,8 +59,8 @@ def train(
         targets.look()
         fired.update(rehearsal.firing(prometheus))
 
-    session = quickstart.Session(local, console, 900.0)
-    job = session.run(manifest, Timeline(), act)
+    session = Session(local, console, 900.0)
+    job = session.run(manifest, Stopwatch(), act)
     if job.ended != "Complete" or chaos.left:
         raise RuntimeError(f"the job ended as {job.ended} with {len(chaos.left)} faults left")
     lost = [hit.fault is Fault.NOTICED for hit in chaos.hits for _ in hit.pods]
@@ -96,7 +98,7 @@ def main() -> None:
     parser.add_argument("--pictures", action="store_true", help="also draw docs/images/board-*.svg")
     options = parser.parse_args()
     console = Console()
-    with local_cluster.provision(local_cluster.ClusterOptions(), console, Timeline()) as local:
+    with local_cluster.provision(local_cluster.ClusterOptions(), console, Stopwatch()) as local:
         local.programs.helm(
             "upgrade", "bamboo", str(local_cluster.CHECKOUT / "charts/bamboo"),
             "--namespace", SYSTEM_NAMESPACE, "--reuse-values", "--wait", "--timeout", "90s",

@@ -23,10 +23,10 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import local_cluster, quickstart
+from bamboo_cli import local_cluster, quickstart_job
 from bamboo_cli.job import Job, read_job
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
-from bamboo_cli.timeline import Timeline
+from bamboo_cli.timeline import Stopwatch
 from bamboo_sim import arguments, results_file
 from bamboo_sim.protocol.fleet.logs import step_ends
 
@@ -62,7 +62,7 @@ class Bench:
         """Until the job trains."""
         self.upgrade(f"agents.eventLogDirectory={json.dumps(str(self._records))}")
         manifest: dict[str, Any] = copy.deepcopy(
-            dict(quickstart.read_manifest(quickstart.Options().file))
+            dict(quickstart_job.read_manifest(quickstart_job.EXAMPLE))
         )
         manifest["spec"]["training"] |= {"steps": 1_000_000, "validateEvery": 1_000_000}
         del manifest["spec"]["checkpoint"]
@@ -138,7 +138,7 @@ def main() -> None:
     options = parser.parse_args()
     samples: dict[str, Any] = {}
     figures: dict[str, Any] = {}
-    with local_cluster.provision(local_cluster.ClusterOptions(), Console(), Timeline()) as local:
+    with local_cluster.provision(local_cluster.ClusterOptions(), Console(), Stopwatch()) as local:
         bench = Bench(local, local.checkpoints.parent / "records")
         bench.start()
         for count, name in ((1, "one"), (2, "two")):

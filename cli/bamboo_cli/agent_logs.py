@@ -1,9 +1,10 @@
-"""`bamboo logs`: which agents, and where their lines go."""
+"""`bamboo logs`: the lines of a job's agents by time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import click
 
@@ -11,6 +12,7 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest, read_job
 from bamboo_cli.log_lines import Writer
 from bamboo_cli.log_streams import Streams, newest
+from bamboo_cli.options import cluster_options
 from bamboo_cli.place import Place
 from bamboo_core.controller.view import parse_pod_name
 
@@ -80,3 +82,26 @@ def started(
 def _is_named(job: str, pod: str, agent: str | None) -> bool:
     short = pod.removeprefix(f"{job}-")
     return agent is None or agent in (pod, short, short.rpartition("-")[0])
+
+
+@click.command()
+@click.argument("job")
+@click.option("--agent", help="Only this agent, such as my-model-p0-s1-i4 or p0-s1.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option(
+    "--tail",
+    type=click.IntRange(min=1, max=10_000),
+    default=20,
+    show_default=True,
+    help="Number of newest lines of each agent.",
+)
+@cluster_options
+def logs(job: str, agent: str | None, follow: bool, tail: int, **where: Any) -> None:
+    """Show the agents' logs by time, each line with its agent, and the agent's step and loss.
+
+    \b
+    Examples:
+      bamboo logs my-model --tail 5
+      bamboo logs my-model --agent p0-s1 -f
+    """
+    show(Place(**where), job, agent, is_followed=follow, tail=tail)

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from bamboo_cli.job import Job, Seat
-from bamboo_cli.screen import Snapshot
+from bamboo_cli.faults import Fault, Hit, ScheduledFault
+from bamboo_cli.job import Job
+from bamboo_cli.job_pods import Seat
+from bamboo_cli.snapshot import Snapshot
 from bamboo_core.controller.view import Slot
 
 NOTICE_LEAD_S = 10.0
-
-
-class Fault(StrEnum):
-    """A kind of fault, as the report names it."""
-
-    NOTICED = "node reclaimed with notice"
-    SILENT = "node lost without notice"
-    NEIGHBOURS = "two neighbours lost at once"
-
-
-@dataclass(frozen=True)
-class ScheduledFault:
-    """A fault that is due when a fraction of the steps is done."""
-
-    progress: float  # 0 to 1
-    fault: Fault
-    slots: tuple[Slot, ...]  # their agents are lost
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A fault that was injected."""
-
-    fault: Fault
-    pods: tuple[str, ...]
-    step: int
-    at_s: float  # Unix time in seconds
 
 
 class Machines(Protocol):

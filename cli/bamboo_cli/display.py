@@ -10,7 +10,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 
-from bamboo_cli.screen import Snapshot, job_screen, plain_line
+from bamboo_cli.screen import job_screen, plain_line
+from bamboo_cli.snapshot import Snapshot
 
 
 class Display(Protocol):

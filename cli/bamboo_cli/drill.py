@@ -1,4 +1,4 @@
-"""Carries out `bamboo preempt`: deletes pods, then waits until the job trains again."""
+"""`bamboo preempt`: deletes pods of a job, then waits until it trains again."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
+import click
 from rich.console import Console
 
-from bamboo_cli.chaos import Fault
+from bamboo_cli.consequence import Consequence, consequence, consequences_text
 from bamboo_cli.errors import CommandError
-from bamboo_cli.explain import agent_zones
-from bamboo_cli.explain_view import then
-from bamboo_cli.job import Job, Seat, read_job
+from bamboo_cli.faults import Fault
+from bamboo_cli.job import Job, obstacle, read_job
+from bamboo_cli.job_pods import Seat, agent_zones
+from bamboo_cli.options import cluster_options
 from bamboo_cli.place import Place
-from bamboo_cli.preempt import (
-    Choice,
-    Consequence,
-    consequence,
-    consequences_text,
-    running,
-    victims,
-)
-from bamboo_cli.watch import obstacle
-from bamboo_cli.what_if import held, loss
+from bamboo_cli.preempt import Choice, check, running, victims
+from bamboo_cli.terminal import make_console
 from bamboo_core.controller.view import Slot
 
 _POLL_S = 0.7
@@ -52,6 +47,9 @@ class Drill:
 
     def choose(self, choice: Choice) -> Chosen:
         """Choose the agents, and say what their loss would do."""
+        from bamboo_cli.explain_view import then  # the planner takes long to import
+        from bamboo_cli.what_if import held, loss
+
         kube, namespace = self.place.kube, self.place.namespace
         manifest = kube.job(namespace, self.name)
         pods = kube.pods(namespace, manifest["metadata"]["uid"])
@@ -117,3 +115,66 @@ def _too_late(job: Job, found: Sequence[Consequence], timeout_s: float) -> str:
     if staying:
         text += f", and training does not go on without {', '.join(staying)} yet"
     return f"{text}{obstacle(job)}; `bamboo explain {job.name}` says more."
+
+
+@click.command()
+@click.argument("job")
+@click.option("--zone", help="Take the agents of this zone.")
+@click.option("--agent", help="Take this agent, such as my-model-p0-s1-i4 or p0-s1.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    help="Take so many agents, chosen at random.  [default: 1, or all of --zone]",
+)
+@click.option(
+    "--notice",
+    is_flag=True,
+    help="Give them their grace period to hand over. Without it, they have about a second.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="Seconds to wait until training goes on.",
+)
+@cluster_options
+def preempt(
+    job: str,
+    zone: str | None,
+    agent: str | None,
+    count: int | None,
+    notice: bool,
+    yes: bool,
+    timeout_s: float,
+    **where: Any,
+) -> None:
+    """Take agents of a job away, as a preemption would, and say what happened.
+
+    It deletes their pods, for practice on a real cluster. It says beforehand what the planner
+    expects, and afterwards how long training stood still. Agents always get SIGTERM, so they count
+    as lost with notice. No notice at all comes before the loss of a machine: delete the instance at
+    the cloud, or use `bamboo-devcluster node kill`.
+
+    \b
+    Examples:
+      bamboo preempt my-model --zone europe-west4-a
+      bamboo preempt my-model --count 2 --notice --yes
+    """
+    choice = Choice(zone, agent, count)
+    check(choice)
+    fault = Fault.NOTICED if notice else Fault.SILENT
+    drill = Drill(Place(**where), job, make_console())
+    chosen = drill.choose(choice)
+    if not yes:
+        try:
+            is_sure = click.confirm("Delete these pods?")
+        except click.Abort as error:
+            raise CommandError(
+                "no answer, so nothing is deleted; give --yes where nobody can answer."
+            ) from error
+        if not is_sure:
+            raise click.Abort
+    drill.run(chosen, fault, timeout_s=timeout_s)

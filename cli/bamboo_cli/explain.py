@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bamboo_cli.errors import CommandError
-from bamboo_cli.job import ZONE_LABEL, Job, Manifest, duration, read_job, zones_of
+from bamboo_cli.job import Job, Manifest, duration, read_job
+from bamboo_cli.job_pods import agent_zones
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Held, Outlook, held, loss
 from bamboo_core.api.reasons import ConditionType
@@ -77,18 +78,6 @@ def explain(
             there = {agent for agent, where in zones.items() if where == zone}
             outlooks[zone] = loss(training, there, zones)
     return Explanation(job, found, training, outlooks, is_unreadable)
-
-
-def agent_zones(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> dict[str, str]:
-    """Pod -> zone: of its node, else the one that it asks for. Pods without either are absent."""
-    known = zones_of(nodes)
-    found = {}
-    for pod in pods:
-        spec = pod.get("spec") or {}
-        asked = (spec.get("nodeSelector") or {}).get(ZONE_LABEL, "")
-        if zone := known.get(spec.get("nodeName", "")) or asked:
-            found[pod["metadata"]["name"]] = zone
-    return found
 
 
 def _unseen(manifest: Manifest) -> list[Finding]:

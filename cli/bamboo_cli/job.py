@@ -1,23 +1,20 @@
-"""Reads the manifest and the pods of a BambooJob into immutable types. Pure.
+"""Reads a BambooJob's spec and status into immutable types. Pure.
 
 Status fields may be missing, since the operator may not have written them yet.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from bamboo_core.api.reasons import ConditionType, Reason
-from bamboo_core.controller.view import Slot, parse_pod_name
 
 Manifest = Mapping[str, Any]
 """An object of the Kubernetes API, as parsed JSON."""
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
 ENDED = ("Complete", "Failed")
 
 _STALE_S = 60.0
@@ -33,17 +30,6 @@ class ConditionLine:
     status: str
     reason: str
     message: str
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The newest pod of a slot."""
-
-    pod: str
-    phase: str  # as `kubectl get pods` shows it
-    node: str
-    zone: str  # of the node, or the one that the pod asks for
-    incarnation: int
 
 
 @dataclass(frozen=True)
@@ -127,7 +113,7 @@ def _silent_s(manifest: Manifest, job: Job, now: float) -> float:
         return 0.0
     news = [c.get("lastTransitionTime") for c in status.get("conditions") or []]
     told = [(status.get("progress") or {}).get("reportTime"), *news]
-    times = [at for at in map(_instant, told) if at is not None]
+    times = [at for at in map(instant, told) if at is not None]
     if not times:
         return 0.0
     batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
@@ -139,7 +125,7 @@ def _silent_s(manifest: Manifest, job: Job, now: float) -> float:
     return age_s if age_s >= limit_s else 0.0
 
 
-def _instant(text: Any) -> float | None:
+def instant(text: Any) -> float | None:
     """Unix time; None if there is none, or it cannot be read."""
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -211,63 +197,10 @@ def _condition(condition: Manifest) -> ConditionLine:
     )
 
 
-def zones_of(nodes: Iterable[Manifest]) -> dict[str, str]:
-    """Node name -> zone ("" if it has no zone label)."""
-    return {
-        node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(ZONE_LABEL, "")
-        for node in nodes
-    }
-
-
-def ready_by_zone(nodes: Iterable[Manifest]) -> dict[str, tuple[int, int]]:
-    """Zone -> (ready nodes, all nodes), sorted by zone."""
-    ready: Counter[str] = Counter()
-    every: Counter[str] = Counter()
-    for node in nodes:
-        zone = (node["metadata"].get("labels") or {}).get(ZONE_LABEL, "")
-        every[zone] += 1
-        ready[zone] += _is_ready(node)
-    return {zone: (ready[zone], every[zone]) for zone in sorted(every)}
-
-
-def _is_ready(node: Manifest) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def seats_by_pod(pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[str, Seat]:
-    """Every pod that has not ended. zones: pod -> zone."""
-    found = (_seat(pod, 0, zones) for pod in pods)
-    return {seat.pod: seat for seat in found if seat.phase not in ("Succeeded", "Failed")}
-
-
-def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:
-    """The pod of each slot: the newest running one, else the newest. zones: pod -> zone."""
-    found: dict[Slot, Seat] = {}
-    for pod in pods:
-        parsed = parse_pod_name(job, pod["metadata"]["name"])
-        if parsed is None:
-            continue
-        slot, incarnation = parsed
-        seat = _seat(pod, incarnation, zones)
-        if slot not in found or _order(found[slot]) < _order(seat):
-            found[slot] = seat
-    return found
-
-
-def _order(seat: Seat) -> tuple[bool, int]:
-    """A replacement may wait beside a running pod that will leave."""
-    return seat.phase == "Running", seat.incarnation
-
-
-def _seat(pod: Manifest, incarnation: int, zones: Mapping[str, str]) -> Seat:
-    node = pod["spec"].get("nodeName", "")
-    leaving = pod["metadata"].get("deletionTimestamp")
-    phase = "Terminating" if leaving else (pod.get("status") or {}).get("phase", "Pending")
-    return Seat(
-        pod=pod["metadata"]["name"],
-        phase=phase,
-        node=node,
-        zone=zones.get(pod["metadata"]["name"], ""),
-        incarnation=incarnation,
-    )
+def obstacle(job: Job) -> str:
+    """The condition that keeps the job from running."""
+    for kind in ("Accepted", "CapacityAvailable", "ZoneSpreadSatisfied", "Running"):
+        line = job.condition(kind)
+        if line is not None and line.status == "False":
+            return f"; {kind} is False: {line.message}"
+    return ""

@@ -21,16 +21,17 @@ from typing import Any
 
 from rich.console import Console
 
+import bamboo_cli
 from bamboo_cli.errors import CommandError
 from bamboo_cli.programs import Programs
-from bamboo_cli.timeline import Timeline
+from bamboo_cli.timeline import Stopwatch
 from bamboo_core.model.counts import counted
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.spec import NodeSpec, spread_nodes
 
 SYSTEM_NAMESPACE = "bamboo-system"
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(bamboo_cli.__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class LocalCluster:
 
 @contextmanager
 def provision(
-    options: ClusterOptions, console: Console, timeline: Timeline
+    options: ClusterOptions, console: Console, stopwatch: Stopwatch
 ) -> Iterator[LocalCluster]:
     """Start the cluster, install the operator, remove everything at the end."""
     chart = CHECKOUT / "charts/bamboo"
@@ -66,10 +67,10 @@ def provision(
     found: LocalCluster | None = None
     with _termination_as_interrupt():
         try:
-            with timeline.phase("start the cluster"):
+            with stopwatch.phase("start the cluster"):
                 cluster = start_cluster(options, home / "cluster", console)
             found = LocalCluster(cluster, make_programs(cluster, home), home / "checkpoints")
-            with timeline.phase("install the operator"):
+            with stopwatch.phase("install the operator"):
                 console.print("installing the operator with helm")
                 install(found.programs, chart)
             yield found
@@ -80,7 +81,7 @@ def provision(
             raise
         finally:
             if found is None or not found.keep:
-                with timeline.phase("clean up"), _signals_ignored():
+                with stopwatch.phase("clean up"), _signals_ignored():
                     _remove(home, cluster, console, is_ours=not options.keep)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
-from bamboo_cli.record import Run
+from bamboo_cli.run_model import Run
 
 PRICES_ANNOTATION = "bamboo.dev/prices"
 """On a BambooJob: prices as with --price, separated by commas."""
@@ -48,8 +48,8 @@ def read_prices(given: Iterable[str], source: str = "--price") -> dict[str, floa
 
 
 def prices_of(manifest: Manifest, given: Iterable[str]) -> dict[str, float]:
-    """What the operator says of the job's pools, with the job's annotation and then what the user
-    gives in its place. A price for all others replaces all that the operator says.
+    """Pool or zone -> USD for an hour, as the user gives it, else the job's annotation, else the
+    operator. A price for all others replaces all of the operator.
     """
     cost = (manifest.get("status") or {}).get("cost") or {}
     known = {name: float(usd) for name, usd in (cost.get("pools") or {}).items()}

@@ -1,4 +1,4 @@
-"""The history of a job that a Prometheus has: it scrapes the operator."""
+"""Adds to a run what a Prometheus that scrapes the operator knows of it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from urllib3.exceptions import HTTPError, LocationValueError
 from urllib3.util import parse_url
 
 from bamboo_cli.errors import CommandError
-from bamboo_cli.history import Span
 from bamboo_cli.plain_text import make_plain
-from bamboo_cli.record import SOON_S, Run, clock
+from bamboo_cli.run_model import NO_ZONE, SOON_S, Run, Span, clock
 
 _TIMEOUT_S = 20.0
 _POINTS, _LEAST_STEP_S = 500, 15.0
@@ -91,7 +90,7 @@ def with_history(run: Run, server: Prometheus) -> Run:
     losses = dict(_one(server.series(f"max(bamboo_job_training_loss{{{who}}})", run.span)))
     workers = f'max by (zone) (bamboo_job_workers{{{who},state="running"}})'
     counts = {
-        labels.get("zone", "") or "zone not known": _with_gaps(points, step_s(run.span))
+        labels.get("zone", "") or NO_ZONE: _with_gaps(points, step_s(run.span))
         for labels, points in server.series(workers, run.span)
     }
     if not steps:

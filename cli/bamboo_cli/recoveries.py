@@ -1,22 +1,21 @@
 """How training recovered from the loss of agents, read from the job's events. Pure.
 
-Only an event's facts (see `bamboo_core.api.events`) and its ``eventTime`` count. ``Stopped`` names
-the agents that caused the stop, ``Planned`` describes the plan that follows, ``Resumed`` marks the
-first commit under that plan. Agents that are lost while training is already stopped cause no stop;
-only ``AgentLost`` or ``AgentLeft`` names them.
+``Stopped`` names the agents that caused the stop, ``Planned`` describes the plan that follows, and
+``Resumed`` marks the first commit under that plan. Agents that are lost while training is already
+stopped cause no stop; only ``AgentLost`` or ``AgentLeft`` names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf
 
+from bamboo_cli.faults import Fault, Hit
 from bamboo_cli.job import Manifest
-from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
-
-GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
+from bamboo_cli.job_events import GONE, JobEvent, read_events
+from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.model.counts import counted
 
 
 @dataclass(frozen=True)
@@ -45,24 +44,16 @@ class Recovery:
 
 
 @dataclass(frozen=True)
-class JobEvent:
-    """An event of the operator about a job."""
+class Pause:
+    """How long training stood still because of a fault. Unix times in seconds."""
 
-    reason: str
-    at: float  # Unix time in seconds
-    facts: Mapping[str, str]
-
-    @property
-    def agents(self) -> frozenset[str]:
-        return frozenset(filter(None, self.facts.get(EventFact.AGENTS, "").split(",")))
+    stopped_at: float
+    began_at: float
+    ended_at: float | None  # None: training did not resume
 
     @property
-    def epoch(self) -> int:
-        """-1 if the event belongs to no plan."""
-        return self.number(EventFact.EPOCH, -1)
-
-    def number(self, fact: EventFact, default: int = 0) -> int:
-        return int(self.facts.get(fact, default))
+    def seconds(self) -> float | None:
+        return None if self.ended_at is None else self.ended_at - self.began_at
 
 
 def recovery(
@@ -88,22 +79,34 @@ def recovery(
     )
 
 
-def read_events(events: Iterable[Manifest]) -> list[JobEvent]:
-    """The events that say when they happened."""
-    return [_read(event) for event in events if event.get("eventTime")]
+def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
+    """The pause that a fault caused; None if nothing waited for its agents, or no event names them.
+
+    A fault may hit agents while training is already stopped; then its pause begins with it.
+    """
+    found = recovery(hit.pods, events, lost_at=hit.at_s)
+    if found is None or (found.resumed_at is not None and found.resumed_at <= hit.at_s):
+        return None
+    stopped_at = max(found.stopped_at, hit.at_s)
+    began_at = stopped_at if hit.fault is Fault.NOTICED else hit.at_s
+    return Pause(stopped_at, began_at, found.resumed_at)
 
 
-def _read(event: Manifest) -> JobEvent:
-    annotations = (event.get("metadata") or {}).get("annotations") or {}
-    return JobEvent(
-        reason=event.get("reason", ""),
-        at=datetime.fromisoformat(event["eventTime"]).timestamp(),
-        facts={
-            key.removeprefix(ANNOTATION_PREFIX): text
-            for key, text in annotations.items()
-            if key.startswith(ANNOTATION_PREFIX)
-        },
+def plan_text(plan: PlanSummary | None) -> str:
+    """The grid, and what is unusual about the plan."""
+    if plan is None:
+        return ""
+    unusual = (
+        (plan.empty_seats, f"{counted(plan.empty_seats, 'seat')} empty"),
+        (plan.leaving, f"{plan.leaving} leaving"),
+        (plan.learners, f"{plan.learners} catching up"),
+        (plan.copied_layers, f"{counted(plan.copied_layers, 'layer')} copied"),
+        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} loaded"),
+        (plan.repeated_steps, f"{counted(plan.repeated_steps, 'step')} repeated"),
     )
+    grid = f"{plan.pipelines} x {plan.stages} from step {plan.step}"
+    parts = [grid, counted(plan.agents, "agent")]
+    return ", ".join(parts + [text for count, text in unusual if count])
 
 
 def _is_over(stop: JobEvent, known: Sequence[JobEvent], at: float) -> bool:

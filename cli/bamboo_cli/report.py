@@ -1,116 +1,53 @@
-"""The report at the end of a quick start: outcome, learning curve, faults, time. Pure."""
+"""The text at the end of a quick start: outcome, learning curve, faults, time. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.chaos import Fault, Hit, ScheduledFault
+from bamboo_cli.faults import FaultLog, Hit
 from bamboo_cli.job import Job, Manifest
-from bamboo_cli.recoveries import PlanSummary, recovery
-from bamboo_cli.timeline import Timeline
+from bamboo_cli.recoveries import pause_of, plan_text, recovery
+from bamboo_cli.run_model import Run
+from bamboo_cli.timeline import Stopwatch
+from bamboo_cli.verdict import unproven
+from bamboo_cli.weights import Comparison
 from bamboo_core.model.counts import counted
 
 
-@dataclass(frozen=True)
-class RunRecord:
-    """The faults of a run, and its events."""
-
-    hits: Sequence[Hit] = ()
-    events: Sequence[Manifest] = ()
-    left: Sequence[ScheduledFault] = ()  # scheduled, but not injected
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The final state compared with an undisturbed run's."""
-
-    layers: int
-    differing: tuple[int, ...]  # layers whose bits differ
-    undisturbed_loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
-
-
-@dataclass(frozen=True)
-class Pause:
-    """How long training stood still because of a fault. Unix times in seconds."""
-
-    stopped_at: float
-    began_at: float
-    ended_at: float | None  # None: training did not resume
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.ended_at is None else self.ended_at - self.began_at
-
-
 def final_report(
-    job: Job, timeline: Timeline, record: RunRecord, comparison: Comparison | None = None
+    run: Run, stopwatch: Stopwatch, log: FaultLog, comparison: Comparison | None = None
 ) -> RenderableType:
-    parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
+    job = run.job
+    parts: list[RenderableType] = [outcome(job, stopwatch), learning(run), losses(job)]
     if job.redundancy_reason:
         parts.append(redundancy(job))
     if job.channel:
         parts.append(channel(job))
-    if record.hits:
-        parts += [faults(record.hits, record.events), _LEGEND]
+    if log.hits:
+        parts += [faults(log.hits, log.events), _LEGEND]
     if comparison is not None:
         parts.append(verdict(comparison))
-    parts += [Text(line, style="bold red") for line in unproven(job, record, comparison)]
-    return Group(*parts, times(timeline))
+    parts += [Text(line, style="bold red") for line in unproven(job, log, comparison)]
+    return Group(*parts, times(stopwatch))
 
 
-def is_success(job: Job, record: RunRecord, comparison: Comparison | None) -> bool:
-    """Whether the job completed, every fault was injected, and the bits are equal."""
-    is_equal = comparison is None or not comparison.differing
-    return job.ended == "Complete" and is_equal and not unproven(job, record, comparison)
-
-
-def unproven(job: Job, record: RunRecord, comparison: Comparison | None) -> list[str]:
-    """What a completed run should have shown but did not, one sentence each."""
-    if job.ended != "Complete":
-        return []
-    found = [_not_injected(fault, job) for fault in record.left]
-    found += [
-        f"No event shows how training continued without {', '.join(hit.pods)}: see the job's"
-        " events."
-        for hit in record.hits
-        if not _has_recovered(hit, record.events)
-    ]
-    if record.hits and comparison is None:
-        found.append("The final state was not compared with an undisturbed run's.")
-    return found
-
-
-def _not_injected(fault: ScheduledFault, job: Job) -> str:
-    return (
-        f'"{fault.fault}" was due at step {fault.progress * job.steps:.0f} of {job.steps} but was'
-        " not injected: the job ended before all of its agents were seen running. Give the job"
-        " more steps (spec.training.steps) or more --nodes, or inject no faults (--no-losses)."
-    )
-
-
-def _has_recovered(hit: Hit, events: Sequence[Manifest]) -> bool:
-    found = recovery(hit.pods, events, lost_at=hit.at_s)
-    return found is not None and found.resumed_at is not None
-
-
-def outcome(job: Job, timeline: Timeline) -> Text:
+def outcome(job: Job, stopwatch: Stopwatch) -> Text:
     """How the job ended."""
     line = job.condition(job.ended or "Running")
     reason = f": {line.message or line.reason}" if line else ""
     style = "bold green" if job.ended == "Complete" else "bold red"
     text = f"{job.name} {job.ended or job.phase} at step {job.step} of {job.steps}"
-    return Text(f"{text} after {timeline.elapsed_s:.0f} s{reason}", style=style)
+    return Text(f"{text} after {stopwatch.elapsed_s:.0f} s{reason}", style=style)
 
 
-def learning(timeline: Timeline) -> Text:
+def learning(run: Run) -> Text:
     """The validation loss, first to last."""
-    found = timeline.validation
+    found = run.validation
     if len(found) < 2:
         return Text("validation loss: fewer than two values were seen")
     curve = " -> ".join(f"{value:.3f}" for _, value in _thinned(found))
@@ -118,7 +55,7 @@ def learning(timeline: Timeline) -> Text:
     return Text(f"validation loss {trend}: {curve}")
 
 
-def _thinned(values: list[tuple[int, float]], most: int = 7) -> list[tuple[int, float]]:
+def _thinned(values: Sequence[tuple[int, float]], most: int = 7) -> Sequence[tuple[int, float]]:
     """At most ``most`` values at even distances, with the first and the last."""
     if len(values) <= most:
         return values
@@ -139,7 +76,7 @@ def redundancy(job: Job) -> Text:
 
 
 def channel(job: Job) -> Text:
-    """What has carried large tensors, and why."""
+    """The channel that has carried large tensors, and why."""
     text = f"channel {job.channel}: {job.channel_reason}"
     if job.group_share is not None:
         text += f"; groups have carried {job.group_share:.1%} of the bytes between agents"
@@ -177,36 +114,6 @@ def _recovery_columns(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, s
     return plan, f"{pause.stopped_at - hit.at_s:.2f} s", seconds
 
 
-def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
-    """The pause that a fault caused; None if nothing waited for its agents, or no event names them.
-
-    A fault may hit agents while training is already stopped; then its pause begins with it.
-    """
-    found = recovery(hit.pods, events, lost_at=hit.at_s)
-    if found is None or (found.resumed_at is not None and found.resumed_at <= hit.at_s):
-        return None
-    stopped_at = max(found.stopped_at, hit.at_s)
-    began_at = stopped_at if hit.fault is Fault.NOTICED else hit.at_s
-    return Pause(stopped_at, began_at, found.resumed_at)
-
-
-def plan_text(plan: PlanSummary | None) -> str:
-    """The grid, and what is unusual about the plan."""
-    if plan is None:
-        return ""
-    unusual = (
-        (plan.empty_seats, f"{counted(plan.empty_seats, 'seat')} empty"),
-        (plan.leaving, f"{plan.leaving} leaving"),
-        (plan.learners, f"{plan.learners} catching up"),
-        (plan.copied_layers, f"{counted(plan.copied_layers, 'layer')} copied"),
-        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} loaded"),
-        (plan.repeated_steps, f"{counted(plan.repeated_steps, 'step')} repeated"),
-    )
-    grid = f"{plan.pipelines} x {plan.stages} from step {plan.step}"
-    parts = [grid, counted(plan.agents, "agent")]
-    return ", ".join(parts + [text for count, text in unusual if count])
-
-
 def verdict(comparison: Comparison) -> Text:
     """Whether the faults changed the result."""
     layers = comparison.layers
@@ -217,12 +124,12 @@ def verdict(comparison: Comparison) -> Text:
     return Text(text, style="bold red")
 
 
-def times(timeline: Timeline) -> Table:
+def times(stopwatch: Stopwatch) -> Table:
     """Seconds by phase."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("time by phase")
     table.add_column("s", justify="right")
-    for name, seconds in timeline.phases.items():
+    for name, seconds in stopwatch.phases.items():
         table.add_row(name, f"{seconds:.1f}")
-    table.add_row("all", f"{timeline.elapsed_s:.1f}", style="bold")
+    table.add_row("all", f"{stopwatch.elapsed_s:.1f}", style="bold")
     return table

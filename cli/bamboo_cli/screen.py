@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rich import box
@@ -14,10 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.job import Job, Seat, duration
+from bamboo_cli.job import Job, duration
+from bamboo_cli.job_pods import Seat
+from bamboo_cli.snapshot import Snapshot
 from bamboo_core.controller.view import Slot
 from bamboo_core.model.counts import grid_of
-from bamboo_core.placement.plan import Pipeline
 
 _PHASE_STYLES = {
     "Running": "green",
@@ -32,18 +32,6 @@ _MAX_NEWS = 6
 _MOST_OTHERS = 4
 _MAX_ROWS, _MAX_COLUMNS = 16, 12
 _ROW_WIDTH = 60  # of the cells; a terminal has 80 characters
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A job at one moment."""
-
-    job: Job
-    seats: Mapping[Slot, Seat] = field(default_factory=dict)  # by the slots in the pods' names
-    plan: Sequence[Pipeline] = ()  # in force; empty: none
-    pods: Mapping[str, Seat] = field(default_factory=dict)  # by name
-    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # zone -> (ready, all)
-    news: Sequence[str] = ()  # recent events, oldest first
 
 
 def job_screen(snapshot: Snapshot) -> RenderableType:

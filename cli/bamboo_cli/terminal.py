@@ -10,7 +10,7 @@ from rich.console import Console
 _UNLIMITED = 10_000
 
 
-def console(*, has_rows: bool = False) -> Console:
+def make_console(*, has_rows: bool = False) -> Console:
     """Text is shown as it is. The cluster's texts may have brackets, which would be markup, and
     words between colons, which would be emoji.
 

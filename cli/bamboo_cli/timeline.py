@@ -1,4 +1,4 @@
-"""What a run spent its time on, and the progress seen meanwhile."""
+"""How long each phase of a quick start takes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bamboo_cli.job import Job
-
-
-@dataclass(frozen=True)
-class Point:
-    """Progress at one moment."""
-
-    at_s: float  # since the start
-    step: int
-    loss: float | None
-    validation_loss: float | None
-
 
 @dataclass
-class Timeline:
-    """Seconds by phase, and the points of the loss curve."""
+class Stopwatch:
+    """Seconds by phase."""
 
     now: Callable[[], float] = time.monotonic
     phases: dict[str, float] = field(default_factory=dict)
-    points: list[Point] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._started = self.now()
@@ -46,22 +33,3 @@ class Timeline:
 
     def add(self, name: str, seconds: float) -> None:
         self.phases[name] = self.phases.get(name, 0.0) + seconds
-
-    def see(self, job: Job) -> bool:
-        """Add a point if the progress has changed; returns whether it has."""
-        last = self.points[-1] if self.points else None
-        seen = (job.step, job.loss, job.validation_loss)
-        if last and (last.step, last.loss, last.validation_loss) == seen:
-            return False
-        self.points.append(Point(self.elapsed_s, *seen))
-        return True
-
-    @property
-    def validation(self) -> list[tuple[int, float]]:
-        """(step at which it was first seen, validation loss), without repetitions."""
-        found: list[tuple[int, float]] = []
-        for point in self.points:
-            value = point.validation_loss
-            if value is not None and (not found or found[-1][1] != value):
-                found.append((point.step, value))
-        return found

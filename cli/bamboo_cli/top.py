@@ -1,4 +1,4 @@
-"""`bamboo top`: the jobs of a namespace, or the agents of a job, with figures. Pure.
+"""The figures of jobs and agents that `bamboo top` lists. Pure.
 
 Figures are those of the status, the pauses of a job too. The pauses that an agent caused, and the
 last preemption, are read from the events that the API server still has, by default of an hour.
@@ -6,28 +6,20 @@ last preemption, are read from the events that the API server still has, by defa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
-from bamboo_cli.explain import agent_zones
-from bamboo_cli.fitting import Column, FittingTable
-from bamboo_cli.job import Job, Manifest, duration, read_job
-from bamboo_cli.recoveries import JobEvent, read_events
-from bamboo_cli.screen import phase_text
-from bamboo_core.api.events import EventFact, EventReason
+from bamboo_cli.job import Job, Manifest, read_job
+from bamboo_cli.job_events import JobEvent, read_events
+from bamboo_cli.job_pods import agent_zones
+from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import parse_pod_name
-
-_MOST_ZONES = 4
 
 
 @dataclass(frozen=True)
 class Pauses:
-    """Of training, by the events."""
+    """Pauses of training, by the events."""
 
     count: int = 0
     seconds: float = 0.0
@@ -127,70 +119,4 @@ def _caused(known: Sequence[JobEvent], agent: str) -> Pauses:
     """Those whose stop names the agent."""
     epochs = {e.epoch for e in known if e.reason == EventReason.STOPPED and agent in e.agents}
     ended = [e for e in known if e.reason == EventReason.RESUMED and e.epoch in epochs]
-    return Pauses(len(ended), sum(float(e.facts.get(EventFact.PAUSE_S, 0.0)) for e in ended))
-
-
-def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> RenderableType:
-    """A table of jobs. now: Unix time in seconds."""
-    if not rows:
-        return Text("There are no BambooJobs here; `bamboo top -A` shows those of all namespaces.")
-    has_prices = any(row.usd_per_h is not None for row in rows)
-    jobs = [row.job for row in rows]
-    columns = [
-        Column("job", [_name(job, has_namespaces=has_namespaces) for job in jobs]),
-        Column("phase", [phase_text(job) for job in jobs]),
-        Column("step", [f"{job.step}/{job.steps}" for job in jobs]),
-        Column("steps/s", [_figure(row.steps_per_s, ".3g") for row in rows], rank=3),
-        Column("samples/s", [_figure(row.samples_per_s, ".1f") for row in rows], rank=6),
-        Column("loss", [_figure(job.loss, ".4f") for job in jobs], rank=1),
-        Column("agents", [row.ready for row in rows]),
-        Column("zones", [_zones(row.zones) for row in rows], rank=4, wraps=True),
-        Column("pauses", [_pauses(Pauses(job.pauses, job.paused_s)) for job in jobs], rank=2),
-        Column("last preemption", [_ago(row.last_loss_at, now) for row in rows], rank=5),
-    ]
-    if has_prices:
-        columns.append(Column("USD/h", [_price(row) for row in rows], rank=3))
-    return FittingTable(columns)
-
-
-def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> RenderableType:
-    """The job's line, then a table of its agents. All agents of a job are in the same step."""
-    ages = ["-" if a.age_s is None else duration(a.age_s) for a in agents]
-    columns = [
-        Column("agent", [a.name for a in agents]),
-        Column("zone", [a.zone or "-" for a in agents]),
-        Column("node", [a.node or "-" for a in agents], rank=4),
-        Column("phase", [a.phase for a in agents]),
-        Column("ready", ["yes" if a.is_ready else "no" for a in agents], rank=1),
-        Column("age", ages, rank=3),
-        Column("pauses", [_pauses(a.pauses) for a in agents], rank=2),
-        Column("trouble", [a.trouble for a in agents], wraps=True),
-    ]
-    return Group(jobs_view([row], now, has_namespaces=True), FittingTable(columns))
-
-
-def _name(job: Job, *, has_namespaces: bool) -> str:
-    return f"{job.namespace}/{job.name}" if has_namespaces else job.name
-
-
-def _price(row: JobRow) -> str:
-    known = _figure(row.usd_per_h, ".2f")
-    return f"{known}+?" if row.has_unpriced else known
-
-
-def _figure(value: float | None, digits: str) -> str:
-    return "-" if value is None else format(value, digits)
-
-
-def _zones(zones: Mapping[str, int]) -> str:
-    listed = Counter(zones).most_common(_MOST_ZONES)
-    rest = len(zones) - len(listed)
-    return " ".join(f"{zone or '?'}:{count}" for zone, count in listed) + (f" +{rest}" * (rest > 0))
-
-
-def _pauses(found: Pauses) -> str:
-    return f"{found.count} ({found.seconds:.1f} s)" if found.count else "-"
-
-
-def _ago(at: float | None, now: float) -> str:
-    return "-" if at is None else f"{duration(now - at)} ago"
+    return Pauses(len(ended), sum(e.pause_s for e in ended))

@@ -1,18 +1,23 @@
-"""Shows `bamboo top`, once or again and again."""
+"""`bamboo top`: jobs, or the agents of a job, once or again and again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import click
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
+from bamboo_cli.options import cluster_options
 from bamboo_cli.place import Place, allowed
-from bamboo_cli.top import agent_rows, agents_view, job_row, jobs_view
+from bamboo_cli.terminal import make_console
+from bamboo_cli.top import agent_rows, job_row
+from bamboo_cli.top_view import agents_view, jobs_view
 
 _EVERY_S = 2.0
 _NO_EVENTS = (
@@ -73,3 +78,27 @@ def _by_job(events: list[Manifest]) -> Mapping[str, list[Manifest]]:
     for event in events:
         found.setdefault((event.get("involvedObject") or {}).get("uid", ""), []).append(event)
     return found
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("-A", "--all-namespaces", is_flag=True, help="The jobs of all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every 2 s, until Ctrl-C.")
+@cluster_options
+def top(job: str | None, all_namespaces: bool, watch: bool, **where: Any) -> None:
+    """Show jobs, or the agents of JOB: progress, speed, loss, zones, pauses, preemptions.
+
+    Pauses and preemptions are those in the events that the API server still has, by default of the
+    last hour.
+
+    \b
+    Examples:
+      bamboo top -A -w
+      bamboo top my-model
+    """
+    console = make_console(has_rows=True)
+    screen = Top(Place(**where), job, console, is_everywhere=all_namespaces)
+    if watch:
+        screen.watch()
+    else:
+        screen.show()

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from bamboo_cli.errors import CommandError, ForbiddenError
-from bamboo_cli.explain import agent_zones
-from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats, seats_by_pod
+from bamboo_cli.job import Manifest, obstacle, read_job
+from bamboo_cli.job_pods import agent_zones, ready_by_zone, seats, seats_by_pod
 from bamboo_cli.kube import Kube, event_time
-from bamboo_cli.screen import Snapshot
+from bamboo_cli.snapshot import Snapshot
 from bamboo_cli.what_if import plan_in_force
 from bamboo_core.placement.plan import Pipeline
 
@@ -80,12 +80,3 @@ def follow(
                 f" but should have ended{obstacle(snapshot.job)}."
             )
         pause(_POLL_S)
-
-
-def obstacle(job: Job) -> str:
-    """The condition that keeps the job from running."""
-    for kind in ("Accepted", "CapacityAvailable", "ZoneSpreadSatisfied", "Running"):
-        line = job.condition(kind)
-        if line is not None and line.status == "False":
-            return f"; {kind} is False: {line.message}"
-    return ""

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The final state compared with an undisturbed run's."""
+
+    layers: int
+    differing: tuple[int, ...]  # layers whose bits differ
+    undisturbed_loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
 
 
 def final_hashes(job: Job) -> tuple[str, ...]:

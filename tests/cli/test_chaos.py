@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli.chaos import Chaos, Fault, ScheduledFault, schedule, seats_of
-from bamboo_cli.job import Seat, read_job
-from bamboo_cli.screen import Snapshot
+from bamboo_cli.chaos import Chaos, schedule, seats_of
+from bamboo_cli.faults import Fault, ScheduledFault
+from bamboo_cli.job import read_job
+from bamboo_cli.job_pods import Seat
+from bamboo_cli.snapshot import Snapshot
 from bamboo_core.controller.view import Slot
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_cli.job import read_job, ready_by_zone, seats, zones_of
+from bamboo_cli.job import read_job
+from bamboo_cli.job_pods import ready_by_zone, seats, zones_of
 from bamboo_core.controller.view import Slot
 
 from .conftest import make_node, make_pod

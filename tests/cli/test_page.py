@@ -15,11 +15,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from bamboo_cli.charts import charts
-from bamboo_cli.history import Span
 from bamboo_cli.job import read_job
 from bamboo_cli.main import cli
-from bamboo_cli.page import facts, page, text_report
-from bamboo_cli.record import Account, Gone, Life, Run
+from bamboo_cli.page import page
+from bamboo_cli.run_figures import facts
+from bamboo_cli.run_model import Account, Gone, Life, Run, Span
+from bamboo_cli.run_report import text_report
 from bamboo_core.api.events import EventReason as Reason
 
 from .events import event

@@ -11,21 +11,15 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from bamboo_cli.chaos import Fault
+from bamboo_cli.consequence import consequence, consequences_text
 from bamboo_cli.drill import Drill
 from bamboo_cli.errors import CommandError
-from bamboo_cli.explain import agent_zones
+from bamboo_cli.faults import Fault
 from bamboo_cli.job import read_job
+from bamboo_cli.job_pods import agent_zones
 from bamboo_cli.main import cli
 from bamboo_cli.place import Place
-from bamboo_cli.preempt import (
-    Choice,
-    check,
-    consequence,
-    consequences_text,
-    running,
-    victims,
-)
+from bamboo_cli.preempt import Choice, check, running, victims
 from bamboo_core.api.events import EventReason as Reason
 
 from .conftest import make_pod, zoned_pods

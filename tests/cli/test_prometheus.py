@@ -12,11 +12,10 @@ import pytest
 
 from bamboo_cli.charts import charts
 from bamboo_cli.errors import CommandError
-from bamboo_cli.history import Span
 from bamboo_cli.job import read_job
 from bamboo_cli.money import Cost, costs, money_text
 from bamboo_cli.prometheus import Prometheus, with_history
-from bamboo_cli.record import Life, Run
+from bamboo_cli.run_model import Life, Run, Span
 
 from .fake_api import Server
 

@@ -17,14 +17,14 @@ import pytest
 import yaml
 from rich.console import Console
 
-from bamboo_cli import local_cluster, quickstart
+from bamboo_cli import local_cluster, quickstart, quickstart_job, session
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job, read_job
 from bamboo_cli.local_cluster import provision
 from bamboo_cli.manifest import read_spec
 from bamboo_cli.programs import Programs
-from bamboo_cli.screen import Snapshot
-from bamboo_cli.timeline import Timeline
+from bamboo_cli.snapshot import Snapshot
+from bamboo_cli.timeline import Stopwatch
 from bamboo_core.api.spec import Channel
 from bamboo_devcluster.errors import BinaryError, DirectoryError
 from bamboo_devcluster.spec import ImageMap
@@ -68,12 +68,12 @@ def homes(tmp_path: Path) -> list[Path]:
 
 
 def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path: Path) -> None:
-    timeline = Timeline()
-    with provision(local_cluster.ClusterOptions(), console, timeline):
+    stopwatch = Stopwatch()
+    with provision(local_cluster.ClusterOptions(), console, stopwatch):
         assert homes(tmp_path)
     assert cluster.is_down
     assert not homes(tmp_path)
-    assert list(timeline.phases) == ["start the cluster", "install the operator", "clean up"]
+    assert list(stopwatch.phases) == ["start the cluster", "install the operator", "clean up"]
 
 
 def test_the_message_matches_the_nodes(
@@ -99,7 +99,7 @@ def test_everything_is_removed_after_an_error(
 ) -> None:
     with (
         pytest.raises((KeyboardInterrupt, CommandError)),
-        provision(local_cluster.ClusterOptions(keep=keep), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=keep), console, Stopwatch()),
     ):
         raise error
     assert cluster.is_down
@@ -121,7 +121,7 @@ def test_a_cluster_whose_operator_does_not_start_can_be_kept(
     monkeypatch.setattr(local_cluster, "install", fail)
     with (
         pytest.raises(CommandError, match="helm install failed"),
-        provision(local_cluster.ClusterOptions(keep=True), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=True), console, Stopwatch()),
     ):
         pass
     assert not cluster.is_down
@@ -138,7 +138,7 @@ def test_a_cluster_without_programs_is_stopped(
     monkeypatch.setattr(local_cluster, "make_programs", fail)
     with (
         pytest.raises(BinaryError),
-        provision(local_cluster.ClusterOptions(keep=True), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=True), console, Stopwatch()),
     ):
         pass
     assert cluster.is_down
@@ -148,7 +148,7 @@ def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with (
         pytest.raises(KeyboardInterrupt),
-        provision(local_cluster.ClusterOptions(), console, Timeline()),
+        provision(local_cluster.ClusterOptions(), console, Stopwatch()),
     ):
         os.kill(os.getpid(), signal.SIGTERM)
     assert cluster.is_down
@@ -156,7 +156,7 @@ def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
 
 
 def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
-    with provision(local_cluster.ClusterOptions(keep=True), console, Timeline()) as local:
+    with provision(local_cluster.ClusterOptions(keep=True), console, Stopwatch()) as local:
         local.keep, local.job = True, ("team", "gpt")
     assert not cluster.is_down
     local_cluster.print_next_steps(local, console)
@@ -192,13 +192,13 @@ def test_a_cluster_that_is_in_use_is_left_alone(
     other.mkdir(parents=True)
     with (
         pytest.raises(DirectoryError),
-        provision(local_cluster.ClusterOptions(keep=True), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=True), console, Stopwatch()),
     ):
         pass
     assert other.exists()
     with (
         pytest.raises(DirectoryError),
-        provision(local_cluster.ClusterOptions(), console, Timeline()),
+        provision(local_cluster.ClusterOptions(), console, Stopwatch()),
     ):
         pass
     assert not homes(tmp_path)
@@ -213,7 +213,7 @@ def test_no_room_for_temporary_files(
 
     monkeypatch.setattr("tempfile.mkdtemp", fail)
     refused = pytest.raises(CommandError, match=f"{os.strerror(number)}.; free some space")
-    with refused, provision(local_cluster.ClusterOptions(), console, Timeline()):
+    with refused, provision(local_cluster.ClusterOptions(), console, Stopwatch()):
         pass
 
 
@@ -222,7 +222,7 @@ def test_outside_a_checkout(
 ) -> None:
     monkeypatch.setattr(local_cluster, "CHECKOUT", tmp_path)
     refused = pytest.raises(CommandError, match="run this command from a checkout")
-    with refused, provision(local_cluster.ClusterOptions(), console, Timeline()):
+    with refused, provision(local_cluster.ClusterOptions(), console, Stopwatch()):
         pass
 
 
@@ -263,7 +263,7 @@ def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> No
     if text is not None:
         path.write_bytes(text.encode("latin-1"))
     with pytest.raises(CommandError, match=words) as refused:
-        quickstart.read_manifest(path)
+        quickstart_job.read_manifest(path)
     assert "\n" not in str(refused.value)
 
 
@@ -291,7 +291,7 @@ def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> No
 def test_a_job_that_the_operator_would_refuse_starts_nothing(
     tmp_path: Path, console: Console, change: Any, words: str
 ) -> None:
-    manifest = quickstart.read_manifest(quickstart._EXAMPLE)
+    manifest = quickstart_job.read_manifest(quickstart_job.EXAMPLE)
     spec = manifest["spec"] | change if isinstance(change, dict) else change
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(manifest | {"spec": spec}))
@@ -301,35 +301,35 @@ def test_a_job_that_the_operator_would_refuse_starts_nothing(
 
 
 def test_null_is_like_a_missing_field(tmp_path: Path) -> None:
-    manifest = quickstart.read_manifest(quickstart._EXAMPLE)
+    manifest = quickstart_job.read_manifest(quickstart_job.EXAMPLE)
     manifest["spec"] |= {"checkpoint": None, "placement": None}
     manifest["spec"]["pipelines"]["min"] = None
     spec = read_spec(manifest, tmp_path)
-    quickstart.check_room(spec, local_cluster.ClusterOptions())
+    quickstart_job.check_room(spec, local_cluster.ClusterOptions())
     assert spec.pipelines.min == 1
-    assert "checkpoint" not in quickstart.placed(manifest, tmp_path)["spec"]
+    assert "checkpoint" not in quickstart_job.placed(manifest, tmp_path)["spec"]
 
 
 def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
-    example = quickstart.read_manifest(quickstart.Options().file)
-    placed = quickstart.placed(example, tmp_path / "checkpoints", "other")
+    example = quickstart_job.read_manifest(quickstart.Options().file)
+    placed = quickstart_job.placed(example, tmp_path / "checkpoints", "other")
     assert placed["metadata"]["name"] == "other"
     assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
     assert example["metadata"]["name"] == "quickstart"
 
 
 def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
-    example = quickstart.read_manifest(quickstart._EXAMPLE)
-    assert quickstart.over_channel(example, None) == example
-    changed = quickstart.over_channel(example, "ProcessGroup")
+    example = quickstart_job.read_manifest(quickstart_job.EXAMPLE)
+    assert quickstart_job.over_channel(example, None) == example
+    changed = quickstart_job.over_channel(example, "ProcessGroup")
     assert read_spec(changed, tmp_path).transport.channel is Channel.PROCESS_GROUP
     assert "transport" not in example["spec"]
-    assert quickstart.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
+    assert quickstart_job.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
 
 
 def test_another_channel_keeps_the_rest_of_the_transport() -> None:
     given = {"spec": {"transport": {"channel": "Tcp", "encryption": "Off"}}}
-    changed = quickstart.over_channel(given, "ProcessGroup")
+    changed = quickstart_job.over_channel(given, "ProcessGroup")
     assert changed["spec"]["transport"] == {"channel": "ProcessGroup", "encryption": "Off"}
     assert given["spec"]["transport"]["channel"] == "Tcp"
 
@@ -344,12 +344,12 @@ def test_another_channel_keeps_the_rest_of_the_transport() -> None:
 def test_a_job_that_cannot_show_that_losses_change_nothing(
     change: dict[str, Any], words: str
 ) -> None:
-    path = quickstart._EXAMPLE
-    example = quickstart.read_manifest(path)
-    assert len(quickstart.faults_for(read_spec(example, path))) == 3
+    path = quickstart_job.EXAMPLE
+    example = quickstart_job.read_manifest(path)
+    assert len(quickstart_job.faults_for(read_spec(example, path))) == 3
     spec = read_spec(example | {"spec": example["spec"] | change}, path)
     with pytest.raises(CommandError, match=words):
-        quickstart.faults_for(spec)
+        quickstart_job.faults_for(spec)
 
 
 class Scripted:
@@ -360,7 +360,7 @@ class Scripted:
     def __init__(self, *_: object) -> None:
         pass
 
-    def run(self, manifest: Any, timeline: Timeline, act: Any, *, name: str = "") -> Job:
+    def run(self, manifest: Any, stopwatch: Stopwatch, act: Any, *, name: str = "") -> Job:
         status = {"phase": "Running", "conditions": [{"type": "Complete", "status": "True"}]}
         metadata = {"namespace": "x", "uid": "u", **manifest["metadata"]}
         job = read_job({**manifest, "metadata": metadata, "status": status})
@@ -441,8 +441,8 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster(
         raise CommandError("the job is Running at step 3 after 5 s")
         yield
 
-    monkeypatch.setattr(quickstart, "Kube", Api)
-    monkeypatch.setattr(quickstart, "follow", take_too_long)
+    monkeypatch.setattr(session, "Kube", Api)
+    monkeypatch.setattr(session, "follow", take_too_long)
     monkeypatch.setattr(Programs, "kubectl", lambda *_, **__: "")
     options = quickstart.Options(losses=False, cluster=local_cluster.ClusterOptions(keep=True))
     with pytest.raises(CommandError, match="Running at step 3"):
@@ -455,15 +455,15 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster(
 def test_time_counts_towards_the_phase_seen_before(manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
     clock = [0.0]
-    timeline = Timeline(now=lambda: clock[0])
+    stopwatch = Stopwatch(now=lambda: clock[0])
 
     def snapshots() -> Any:
         for phase in ("Starting", "Running", "Running", "Complete"):
             clock[0] += 2
             yield Snapshot(job=replace(job, phase=phase))
 
-    assert len(list(quickstart.timed(snapshots(), timeline))) == 4
-    assert timeline.phases == {"place agents": 2.0, "start agents": 2.0, "train": 4.0}
+    assert len(list(session.timed(snapshots(), stopwatch))) == 4
+    assert stopwatch.phases == {"place agents": 2.0, "start agents": 2.0, "train": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -471,8 +471,8 @@ def test_time_counts_towards_the_phase_seen_before(manifest: dict[str, Any]) -> 
     [(3, 3, "--nodes 3 is too few.*--nodes 4 or more"), (12, 1, "--zones 1 is too few")],
 )
 def test_a_cluster_that_is_too_small_for_the_job(nodes: int, zones: int, refused: str) -> None:
-    path = quickstart._EXAMPLE
-    example = read_spec(quickstart.read_manifest(path), path)
-    quickstart.check_room(example, local_cluster.ClusterOptions(nodes=4, zones=2))
+    path = quickstart_job.EXAMPLE
+    example = read_spec(quickstart_job.read_manifest(path), path)
+    quickstart_job.check_room(example, local_cluster.ClusterOptions(nodes=4, zones=2))
     with pytest.raises(CommandError, match=refused):
-        quickstart.check_room(example, local_cluster.ClusterOptions(nodes=nodes, zones=zones))
+        quickstart_job.check_room(example, local_cluster.ClusterOptions(nodes=nodes, zones=zones))

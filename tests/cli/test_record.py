@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from bamboo_cli.errors import CommandError
-from bamboo_cli.history import Frame, Span, history
+from bamboo_cli.faults import FaultLog
+from bamboo_cli.history import Frame, from_frames
 from bamboo_cli.job import read_job
 from bamboo_cli.money import Cost, costs, money_text, prices_of, read_prices, total, unused
-from bamboo_cli.record import Account, Life, Run, from_cluster, from_frames
-from bamboo_cli.report import RunRecord
+from bamboo_cli.record import from_cluster
+from bamboo_cli.run_model import Account, Life, Run, Span
 from bamboo_core.api.events import EventReason as Reason
 from bamboo_core.controller.view import Slot
 
@@ -309,8 +310,7 @@ def test_only_agents_that_were_not_let_go_are_losses(
 def test_what_the_quick_start_saw(training: dict[str, Any]) -> None:
     job = read_job(training)
     frames = [Frame(100.0 + t, replace(job, step=t), {Slot(0, 0): A}, {A: "a"}) for t in range(5)]
-    record = RunRecord()
-    run = from_frames(frames, record, history(frames, record), batch=32)
+    run = from_frames(frames, FaultLog(), batch=32)
     assert (run.span, run.batch) == (Span(100.0, 104.0), 32)
     assert list(run.lives) == [Life(A, "a", "", Span(100.0, 104.0))]
     assert run.progress[-1] == (104.0, 4)

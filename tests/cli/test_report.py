@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from bamboo_cli import report
-from bamboo_cli.chaos import Fault, Hit, ScheduledFault
-from bamboo_cli.job import ConditionLine, read_job
-from bamboo_cli.recoveries import PlanSummary, Recovery, recovery
-from bamboo_cli.timeline import Timeline
+from bamboo_cli import report, verdict
+from bamboo_cli.faults import Fault, FaultLog, Hit, ScheduledFault
+from bamboo_cli.history import Frame, from_frames
+from bamboo_cli.job import ConditionLine, Job, read_job
+from bamboo_cli.recoveries import PlanSummary, Recovery, plan_text, recovery
+from bamboo_cli.run_model import Run
+from bamboo_cli.timeline import Stopwatch
+from bamboo_cli.weights import Comparison
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
 
@@ -26,35 +29,39 @@ def clock() -> list[float]:
 
 
 @pytest.fixture
-def timeline(clock: list[float]) -> Timeline:
-    return Timeline(now=lambda: clock[0])
+def stopwatch(clock: list[float]) -> Stopwatch:
+    return Stopwatch(now=lambda: clock[0])
 
 
-def test_phases_add_up(timeline: Timeline, clock: list[float]) -> None:
+def test_phases_add_up(stopwatch: Stopwatch, clock: list[float]) -> None:
     for _ in range(2):
-        with timeline.phase("train"):
+        with stopwatch.phase("train"):
             clock[0] += 3
-    assert timeline.phases == {"train": 6.0}
-    assert timeline.elapsed_s == 6
+    assert stopwatch.phases == {"train": 6.0}
+    assert stopwatch.elapsed_s == 6
 
 
-def test_a_phase_that_fails_is_counted(timeline: Timeline, clock: list[float]) -> None:
+def test_a_phase_that_fails_is_counted(stopwatch: Stopwatch, clock: list[float]) -> None:
     def fail() -> None:
-        with timeline.phase("train"):
+        with stopwatch.phase("train"):
             clock[0] += 3
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
-    assert timeline.phases == {"train": 3.0}
+    assert stopwatch.phases == {"train": 3.0}
 
 
-def test_only_changes_of_progress_are_kept(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def run_of(*jobs: Job) -> Run:
+    """A run of which these are the looks."""
+    return from_frames([Frame(float(n), job, {}) for n, job in enumerate(jobs)], FaultLog(), 32)
+
+
+def test_only_changes_of_progress_are_kept(manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
-    assert timeline.see(job)
-    assert not timeline.see(job)
-    assert timeline.see(replace(job, step=21))
-    assert timeline.validation == [(20, 3.25)]
+    run = run_of(job, job, replace(job, step=21))
+    assert list(run.loss) == [(20, 2.5), (21, 2.5)]
+    assert list(run.validation) == [(20, 3.25)]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +76,10 @@ def test_only_changes_of_progress_are_kept(timeline: Timeline, manifest: dict[st
         ),
     ],
 )
-def test_learning(
-    timeline: Timeline, manifest: dict[str, Any], values: list[float], words: str
-) -> None:
+def test_learning(manifest: dict[str, Any], values: list[float], words: str) -> None:
     job = read_job(manifest)
-    for step, value in enumerate(values):
-        timeline.see(replace(job, step=step, validation_loss=value))
-    assert words in report.learning(timeline).plain
+    seen = [replace(job, step=step, validation_loss=value) for step, value in enumerate(values)]
+    assert words in report.learning(run_of(*seen)).plain
 
 
 def test_losses(manifest: dict[str, Any]) -> None:
@@ -87,18 +91,18 @@ def test_losses(manifest: dict[str, Any]) -> None:
     assert report.losses(replace(job, lost=0)).plain == "no agent was lost"
 
 
-def test_outcome_quotes_the_condition(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def test_outcome_quotes_the_condition(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     manifest["status"]["conditions"] = [
         {"type": "Failed", "status": "True", "reason": "UserCodeFailed", "message": "no such model"}
     ]
-    line = report.outcome(read_job(manifest), timeline).plain
+    line = report.outcome(read_job(manifest), stopwatch).plain
     assert line == "gpt Failed at step 20 of 80 after 0 s: no such model"
 
 
-def test_report_renders(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def test_report_renders(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     console = Console(file=StringIO())
-    timeline.add("train", 12.0)
-    console.print(report.final_report(read_job(manifest), timeline, report.RunRecord()))
+    stopwatch.add("train", 12.0)
+    console.print(report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
     assert isinstance(console.file, StringIO)
     assert "12.0" in console.file.getvalue()
 
@@ -124,7 +128,7 @@ EVENTS = [
 PLAN = PlanSummary(step=33, pipelines=2, stages=4, agents=7, empty_seats=1)
 SILENT = Hit(Fault.SILENT, (LOST,), 33, 40.0)
 NEIGHBOURS = ScheduledFault(0.6, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
-EQUAL = report.Comparison(8, ())
+EQUAL = Comparison(8, ())
 COMPLETE = ConditionLine("Complete", "True", "StepsReached", "")
 
 
@@ -185,7 +189,7 @@ def test_the_sentence_of_an_event_is_ignored() -> None:
     ],
 )
 def test_a_plan_in_words(plan: PlanSummary | None, text: str) -> None:
-    assert report.plan_text(plan) == text
+    assert plan_text(plan) == text
 
 
 def rendered(part: RenderableType) -> str:
@@ -196,12 +200,12 @@ def rendered(part: RenderableType) -> str:
 
 
 def test_the_mode_that_auto_has_taken_is_named(
-    timeline: Timeline, manifest: dict[str, Any]
+    stopwatch: Stopwatch, manifest: dict[str, Any]
 ) -> None:
     job = replace(read_job(manifest), redundancy="Replica", redundancy_reason="it is cheap")
-    shown = rendered(report.final_report(job, timeline, report.RunRecord()))
+    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog()))
     assert "redundancy Replica, taken by Auto: it is cheap" in shown
-    plain = rendered(report.final_report(read_job(manifest), timeline, report.RunRecord()))
+    plain = rendered(report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
     assert "Auto" not in plain
 
 
@@ -220,14 +224,14 @@ def test_the_channel_and_what_groups_have_carried(
     assert report.channel(job).plain == f"channel Tcp: {words}"
 
 
-def test_faults_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def test_faults_and_verdict(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))
-    shown = rendered(report.final_report(job, timeline, report.RunRecord(hits, EVENTS), EQUAL))
+    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog(hits, EVENTS), EQUAL))
     assert "no event" in shown
     assert "No event shows how training continued without gpt-p0-s0-i0" in shown
     assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
-    assert "layers [2] of 8 DIFFER" in report.verdict(report.Comparison(8, (2,))).plain
+    assert "layers [2] of 8 DIFFER" in report.verdict(Comparison(8, (2,))).plain
 
 
 @pytest.mark.parametrize(
@@ -277,49 +281,51 @@ NOT_INJECTED = (
 
 
 @pytest.mark.parametrize(
-    ("record", "comparison", "missing"),
+    ("log", "comparison", "missing"),
     [
-        (report.RunRecord(), None, []),
-        (report.RunRecord([SILENT], EVENTS), EQUAL, []),
-        (report.RunRecord([], EVENTS, [NEIGHBOURS]), None, [NOT_INJECTED]),
-        (report.RunRecord([SILENT], EVENTS, [NEIGHBOURS]), EQUAL, [NOT_INJECTED]),
+        (FaultLog(), None, []),
+        (FaultLog([SILENT], EVENTS), EQUAL, []),
+        (FaultLog([], EVENTS, [NEIGHBOURS]), None, [NOT_INJECTED]),
+        (FaultLog([SILENT], EVENTS, [NEIGHBOURS]), EQUAL, [NOT_INJECTED]),
         (
-            report.RunRecord([SILENT], EVENTS),
+            FaultLog([SILENT], EVENTS),
             None,
             ["The final state was not compared with an undisturbed run's."],
         ),
         (
-            report.RunRecord([SILENT], EVENTS[3:]),
+            FaultLog([SILENT], EVENTS[3:]),
             EQUAL,
             ["No event shows how training continued without gpt-p1-s3-i0: see the job's events."],
         ),
     ],
 )
 def test_a_run_that_does_not_show_what_it_should_fails(
-    timeline: Timeline,
+    stopwatch: Stopwatch,
     manifest: dict[str, Any],
-    record: report.RunRecord,
-    comparison: report.Comparison | None,
+    log: FaultLog,
+    comparison: Comparison | None,
     missing: list[str],
 ) -> None:
     job = replace(read_job(manifest), conditions=(COMPLETE,))
-    assert report.unproven(job, record, comparison) == missing
-    assert report.is_success(job, record, comparison) is (not missing)
-    shown = " ".join(rendered(report.final_report(job, timeline, record, comparison)).split())
+    assert verdict.unproven(job, log, comparison) == missing
+    assert verdict.is_success(job, log, comparison) is (not missing)
+    shown = " ".join(rendered(report.final_report(run_of(job), stopwatch, log, comparison)).split())
     assert all(line in shown for line in missing)
 
 
 def test_different_bits_or_an_incomplete_job_fail(manifest: dict[str, Any]) -> None:
     running = read_job(manifest)
     complete = replace(running, conditions=(COMPLETE,))
-    assert not report.is_success(running, report.RunRecord(), None)
-    assert report.unproven(running, report.RunRecord(left=[NEIGHBOURS]), None) == []
-    assert not report.is_success(complete, report.RunRecord(), report.Comparison(8, (2,)))
+    assert not verdict.is_success(running, FaultLog(), None)
+    assert verdict.unproven(running, FaultLog(left=[NEIGHBOURS]), None) == []
+    assert not verdict.is_success(complete, FaultLog(), Comparison(8, (2,)))
 
 
-def test_the_channel_is_named_with_its_reason(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def test_the_channel_is_named_with_its_reason(
+    stopwatch: Stopwatch, manifest: dict[str, Any]
+) -> None:
     job = replace(read_job(manifest), channel="Tcp", channel_reason="there are no GPUs")
-    shown = rendered(report.final_report(job, timeline, report.RunRecord()))
+    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog()))
     assert "channel Tcp: there are no GPUs" in shown
-    plain = rendered(report.final_report(read_job(manifest), timeline, report.RunRecord()))
+    plain = rendered(report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
     assert "channel" not in plain

@@ -11,8 +11,9 @@ from rich.console import Console, RenderableType
 
 from bamboo_cli import screen
 from bamboo_cli.display import LiveDisplay, PlainDisplay, make_display
-from bamboo_cli.job import Seat, read_job
-from bamboo_cli.screen import Snapshot
+from bamboo_cli.job import read_job
+from bamboo_cli.job_pods import Seat
+from bamboo_cli.snapshot import Snapshot
 from bamboo_core.controller.view import Slot
 from bamboo_core.model.ids import AgentId
 

@@ -17,8 +17,9 @@ from bamboo_cli import terminal
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
 from bamboo_cli.place import Place
-from bamboo_cli.top import agent_rows, agents_view, job_row, jobs_view
+from bamboo_cli.top import agent_rows, job_row
 from bamboo_cli.top_screen import Top
+from bamboo_cli.top_view import agents_view, jobs_view
 from bamboo_core.api.events import EventReason as Reason
 
 from .conftest import make_pod, zoned_pods
@@ -294,4 +295,4 @@ def test_rows_that_a_program_reads_stay_one_line(
     monkeypatch.delenv("COLUMNS", raising=False)
     for name, value in columns.items():
         monkeypatch.setenv(name, value)
-    assert terminal.console(has_rows=True).width == width
+    assert terminal.make_console(has_rows=True).width == width

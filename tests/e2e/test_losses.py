@@ -12,9 +12,11 @@ import pytest
 from tests.kube.grants import is_refused
 from tests.rotation import in_turn
 
-from bamboo_cli.job import Job, Seat, seats
+from bamboo_cli.job import Job
+from bamboo_cli.job_events import read_events
+from bamboo_cli.job_pods import Seat, seats
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
-from bamboo_cli.recoveries import read_events, recovery
+from bamboo_cli.recoveries import recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster import audit

@@ -21,7 +21,8 @@ import pytest
 import yaml
 from tests.layout.commands import commands
 
-from bamboo_cli.job import Job, Seat, seats
+from bamboo_cli.job import Job
+from bamboo_cli.job_pods import Seat, seats
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster.spec import NodeSpec, Taint
