@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import local_cluster, quickstart_job
+from bamboo_cli import local_cluster, job_file
 from bamboo_cli.chaos import Chaos
 from bamboo_cli.faults import Fault
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
@@ -49,9 +49,9 @@ def train(
     local: LocalCluster, console: Console, prometheus: Server, targets: Targets
 ) -> tuple[Truth, set[str]]:
     """Run the quick start's job with its losses: what happened, and the alerts that fired."""
-    manifest = quickstart_job.read_manifest(quickstart_job.EXAMPLE)
-    spec = read_spec(manifest, quickstart_job.EXAMPLE)
-    chaos = Chaos(local.cluster, quickstart_job.faults_for(spec), time.time)
+    manifest = job_file.read_manifest(job_file.EXAMPLE)
+    spec = read_spec(manifest, job_file.EXAMPLE)
+    chaos = Chaos(local.cluster, job_file.faults_for(spec), time.time)
     fired: set[str] = set()
 
     def act(snapshot: Snapshot) -> None:

@@ -70,6 +70,6 @@ def _zones(found: Explanation) -> Iterator[RenderableType]:
 
 
 def then(outlook: Outlook) -> Text:
-    """What happens, with the fate first."""
+    """The fate, then what happens."""
     text = Text(str(outlook.fate), style=_STYLES[outlook.fate])
     return text.append(f": {outlook.text}", style="default")

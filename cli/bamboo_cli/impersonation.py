@@ -14,7 +14,10 @@ _IN_NAMES = "!#$&'*+-.^_`|~"  # besides letters and digits, in the name of a hea
 
 
 def headers(user: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of every request of this user of a kubeconfig. ValueError names the field that is wrong."""
+    """The headers that every request of this user of a kubeconfig carries.
+
+    ValueError names the field that is wrong.
+    """
     given = {x: user[x] for x in _FIELDS if user.get(x) not in (None, "", [], {})}
     if given and "as" not in given:
         raise ValueError(f"{next(iter(given))} is set without as; set as, too, or remove it")

@@ -221,7 +221,7 @@ class Kube:
 
 
 def _user(files: str, name: str) -> Manifest:
-    """What the kubeconfig says of the user with this name."""
+    """The fields of the user with this name in the kubeconfig; empty if there is none."""
     users = config.kube_config.KubeConfigMerger(files).config["users"]
     found = users.get_with_name(name, safe=True)
     return {} if found is None else dict(found["user"].value)

@@ -124,7 +124,7 @@ class Streams:
             self._lines.put(ClusterError(f"{text}; report this as a defect."))
 
     def _new_lines(self, pod: str) -> Iterator[Line]:
-        """Of the pod's log, without what was read before it was opened again."""
+        """The lines of the pod's log that were not read before it was opened again."""
         last, again = self._seen.get(pod, ("", 0))
         pieces = self.kube.log(self.namespace, pod, tail=self.tail, is_followed=True)
         for text in split_lines(pieces):

@@ -38,8 +38,8 @@ class Place:
 
 
 def allowed(ask: Callable[[], list[Manifest]], console: Console, otherwise: str) -> list[Manifest]:
-    """What the API server answers. If the user may not ask: nothing, and the console says what that
-    means and why."""
+    """The API server's answer. If the user may not ask, the answer is empty, and the console says
+    what that means and why."""
     try:
         return ask()
     except ForbiddenError as error:

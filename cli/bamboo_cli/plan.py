@@ -141,7 +141,10 @@ def measured(spec: JobSpec, path: Path) -> Costs:
 
 
 def _own_shape(spec: JobSpec) -> shapes.Transformer | None:
-    """Of the model that comes with Bamboo. CommandError names an argument that it refuses."""
+    """The shape of the model that comes with Bamboo; None for any other model.
+
+    CommandError names an argument that the model refuses.
+    """
     try:
         return shapes.shape_of(spec)
     except ValueError as error:
@@ -177,7 +180,7 @@ def make_plan(
     seen: Seen,
     assumptions: Assumptions,
 ) -> JobPlan:
-    """What the planner and Auto would do. CommandError names the field that is wrong."""
+    """The plan that the planner and Auto would make. CommandError names the field that is wrong."""
     try:
         cut = facts.cut_of(spec, costs.layers)
         found = facts.gather(

@@ -92,7 +92,7 @@ def _modes(plan: JobPlan) -> Table:
 
 
 def _hosted(plan: JobPlan) -> list[Text]:
-    """What is in host memory, if the device is too small for it."""
+    """A sentence for each mode that keeps something in host memory, as the device is too small."""
     found: list[Text] = []
     for e in plan.verdict.estimates:
         if e.replica_host_bytes and not e.excluded:

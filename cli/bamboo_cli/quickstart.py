@@ -18,11 +18,7 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.faults import FaultLog
 from bamboo_cli.history import Frame, frame, from_frames, loss_curve
 from bamboo_cli.job import Job
-from bamboo_cli.local_cluster import provision
-from bamboo_cli.manifest import read_spec
-from bamboo_cli.page import page
-from bamboo_cli.picture import picture
-from bamboo_cli.quickstart_job import (
+from bamboo_cli.job_file import (
     EXAMPLE,
     Manifest,
     check_room,
@@ -30,6 +26,10 @@ from bamboo_cli.quickstart_job import (
     over_channel,
     read_manifest,
 )
+from bamboo_cli.local_cluster import provision
+from bamboo_cli.manifest import read_spec
+from bamboo_cli.page import page
+from bamboo_cli.picture import picture
 from bamboo_cli.report import final_report, verdict
 from bamboo_cli.report_file import check_file, write_file
 from bamboo_cli.run_model import Run

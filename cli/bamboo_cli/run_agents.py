@@ -16,7 +16,7 @@ from bamboo_core.placement.node_pools import pool_of
 def places_of(
     job: str, pods: Sequence[Manifest], nodes: Sequence[Manifest], scheduled: Iterable[Manifest]
 ) -> dict[str, tuple[str, str]]:
-    """Agent -> zone and pool. Of a pod that is gone, the event says on which node it was."""
+    """Agent -> zone and pool. For a pod that is gone, the event says on which node it was."""
     labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
     pools = {node: pool_of(found) for node, found in labels.items()}
     zones = agent_zones(pods, nodes)
@@ -42,7 +42,8 @@ def lives_of(
     places: Mapping[str, tuple[str, str]],
     whole: Span,
 ) -> list[Life]:
-    """Of pods that exist as they say; of others from the first plan with them until they are gone.
+    """When each agent ran. A pod that exists says so itself; any other agent ran from the first
+    plan with it until it was gone.
 
     An agent without a seat may run on and come back, so a pod that runs ends only with its loss.
     """

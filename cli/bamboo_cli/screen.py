@@ -154,7 +154,8 @@ def _others(snapshot: Snapshot) -> str:
 
 
 def _common_beginning(zones: Collection[str], *, columns: int) -> str:
-    """What all names begin with, such as ``europe-west4-``, if a row of whole names is too long."""
+    """The common beginning of all names, such as ``europe-west4-``, if a row of whole names is too
+    long."""
     if len(zones) < 2 or columns * (max(map(len, zones)) + 5) < _ROW_WIDTH:
         return ""
     least, most = min(zones), max(zones)  # all others begin with what these two share

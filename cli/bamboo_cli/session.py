@@ -10,9 +10,9 @@ from rich.console import Console
 
 from bamboo_cli.display import make_display
 from bamboo_cli.job import Job
+from bamboo_cli.job_file import Manifest, placed
 from bamboo_cli.kube import Kube
 from bamboo_cli.local_cluster import LocalCluster
-from bamboo_cli.quickstart_job import Manifest, placed
 from bamboo_cli.snapshot import Snapshot
 from bamboo_cli.timeline import Stopwatch
 from bamboo_cli.watch import follow

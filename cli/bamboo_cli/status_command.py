@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from bamboo_cli import screen
 from bamboo_cli.display import make_display
+from bamboo_cli.screen import checkpoint_line, conditions, job_screen
 from bamboo_cli.terminal import make_console
 
 _DAY_S = 86400.0
@@ -35,6 +35,6 @@ def status(
                 display.show(snapshot)
     else:
         snapshot = look(kube, where, job)
-    console.print(screen.job_screen(snapshot))
-    console.print(screen.conditions(snapshot.job))
-    console.print(screen.checkpoint_line(snapshot.job))
+    console.print(job_screen(snapshot))
+    console.print(conditions(snapshot.job))
+    console.print(checkpoint_line(snapshot.job))

@@ -129,7 +129,7 @@ def _admitted(status: Manifest) -> int | None:
 
 
 def loss(training: Held, lost: Collection[str], zones: Mapping[str, str]) -> Outlook:
-    """What happens if these agents vanish now. zones: agent -> zone; absent: not known."""
+    """The outlook if these agents vanish now. zones: agent -> zone; absent: not known."""
     durable = training.durable
     gone = tuple(agent for agent in durable.members if agent in lost)
     if not gone:

@@ -15,7 +15,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Manifest
 
 if TYPE_CHECKING:
-    from .fake_api import Server
+    from tests.cli.fake_api import Server
 
 Object = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def make_pod(name: str, node: str = "", phase: str = "Running", **metadata: Any)
 @pytest.fixture
 def server(manifest: Object) -> Iterator[Server]:
     """An API server with the job ``manifest`` in namespace team."""
-    from .fake_api import serving
+    from tests.cli.fake_api import serving
 
     with serving(manifest) as found:
         yield found
@@ -78,7 +78,7 @@ def server(manifest: Object) -> Iterator[Server]:
 
 @pytest.fixture
 def kubeconfig(server: Server, tmp_path: Path) -> Path:
-    from .fake_api import write_kubeconfig
+    from tests.cli.fake_api import write_kubeconfig
 
     return write_kubeconfig(tmp_path / "config", server.server_address[1])
 

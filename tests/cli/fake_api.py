@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-from .conftest import make_node, make_pod
+from tests.cli.conftest import make_node, make_pod
 
 JOBS_PATH = "/apis/bamboo.dev/v1alpha1/namespaces/team/bamboojobs"
 JOB_PATH = f"{JOBS_PATH}/gpt"

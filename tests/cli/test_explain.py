@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from tests.cli.conftest import make_node, make_pod, zoned_pods
+from tests.cli.fake_api import PODS_PATH, Server
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.explain import Explanation, explain
@@ -23,9 +25,6 @@ from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import PipelinesSpec, RedundancySpec
 from bamboo_core.planning.requests import PlannerFault
-
-from .conftest import make_node, make_pod, zoned_pods
-from .fake_api import PODS_PATH, Server
 
 NOW = 1767254400.0  # 2026-01-01T08:00:00Z
 SPREAD = ("a", "b", "a", "b", "b", "c", "b", "c")  # of both pipelines, stage by stage

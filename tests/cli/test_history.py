@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cli.events import event
+from tests.cli.runs import LOG, NEIGHBOUR, VICTIM, frames_of
 
-from bamboo_cli.faults import Fault
+from bamboo_cli.faults import Fault, FaultLog
 from bamboo_cli.history import Frame, frame, from_frames
 from bamboo_cli.job import Job, read_job
 from bamboo_cli.job_pods import Seat
@@ -15,9 +17,6 @@ from bamboo_cli.run_model import InjectedLoss, Span
 from bamboo_cli.snapshot import Snapshot
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
-
-from .events import event
-from .watched import LOG, NEIGHBOUR, VICTIM, frames_of
 
 
 @pytest.fixture
@@ -106,3 +105,13 @@ def test_a_frame_has_the_running_pods(job: Job) -> None:
     waits = replace(runs, pod=NEIGHBOUR, phase="Pending")
     seen = Snapshot(job, seats={Slot(1, 1): runs, Slot(1, 0): waits})
     assert frame(seen, 3.0) == Frame(3.0, job, {Slot(1, 1): VICTIM}, {VICTIM: "z", NEIGHBOUR: "z"})
+
+
+def test_only_changes_of_progress_are_kept(manifest: dict[str, Any]) -> None:
+    job = read_job(manifest)
+    later = replace(job, step=21)
+    run = from_frames(
+        [Frame(1.0, job, {}), Frame(2.0, job, {}), Frame(3.0, later, {})], FaultLog(), 32
+    )
+    assert list(run.loss) == [(20, 2.5), (21, 2.5)]
+    assert list(run.validation) == [(20, 3.25)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.cli.conftest import make_node, make_pod
+
 from bamboo_cli.job import read_job
 from bamboo_cli.job_pods import ready_by_zone, seats, zones_of
 from bamboo_core.controller.view import Slot
-
-from .conftest import make_node, make_pod
 
 
 def test_reads_spec_and_status(manifest: dict[str, Any]) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from tests.cli.fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server, write_kubeconfig
 
 from bamboo_cli.errors import ClusterError, CommandError
 from bamboo_cli.kube import Kube
 from bamboo_cli.main import cli, main
 from bamboo_cli.watch import follow, look
-
-from .fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server, write_kubeconfig
 
 
 def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:

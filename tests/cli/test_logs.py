@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.cli.conftest import make_pod
+from tests.cli.fake_api import JOB_PATH, PODS_PATH, Server
 
 from bamboo_cli.agent_logs import started
 from bamboo_cli.errors import ClusterError, CommandError, NodeSilentError, NotReadyError
 from bamboo_cli.log_lines import Line, Writer, merged, read_line, split_lines
 from bamboo_cli.log_streams import MOST_FOLLOWED, Streams, newest
 from bamboo_cli.main import cli
-
-from .conftest import make_pod
-from .fake_api import JOB_PATH, PODS_PATH, Server
 
 
 def sent(second: int, message: str, **more: Any) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cli.runs import LOG, frames_of
 
 from bamboo_cli.faults import FaultLog
 from bamboo_cli.history import from_frames
@@ -14,8 +15,6 @@ from bamboo_cli.job import Job, read_job
 from bamboo_cli.picture import picture
 from bamboo_cli.run_model import Run
 from bamboo_cli.svg import Axis
-
-from .watched import LOG, frames_of
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from rich.console import Console
+from tests.cli.profiles import LAYER, QUICKSTART, profile_of
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
@@ -21,8 +22,6 @@ from bamboo_cli.plan_view import plan_view, seconds, size
 from bamboo_cli.profile import read_profile
 from bamboo_core.protection import facts
 from bamboo_core.protection.choice import choose
-
-from .profiles import LAYER, QUICKSTART, profile_of
 
 VERSION = "apiVersion: bamboo.dev/v1alpha1"
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from tests.cli.conftest import make_pod, zoned_pods
+from tests.cli.events import event
+from tests.cli.fake_api import EVENTS_PATH, JOB_PATH, PODS_PATH, Server
 
 from bamboo_cli.consequence import consequence, consequences_text
 from bamboo_cli.drill import Drill
@@ -21,10 +24,6 @@ from bamboo_cli.main import cli
 from bamboo_cli.place import Place
 from bamboo_cli.preempt import Choice, check, running, victims
 from bamboo_core.api.events import EventReason as Reason
-
-from .conftest import make_pod, zoned_pods
-from .events import event
-from .fake_api import EVENTS_PATH, JOB_PATH, PODS_PATH, Server
 
 ZONES = ("a", "b", "a", "b", "b", "c", "b", "c")
 AGENT, OTHER = "gpt-p0-s1-i0", "gpt-p0-s3-i0"

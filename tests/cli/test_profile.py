@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.cli.profiles import LAYER, QUICKSTART, profile_of
 
 from bamboo_cli.errors import CommandError, ProgramError
 from bamboo_cli.main import cli
@@ -19,8 +20,6 @@ from bamboo_cli.manifest import read_manifest
 from bamboo_cli.plan import measured
 from bamboo_cli.profile import measure, read_profile
 from bamboo_core.api.spec import FactorySpec
-
-from .profiles import LAYER, QUICKSTART, profile_of
 
 _, SPEC = read_manifest(QUICKSTART)
 
@@ -31,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def refusal(path: Path, content: Any) -> str:
-    """What `bamboo plan` says to a file with this content."""
+    """The error of `bamboo plan` for a profile with this content."""
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(CommandError) as raised:
         measured(SPEC, path)

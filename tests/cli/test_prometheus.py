@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.cli.fake_api import Server
 
 from bamboo_cli.charts import charts
 from bamboo_cli.errors import CommandError
@@ -16,8 +17,6 @@ from bamboo_cli.job import read_job
 from bamboo_cli.money import Cost, costs, money_text
 from bamboo_cli.prometheus import Prometheus, with_history
 from bamboo_cli.run_model import Life, Run, Span
-
-from .fake_api import Server
 
 RANGE = "/api/v1/query_range"
 

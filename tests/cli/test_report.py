@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
+from tests.cli.events import event
+from tests.cli.runs import LOST, RECOVERY
 
 from bamboo_cli import report, verdict
 from bamboo_cli.faults import Fault, FaultLog, Hit, ScheduledFault
 from bamboo_cli.history import Frame, from_frames
 from bamboo_cli.job import ConditionLine, Job, read_job
-from bamboo_cli.recoveries import PlanSummary, Recovery, plan_text, recovery
 from bamboo_cli.run_model import Run
 from bamboo_cli.timeline import Stopwatch
 from bamboo_cli.weights import Comparison
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
-
-from .events import event
 
 
 @pytest.fixture
@@ -33,35 +32,9 @@ def stopwatch(clock: list[float]) -> Stopwatch:
     return Stopwatch(now=lambda: clock[0])
 
 
-def test_phases_add_up(stopwatch: Stopwatch, clock: list[float]) -> None:
-    for _ in range(2):
-        with stopwatch.phase("train"):
-            clock[0] += 3
-    assert stopwatch.phases == {"train": 6.0}
-    assert stopwatch.elapsed_s == 6
-
-
-def test_a_phase_that_fails_is_counted(stopwatch: Stopwatch, clock: list[float]) -> None:
-    def fail() -> None:
-        with stopwatch.phase("train"):
-            clock[0] += 3
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert stopwatch.phases == {"train": 3.0}
-
-
 def run_of(*jobs: Job) -> Run:
     """A run of which these are the looks."""
     return from_frames([Frame(float(n), job, {}) for n, job in enumerate(jobs)], FaultLog(), 32)
-
-
-def test_only_changes_of_progress_are_kept(manifest: dict[str, Any]) -> None:
-    job = read_job(manifest)
-    run = run_of(job, job, replace(job, step=21))
-    assert list(run.loss) == [(20, 2.5), (21, 2.5)]
-    assert list(run.validation) == [(20, 3.25)]
 
 
 @pytest.mark.parametrize(
@@ -107,89 +80,10 @@ def test_report_renders(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     assert "12.0" in console.file.getvalue()
 
 
-LOST = "gpt-p1-s3-i0"
-SIX = ",".join(f"gpt-p{d}-s{s}-i0" for d in range(2) for s in range(3))
-SEVEN = f"{SIX},gpt-p0-s3-i0"
-EVENTS = [
-    event(42.34, EventReason.RESUMED, epoch=4, step=33, pause_s=0.84),
-    event(
-        41.9, EventReason.PLANNED,
-        epoch=4, step=33, pipelines=2, stages=4, agents=SEVEN, empty_seats=1,
-    ),
-    event(
-        5.0, EventReason.PLANNED,
-        epoch=1, step=0, pipelines=2, stages=4, agents=f"{SEVEN},{LOST}",
-    ),
-    event(4.0, EventReason.STOPPED, epoch=1, agents=""),
-    event(41.5, EventReason.STOPPED, epoch=3, agents=LOST),
-    event(41.5, EventReason.AGENT_LOST, agents=LOST),
-    event(7.0, EventReason.RESUMED, epoch=1, step=0, pause_s=3),
-]  # fmt: skip
-PLAN = PlanSummary(step=33, pipelines=2, stages=4, agents=7, empty_seats=1)
 SILENT = Hit(Fault.SILENT, (LOST,), 33, 40.0)
 NEIGHBOURS = ScheduledFault(0.6, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
 EQUAL = Comparison(8, ())
 COMPLETE = ConditionLine("Complete", "True", "StepsReached", "")
-
-
-def test_a_loss_is_followed_to_the_next_commit() -> None:
-    assert recovery([LOST], EVENTS) == Recovery(plan=PLAN, stopped_at=41.5, resumed_at=42.34)
-    assert recovery(["gpt-p0-s0-i0"], EVENTS) is None
-
-
-def test_the_plan_under_which_training_resumed_counts() -> None:
-    superseded = event(
-        41.6, EventReason.PLANNED, epoch=3, step=33, pipelines=2, stages=4, agents=SIX
-    )
-    found = recovery([LOST], [superseded, *EVENTS])
-    assert found is not None
-    assert found.plan == PLAN
-
-
-def test_a_loss_without_a_commit_after_it() -> None:
-    assert recovery([LOST], EVENTS[3:6]) == Recovery(None, 41.5, None)
-
-
-def test_an_agent_lost_while_training_is_stopped_is_named_by_its_own_event() -> None:
-    while_stopped = [
-        event(41.8, EventReason.AGENT_LOST, agents="gpt-p0-s1-i0"),
-        event(41.6, EventReason.AGENT_LEFT, agents="gpt-p0-s2-i0"),
-    ]
-    found = recovery(["gpt-p0-s2-i0", "gpt-p0-s1-i0"], [*while_stopped, *EVENTS])
-    assert found == Recovery(PLAN, 41.5, 42.34)
-    assert recovery(["gpt-p0-s0-i0"], [*while_stopped, *EVENTS]) is None
-    assert recovery(["gpt-p0-s1-i0"], while_stopped) is None
-
-
-def test_an_event_without_a_time_is_ignored() -> None:
-    timeless = [{k: v for k, v in event.items() if k != "eventTime"} for event in EVENTS]
-    assert recovery([LOST], timeless) is None
-
-
-def test_the_sentence_of_an_event_is_ignored() -> None:
-    bare = [{**event, "metadata": {}} for event in EVENTS]
-    assert recovery([LOST, "gpt-p9-s9-i9"], [*bare, *EVENTS[:3]]) is None
-
-
-@pytest.mark.parametrize(
-    ("plan", "text"),
-    [
-        (PLAN, "2 x 4 from step 33, 7 agents, 1 seat empty"),
-        (PlanSummary(0, 2, 4, 8), "2 x 4 from step 0, 8 agents"),
-        (
-            PlanSummary(9, 2, 4, 6, 2, 1, 3, 4, 5, 6),
-            "2 x 4 from step 9, 6 agents, 2 seats empty, 1 leaving, 3 catching up, 4 layers copied,"
-            " 5 layers loaded, 6 steps repeated",
-        ),
-        (
-            PlanSummary(9, 1, 1, 1, 0, 0, 0, 1, 1, 1),
-            "1 x 1 from step 9, 1 agent, 1 layer copied, 1 layer loaded, 1 step repeated",
-        ),
-        (None, ""),
-    ],
-)
-def test_a_plan_in_words(plan: PlanSummary | None, text: str) -> None:
-    assert plan_text(plan) == text
 
 
 def rendered(part: RenderableType) -> str:
@@ -227,7 +121,7 @@ def test_the_channel_and_what_groups_have_carried(
 def test_faults_and_verdict(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))
-    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog(hits, EVENTS), EQUAL))
+    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog(hits, RECOVERY), EQUAL))
     assert "no event" in shown
     assert "No event shows how training continued without gpt-p0-s0-i0" in shown
     assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
@@ -242,7 +136,7 @@ def test_faults_and_verdict(stopwatch: Stopwatch, manifest: dict[str, Any]) -> N
     ],
 )
 def test_times_of_a_fault(fault: Fault, times: str) -> None:
-    assert times in rendered(report.faults([replace(SILENT, fault=fault)], EVENTS))
+    assert times in rendered(report.faults([replace(SILENT, fault=fault)], RECOVERY))
     assert "-            -" in rendered(report.faults([replace(SILENT, fault=fault)], []))
 
 
@@ -252,7 +146,7 @@ def test_an_earlier_stop_for_another_reason_does_not_count() -> None:
         event(10.3, EventReason.RESUMED, epoch=2, step=9, pause_s=0.3),
         event(41.2, EventReason.STOPPED, epoch=2, agents=f"{LOST}1"),
     ]
-    assert "1.50 s       2.34 s" in rendered(report.faults([SILENT], [*entered, *EVENTS]))
+    assert "1.50 s       2.34 s" in rendered(report.faults([SILENT], [*entered, *RECOVERY]))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +164,7 @@ def test_an_earlier_stop_for_another_reason_does_not_count() -> None:
 def test_a_fault_covered_by_another_stop(hit: Hit, times: str) -> None:
     """The operator reports that an agent has left after training has resumed."""
     left = event(42.35, EventReason.AGENT_LEFT, agents="gpt-p1-s1-i0")
-    assert times in rendered(report.faults([hit], [*EVENTS, left]))
+    assert times in rendered(report.faults([hit], [*RECOVERY, left]))
 
 
 NOT_INJECTED = (
@@ -284,16 +178,16 @@ NOT_INJECTED = (
     ("log", "comparison", "missing"),
     [
         (FaultLog(), None, []),
-        (FaultLog([SILENT], EVENTS), EQUAL, []),
-        (FaultLog([], EVENTS, [NEIGHBOURS]), None, [NOT_INJECTED]),
-        (FaultLog([SILENT], EVENTS, [NEIGHBOURS]), EQUAL, [NOT_INJECTED]),
+        (FaultLog([SILENT], RECOVERY), EQUAL, []),
+        (FaultLog([], RECOVERY, [NEIGHBOURS]), None, [NOT_INJECTED]),
+        (FaultLog([SILENT], RECOVERY, [NEIGHBOURS]), EQUAL, [NOT_INJECTED]),
         (
-            FaultLog([SILENT], EVENTS),
+            FaultLog([SILENT], RECOVERY),
             None,
             ["The final state was not compared with an undisturbed run's."],
         ),
         (
-            FaultLog([SILENT], EVENTS[3:]),
+            FaultLog([SILENT], RECOVERY[3:]),
             EQUAL,
             ["No event shows how training continued without gpt-p1-s3-i0: see the job's events."],
         ),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from bamboo_cli import screen
 from bamboo_cli.display import LiveDisplay, PlainDisplay, make_display
 from bamboo_cli.job import read_job
 from bamboo_cli.job_pods import Seat
+from bamboo_cli.screen import checkpoint_line, conditions, grid, job_screen, plain_line
 from bamboo_cli.snapshot import Snapshot
 from bamboo_core.controller.view import Slot
 from bamboo_core.model.ids import AgentId
@@ -38,7 +38,7 @@ def snapshot(manifest: dict[str, Any]) -> Snapshot:
 
 
 def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
-    shown = text_of(screen.job_screen(snapshot))
+    shown = text_of(job_screen(snapshot))
     for part in (
         "team/gpt", "step 20/80", "loss 2.5000", "validation loss 3.2500", "64.5 samples/s",
         "pipelines 2/2", "plan 3", "lost 2 (1 noticed)", "zone-a 2/3", "zone-b 1/1", "stage 2",
@@ -49,10 +49,10 @@ def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
 
 def test_the_screen_of_a_job_whose_status_nobody_writes(snapshot: Snapshot) -> None:
     old = replace(snapshot, job=replace(snapshot.job, silent_s=300.0))
-    shown = text_of(screen.job_screen(old))
+    shown = text_of(job_screen(old))
     assert "Running 5 min ago" in shown
     assert "samples/s" not in shown
-    assert screen.plain_line(old).startswith("Running 5 min ago step 20/80 loss 2.5000 samples/s -")
+    assert plain_line(old).startswith("Running 5 min ago step 20/80 loss 2.5000 samples/s -")
 
 
 def test_the_grid_shows_the_seats_of_the_plan(snapshot: Snapshot) -> None:
@@ -66,7 +66,7 @@ def test_the_grid_shows_the_seats_of_the_plan(snapshot: Snapshot) -> None:
         )
     }
     plan = ((AgentId("gpt-p1-s1-i0"), AgentId("gpt-p0-s0-i0"), None), (AgentId("gpt-gone"),) * 3)
-    said = text_of(screen.grid(replace(snapshot, plan=plan, pods=pods)))
+    said = text_of(grid(replace(snapshot, plan=plan, pods=pods)))
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert "pipeline 0 ● there ● here -" in lines
     assert "pipeline 1 - - -" in lines
@@ -75,18 +75,16 @@ def test_the_grid_shows_the_seats_of_the_plan(snapshot: Snapshot) -> None:
         " gpt-p1-s2-i2 (Pending), gpt-p1-s2-i3 (Pending), 1 more"
     )
     tall = tuple((AgentId("gpt-p0-s0-i0"), *(AgentId("gpt-p1-s1-i0"),) * 4) for _ in range(40))
-    said = text_of(screen.grid(replace(snapshot, plan=tall[:1], pods=pods)))
+    said = text_of(grid(replace(snapshot, plan=tall[:1], pods=pods)))
     assert "stage 4" in said, "the plan may have more stages than the spec"
-    assert "2 pipelines x 3 stages: " in text_of(
-        screen.grid(replace(snapshot, plan=tall, pods=pods))
-    )
+    assert "2 pipelines x 3 stages: " in text_of(grid(replace(snapshot, plan=tall, pods=pods)))
     del pods["gpt-p1-s2-i0"]
     seated = {name: seat for name, seat in pods.items() if seat.phase == "Running"}
-    assert "without" not in text_of(screen.grid(replace(snapshot, plan=plan, pods=seated)))
+    assert "without" not in text_of(grid(replace(snapshot, plan=plan, pods=seated)))
 
 
 def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:
-    shown = text_of(screen.job_screen(replace(snapshot, news=[f"news {n}" for n in range(30)])))
+    shown = text_of(job_screen(replace(snapshot, news=[f"news {n}" for n in range(30)])))
     assert "news 24" in shown
     assert "news 29" in shown
     assert "news 23" not in shown
@@ -98,35 +96,35 @@ def test_long_names_of_zones_can_be_told_apart(snapshot: Snapshot) -> None:
         Slot(0, stage): replace(snapshot.seats[Slot(0, 1)], zone=zone)
         for stage, zone in enumerate(zones)
     }
-    said = text_of(screen.grid(replace(snapshot, seats=seats)), width=80)
+    said = text_of(grid(replace(snapshot, seats=seats)), width=80)
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert "northamerica-northeast1-... stage 0 stage 1 stage 2" in lines
     assert "pipeline 0 ● a ● b ● c" in lines
     mixed = seats | {Slot(1, 0): replace(snapshot.seats[Slot(0, 1)], zone="us-east1-b")}
-    said = text_of(screen.grid(replace(snapshot, seats=mixed)), width=80)
+    said = text_of(grid(replace(snapshot, seats=mixed)), width=80)
     assert "…" not in said, "names without a common beginning are folded"
     assert all(said.count(zone[-3:]) >= 1 for zone in zones), said
     one = {slot: replace(seat, zone=zones[0]) for slot, seat in seats.items()}
-    assert zones[0] in text_of(screen.grid(replace(snapshot, seats=one)), width=160)
+    assert zones[0] in text_of(grid(replace(snapshot, seats=one)), width=160)
 
 
 def test_a_wide_grid_is_summarised(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
     manifest["spec"]["pipelines"] = {"count": 64, "stages": 16}
     wide = Snapshot(job=read_job(manifest), seats=snapshot.seats)
     assert "64 pipelines x 16 stages: 1 Failed, 1 Running, 1022 without a pod" in text_of(
-        screen.job_screen(wide)
+        job_screen(wide)
     )
 
 
 def test_conditions_and_checkpoint(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
-    assert "TrainingStep" in text_of(screen.conditions(snapshot.job))
-    assert "step 10, file:///tmp/x/10" in text_of(screen.checkpoint_line(snapshot.job))
+    assert "TrainingStep" in text_of(conditions(snapshot.job))
+    assert "step 10, file:///tmp/x/10" in text_of(checkpoint_line(snapshot.job))
     del manifest["status"]["lastCheckpoint"]
-    assert "no complete checkpoint" in text_of(screen.checkpoint_line(read_job(manifest)))
+    assert "no complete checkpoint" in text_of(checkpoint_line(read_job(manifest)))
 
 
 def test_plain_line(snapshot: Snapshot) -> None:
-    assert screen.plain_line(snapshot) == (
+    assert plain_line(snapshot) == (
         "Running    step 20/80 loss 2.5000 samples/s 64.5 agents 1/6 nodes zone-a=2/3 zone-b=1/1"
     )
 

@@ -12,19 +12,18 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 from rich.errors import MarkupError
+from tests.cli.conftest import make_pod, zoned_pods
+from tests.cli.events import event
+from tests.cli.fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server
 
-from bamboo_cli import terminal
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
 from bamboo_cli.place import Place
+from bamboo_cli.terminal import make_console
 from bamboo_cli.top import agent_rows, job_row
 from bamboo_cli.top_screen import Top
 from bamboo_cli.top_view import agents_view, jobs_view
 from bamboo_core.api.events import EventReason as Reason
-
-from .conftest import make_pod, zoned_pods
-from .events import event
-from .fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server
 
 AGENT = "gpt-p0-s1-i0"
 EVENTS = [
@@ -295,4 +294,4 @@ def test_rows_that_a_program_reads_stay_one_line(
     monkeypatch.delenv("COLUMNS", raising=False)
     for name, value in columns.items():
         monkeypatch.setenv(name, value)
-    assert terminal.make_console(has_rows=True).width == width
+    assert make_console(has_rows=True).width == width
