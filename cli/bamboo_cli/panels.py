@@ -96,7 +96,7 @@ def mark(x: float, y: float, *, is_noticed: bool) -> str:
 
 
 def seats(run: Run, panel: Panel, slots: Sequence[Slot]) -> Iterator[str]:
-    """A row for each slot, with a bar while an agent of it runs, and the injected losses."""
+    """A row for each slot, with a bar while an agent of it runs."""
     time = panel.time(run)
     row = (panel.bottom - panel.top) / len(slots)
     tops = {slot: panel.top + n * row for n, slot in enumerate(slots)}
