@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import local_cluster, job_file
+from bamboo_cli import job_file, local_cluster
 from bamboo_cli.chaos import Chaos
 from bamboo_cli.faults import Fault
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster

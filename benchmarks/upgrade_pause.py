@@ -23,7 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import local_cluster, job_file
+from bamboo_cli import job_file, local_cluster
 from bamboo_cli.job import Job, read_job
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.timeline import Stopwatch
@@ -61,9 +61,7 @@ class Bench:
     def start(self) -> None:
         """Until the job trains."""
         self.upgrade(f"agents.eventLogDirectory={json.dumps(str(self._records))}")
-        manifest: dict[str, Any] = copy.deepcopy(
-            dict(job_file.read_manifest(job_file.EXAMPLE))
-        )
+        manifest: dict[str, Any] = copy.deepcopy(dict(job_file.read_manifest(job_file.EXAMPLE)))
         manifest["spec"]["training"] |= {"steps": 1_000_000, "validateEvery": 1_000_000}
         del manifest["spec"]["checkpoint"]
         self._name = manifest["metadata"]["name"]
