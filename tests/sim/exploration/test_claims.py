@@ -10,18 +10,18 @@ from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import Fence
 from bamboo_sim.protocol.checker import claims
 from bamboo_sim.protocol.checker.order import check_order
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.control import operators
 from bamboo_sim.protocol.control.plans import Plans
 from bamboo_sim.protocol.exploration.history import History, replay
 from bamboo_sim.protocol.exploration.time_budget import MOVING, SAVING, SMALL
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 
 @pytest.fixture
 def world():
     """2 x 2 in its first plan."""
-    world = World(SMALL, 1)
+    world = Simulation(SMALL, 1)
     while world.plan is None:
         assert world.step()
     return world
@@ -96,7 +96,7 @@ def test_an_agent_with_a_seat_is_not_sent_away(world):
 
 
 def test_files_are_listed_before_a_layer_is_given_up():
-    world = World(SAVING, 1, "fifo")
+    world = Simulation(SAVING, 1, "fifo")
     while not world.sealed:
         assert world.step()
     leader = world.operators.leader

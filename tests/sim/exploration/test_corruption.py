@@ -14,7 +14,7 @@ from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.claims import check_silence
 from bamboo_sim.protocol.checker.corruption import check_blame, check_copies, check_told
 from bamboo_sim.protocol.checker.restores import check_restore
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.exploration.history import History, apply, replay
 from bamboo_sim.protocol.exploration.time_budget import (
     ALTERED_AHEAD,
@@ -24,13 +24,13 @@ from bamboo_sim.protocol.exploration.time_budget import (
     CHECKED_FILES,
     CHECKED_TWICE,
 )
+from bamboo_sim.protocol.world.simulation import Simulation
 from bamboo_sim.protocol.world.symbolic import Flip, Vote
-from bamboo_sim.protocol.world.world import World
 
 
 def saved(job, step):
     """A world in which the checkpoint of this step is complete, and the step committed."""
-    world = World(job, 1, "fifo")
+    world = Simulation(job, 1, "fifo")
     while (0, step) not in world.sealed or world.newest < (0, step):
         assert world.step()
     return world

@@ -24,7 +24,7 @@ from bamboo_sim.protocol.exploration.time_budget import (
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
 from bamboo_sim.protocol.world.passing import TICK_S, tick
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 SECONDS = 0.3
 SLICES = [
@@ -121,7 +121,7 @@ def test_what_is_computed_ahead_never_displaces_what_the_program_needs():
 
 
 def test_time_passes_while_messages_are_under_way():
-    world = World(SMALL, 1)
+    world = Simulation(SMALL, 1)
     while not (under_way := [m for m in world.network.messages if type(m[2]) is tuple]):
         assert world.step()
     apply(world, ("pass", 3))
@@ -130,7 +130,7 @@ def test_time_passes_while_messages_are_under_way():
 
 
 def test_a_heartbeat_does_not_overtake_what_was_said_before():
-    world = World(SMALL, 1, "late")
+    world = Simulation(SMALL, 1, "late")
     while not any(m[:2] == ("a01", OPERATOR) for m in world.network.messages) or not world.plan:
         assert world.step()
     tick(world)
@@ -140,7 +140,7 @@ def test_a_heartbeat_does_not_overtake_what_was_said_before():
 
 
 def test_a_hang_is_seen_and_its_agent_replaced():
-    world = World(SPARE, 1)
+    world = Simulation(SPARE, 1)
     while not (world.nodes["a01"].executor.commits and world.nodes["a01"].executor.running):
         assert world.step()
     apply(world, ("start", "a04"))
@@ -162,7 +162,7 @@ def test_a_lost_payload_costs_a_plan_and_no_agent():
 
 
 def test_a_frozen_supervisor_hears_everything_later():
-    world = World(SMALL, 1)
+    world = Simulation(SMALL, 1)
     advance(world, 60)
     apply(world, ("stand still", "supervisor", "a01", 0.5))
     node = world.nodes["a01"]
@@ -174,7 +174,7 @@ def test_a_frozen_supervisor_hears_everything_later():
 
 
 def test_an_operator_that_may_not_lead_does_nothing_until_it_does():
-    world = World(SMALL, 1)
+    world = Simulation(SMALL, 1)
     apply(world, ("stand still", "lease", OPERATOR, 5.0))
     while world.now < 4.5:
         assert world.step()
@@ -189,7 +189,7 @@ def test_one_agents_failure_does_not_end_the_job():
 
 
 def test_a_validation_loss_is_compared():
-    world = World(FAST, 1)
+    world = Simulation(FAST, 1)
     assert world.finish() == "complete"
     (score,) = {
         n.executor.directive and world.arbiter.state.ledger.progress.validation_loss

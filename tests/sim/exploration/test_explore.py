@@ -65,7 +65,7 @@ from bamboo_sim.protocol.mutants.planted import FAULTS
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.memory_bounds import most_gradients
 from bamboo_sim.protocol.world.network import OPERATOR
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "0.2"))
 SLICES = [
@@ -288,7 +288,7 @@ def test_every_family_has_a_job_that_computes_ahead():
 
 def test_a_corrupt_checkpoint_is_skipped():
     history = History(SAVING, 1, "fifo")
-    world = World(SAVING, 1, "fifo")
+    world = Simulation(SAVING, 1, "fifo")
     while len(world.sealed) < 2:
         assert world.step()
     for name in SAVING.at_start:
@@ -309,7 +309,7 @@ def test_gradient_buffers_of_an_undisturbed_step(pipelines, chunks, most):
 
 
 def test_a_copy_is_independent():
-    world = World(SMALL, 3)
+    world = Simulation(SMALL, 3)
     advance(world, 90)
     copy = world.copy()
     apply(copy, ("kill", "a00", 0))
@@ -342,7 +342,7 @@ def test_a_frozen_agent_can_die_with_and_without_its_messages():
 
 
 def test_a_judged_history_cannot_continue():
-    at = History(SMALL, 3), World(SMALL, 3)
+    at = History(SMALL, 3), Simulation(SMALL, 3)
     at[1].finish()
     with pytest.raises(AssertionError, match="has been judged"):
         inject(at, 0, ("kill", "a00", 0))

@@ -10,16 +10,16 @@ from bamboo_core.arbiter.durable import Fork
 from bamboo_core.arbiter.events import Record
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.exploration.history import History, apply, replay
 from bamboo_sim.protocol.exploration.time_budget import SAVING
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 
 @pytest.fixture
 def world():
     """2 x 2 without copies, two steps committed and both saved; as if it had begun anew."""
-    world = World(SAVING, 1, "fifo")
+    world = Simulation(SAVING, 1, "fifo")
     while len(world.operators.durable.manifests) < 2:
         assert world.step()
     return world

@@ -7,15 +7,15 @@ import pytest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.planning.requests import Decision, PlanRequest
 from bamboo_sim.protocol.checker.seats import Seats, check_seated
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 
 @pytest.fixture(scope="module")
 def begun():
     """The durable facts of a first plan, and its decision."""
-    world = World(Job(1, 2, 2), 1)
+    world = Simulation(Job(1, 2, 2), 1)
     while world.plan is None:
         assert world.step()
     arbiter = world.arbiter

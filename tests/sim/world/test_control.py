@@ -4,11 +4,11 @@ import pytest
 
 from bamboo_core.arbiter.events import Received
 from bamboo_core.job.durable_writer import OvertakenError
-from bamboo_sim.protocol.control.shell import Ended, LookAtFacts, Opened, Put
 from bamboo_sim.protocol.exploration.history import apply
 from bamboo_sim.protocol.exploration.time_budget import SMALL
+from bamboo_sim.protocol.world.messages import Ended, LookAtFacts, Opened, Put
 from bamboo_sim.protocol.world.network import OPERATOR, STORE
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 
 def writes(world, kind):
@@ -17,7 +17,7 @@ def writes(world, kind):
 
 def begin(kind, seed=1):
     """A world in which a plan is being written, at that half of the write."""
-    world = World(SMALL, seed, "fifo")
+    world = Simulation(SMALL, seed, "fifo")
     while not any(order(m).durable.members for m in writes(world, kind)):
         assert world.step()
     return world
@@ -87,7 +87,7 @@ def words(world, name):
 def test_the_last_words_of_a_replaced_stream_come_in_any_order():
     firsts = set()
     for seed in range(30):
-        world = World(SMALL, seed)
+        world = Simulation(SMALL, seed)
         while not (words(world, "a01") and world.plan):
             assert world.step()
         apply(world, ("reconnect", "a01", len(words(world, "a01"))))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bamboo_core.api.events import EventFact
 from bamboo_core.arbiter.events import ArbiterPhase, ComputePlan, Record
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.checker.corruption import is_lasting
-from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, positions
+from bamboo_sim.protocol.checker.verdict import is_too_few, positions
+from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.world.network import STORE
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.world import World
 
 _UNREACHABLE_S, _SLACK_S = 3.0, 1.0
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.control.operator import Operator
-    from bamboo_sim.protocol.world.node import Node
-    from bamboo_sim.protocol.world.world import World
 
 
 def check_said(world: World) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bamboo_core.api.events import EventFact
 from bamboo_core.api.reasons import FailureCause
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_sim.protocol.checker.violation import Violation
-
-if TYPE_CHECKING:
-    from bamboo_core.arbiter.durable import Durable
-    from bamboo_core.arbiter.events import Record
-    from bamboo_sim.protocol.world.node import Node
-    from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.world import World
 
 
 def check_unseen(world: World, node: Node, step: int) -> None:

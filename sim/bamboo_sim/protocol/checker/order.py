@@ -12,7 +12,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Op, Program
 from bamboo_core.planning.requests import Continuations, Decision, PlanResult
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 
 
 def check_order(results: Iterable[PlanResult]) -> None:

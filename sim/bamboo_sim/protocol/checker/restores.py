@@ -8,7 +8,7 @@ at the needed version loses nothing.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bamboo_core.api.events import EventFact, RestoreCause
 from bamboo_core.api.outcome import Outcome
@@ -18,12 +18,11 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
-from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, versions
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.control.operator import Operator
-    from bamboo_sim.protocol.world.node import Node
-    from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.checker.verdict import is_too_few, versions
+from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.control.operator import Operator
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.world import World
 
 
 def check_restore(world: World, before: Durable, record: Record) -> None:

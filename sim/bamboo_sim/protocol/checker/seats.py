@@ -10,7 +10,7 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.planner import hash_of
 from bamboo_core.planning.requests import Continuations, Decision, PlanRequest
 from bamboo_core.protocol.messages import Continuation, Directive
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 
 
 class Seats:

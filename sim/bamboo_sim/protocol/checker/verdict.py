@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
@@ -26,11 +26,9 @@ from bamboo_sim.protocol.checker.corruption import (
     check_told,
     check_unseen,
 )
-from bamboo_sim.protocol.checker.violation import Violation as Violation
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.world.node import Node
-    from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.world import World
 
 
 def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:

@@ -19,7 +19,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Decision, PlannerFault, PlanRequest
 from bamboo_sim.protocol.checker.seats import Seats, as_durable, check_seated, facts_of
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.control.plans import Plans, Results
 from bamboo_sim.protocol.control.store import Store

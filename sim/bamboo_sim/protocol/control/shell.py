@@ -6,8 +6,7 @@ It does what bamboo_operator.job_actor does with asyncio, gRPC and the API serve
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.arbiter.durable import Durable
@@ -21,11 +20,10 @@ from bamboo_core.arbiter.events import (
     Record,
     Send,
 )
-from bamboo_core.job.durable_writer import RETRY_S, Line, OvertakenError
+from bamboo_core.job.durable_writer import RETRY_S, OvertakenError
 from bamboo_core.job.leadership import Action, Restarted, Wake
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import Fatal, PlannerFault
-from bamboo_core.protocol.messages import Hello
 from bamboo_sim.protocol.checker.claims import (
     check_dismissed,
     check_listed,
@@ -35,64 +33,20 @@ from bamboo_sim.protocol.checker.claims import (
 )
 from bamboo_sim.protocol.checker.corruption import check_blame, note_told
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
-from bamboo_sim.protocol.checker.verdict import Violation, check_fatal, check_plan
+from bamboo_sim.protocol.checker.verdict import check_fatal, check_plan
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.control.operator import Operator
+from bamboo_sim.protocol.world.messages import (
+    Closed,
+    Ended,
+    LeadAgain,
+    Look,
+    LookAtFacts,
+    Opened,
+    Put,
+)
 from bamboo_sim.protocol.world.network import PLANNER, STORE, WATCH
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.world.world import World
-
-
-@dataclass(frozen=True)
-class Opened:
-    """An agent's stream begins with its Hello."""
-
-    hello: Hello
-    stream: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An agent's stream has ended."""
-
-    agent: AgentId
-    stream: int
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The operator has ended a stream."""
-
-    stream: int
-
-
-@dataclass(frozen=True)
-class Look:
-    """Reconcile the job. dead: agents whose pods are seen to have ended."""
-
-    dead: frozenset[AgentId] = frozenset()
-
-
-@dataclass(frozen=True)
-class LookAtFacts:
-    """The first half of a write: read what it would replace."""
-
-    durable: Durable
-    line: Line  # of the operator that writes
-
-
-@dataclass(frozen=True)
-class Put:
-    """The second half: the facts as JSON, and the version that they replace."""
-
-    version: int
-    text: str
-    order: LookAtFacts
-    is_sent: ClassVar = True  # it may arrive though its operator dies
-
-
-class LeadAgain:
-    """The operator was overtaken: reconcile begins with the present facts."""
+from bamboo_sim.protocol.world.world import World
 
 
 class InjectedDefectError(Exception):

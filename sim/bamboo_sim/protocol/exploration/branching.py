@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bamboo_sim.protocol.checker.verdict import Violation
-from bamboo_sim.protocol.exploration.history import History, advance, apply
+from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.exploration.history import EarlyViolation, History, advance, apply
 from bamboo_sim.protocol.world.faults import Fault
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 POLICIES = ("random", "fifo", "late", "slow-control")
-Histories = Iterator[tuple[History, World]]
+At = tuple[History, Simulation]
+"""A history, and the world to which it has led so far."""
+Histories = Iterator[At]
 
 
 class Part(NamedTuple):
@@ -36,7 +38,7 @@ def prefixes(history: History, part: Part = WHOLE, *, begun: bool = True) -> His
 
     begun: only after the first plan.
     """
-    world, event = World(history.job, history.seed, history.policy), 0
+    world, event = Simulation(history.job, history.seed, history.policy), 0
     while True:
         if (world.plan is not None or not begun) and event % part.stride == part.phase:
             yield history.then(event, ()), world
@@ -45,14 +47,14 @@ def prefixes(history: History, part: Part = WHOLE, *, begun: bool = True) -> His
         event += 1
 
 
-def snapshot(at: tuple[History, World]) -> tuple[History, World]:
+def snapshot(at: At) -> At:
     """A copy, because running a world to its verdict consumes it."""
     history, world = at
     assert not world.outcome, f"{history} has been judged: it cannot continue"
     return history, world.copy()
 
 
-def inject(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, World]:
+def inject(at: At, gap: int, fault: Fault) -> At:
     """A copy with a fault injected ``gap`` events later."""
     history, world = snapshot(at)
     if history.script and history.script[-1][1] == ():
@@ -66,10 +68,9 @@ def inject(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, 
     return history.then(gap_all, fault), world
 
 
-def run_on(at: tuple[History, World], events: int) -> bool:
+def run_on(at: At, events: int) -> bool:
     """Run more events; False if the history ended first. A Violation names the history."""
     try:
         return advance(at[1], events)
     except Violation as found:
-        found.history = at[0]
-        raise
+        raise EarlyViolation(found, at[0]) from found

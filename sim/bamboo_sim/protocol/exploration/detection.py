@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import chain, count
 from time import time
 
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.exploration.branching import POLICIES, parts
 from bamboo_sim.protocol.exploration.families import FAMILIES
-from bamboo_sim.protocol.exploration.history import History, violation
+from bamboo_sim.protocol.exploration.history import History, history_of, violation
 from bamboo_sim.protocol.mutants.patches import Planted
 
 _MOST_PER_BASE = 60
@@ -65,5 +65,5 @@ def _first_violation(
         without_faults = violation(base)  # the base run itself may fail
         if without_faults is not None:
             return (base, without_faults), ran
-        return (found.history or history, str(found)), ran
+        return (history_of(found, history), str(found)), ran
     return None, ran

@@ -22,8 +22,6 @@ from bamboo_sim.protocol.world.faults import Fault, island
 from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
 from bamboo_sim.protocol.world.world import World
 
-At = tuple[History, World]
-
 _FOR_EVER_S = 1e9
 
 

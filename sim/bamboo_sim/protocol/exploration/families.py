@@ -13,7 +13,7 @@ from bamboo_sim.protocol.exploration.losses import links
 from bamboo_sim.protocol.world.faults import Fault
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.simulation import Simulation
 
 
 def fuzz(base: History, part: Part = WHOLE) -> Histories:
@@ -23,7 +23,7 @@ def fuzz(base: History, part: Part = WHOLE) -> Histories:
     for _ in range(10**9):
         seed = rng.randrange(1 << 30)
         history = History(job, seed, POLICIES[seed % 4])
-        found = history, World(job, seed, history.policy)
+        found = history, Simulation(job, seed, history.policy)
         for _ in range(1 + rng.randrange(6)):
             gap = rng.randrange(60 if rng.random() < 0.5 else 250)
             found = inject(found, gap, _any_fault(job, rng))

@@ -10,6 +10,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Disputed
 from bamboo_sim.protocol.exploration.branching import (
     WHOLE,
+    At,
     Histories,
     Part,
     inject,
@@ -21,8 +22,6 @@ from bamboo_sim.protocol.exploration.moments import wait_until, who_says
 from bamboo_sim.protocol.world.faults import Fault, island
 from bamboo_sim.protocol.world.network import OPERATOR
 from bamboo_sim.protocol.world.world import World
-
-At = tuple[History, World]
 
 
 def _untold(moment: At, names: list[AgentId], n: int) -> Histories:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.world.faults import INJECTORS, Fault
 from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.simulation import Simulation
 from bamboo_sim.protocol.world.world import World
 
 
@@ -28,7 +29,20 @@ class History:
         return replace(self, script=(*self.script, (gap, fault)))
 
 
-def apply(world: World, fault: Fault) -> None:
+class EarlyViolation(Violation):
+    """A violation in the middle of a history, before the next fault is injected."""
+
+    def __init__(self, found: Violation, history: History) -> None:
+        super().__init__(*found.args)
+        self.history = history
+
+
+def history_of(found: Violation, otherwise: History) -> History:
+    """The history that leads to a violation."""
+    return found.history if isinstance(found, EarlyViolation) else otherwise
+
+
+def apply(world: Simulation, fault: Fault) -> None:
     """Inject a fault, and reseed the scheduler, so that a replay makes the same choices. () is
     none: the history only goes on."""
     if not fault:
@@ -39,14 +53,14 @@ def apply(world: World, fault: Fault) -> None:
     INJECTORS[fault[0]](world, *fault[1:])
 
 
-def advance(world: World, events: int) -> bool:
+def advance(world: Simulation, events: int) -> bool:
     """Run some events; False if the history ended first."""
     return all(world.step() for _ in range(events))
 
 
-def replay(history: History) -> World:
+def replay(history: History) -> Simulation:
     """The world at the end of the history. Raises a Violation if an invariant is broken."""
-    world = World(history.job, history.seed, history.policy)
+    world = Simulation(history.job, history.seed, history.policy)
     for gap, fault in history.script:
         advance(world, gap)
         apply(world, fault)
@@ -100,7 +114,7 @@ def grid_of(world: World) -> str:
 def explain(history: History) -> str:
     """The shrunk history, its violation, and the agents' programs at that moment."""
     short = shrink(history)
-    world = World(short.job, short.seed, short.policy)
+    world = Simulation(short.job, short.seed, short.policy)
     text = ""
     try:
         for gap, fault in short.script:

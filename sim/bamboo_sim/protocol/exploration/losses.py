@@ -8,6 +8,7 @@ from itertools import combinations
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.exploration.branching import (
     WHOLE,
+    At,
     Histories,
     Part,
     inject,
@@ -18,7 +19,6 @@ from bamboo_sim.protocol.exploration.branching import (
 from bamboo_sim.protocol.exploration.history import History, advance
 from bamboo_sim.protocol.world.faults import Fault, island
 from bamboo_sim.protocol.world.network import OPERATOR, Link
-from bamboo_sim.protocol.world.world import World
 
 
 def singles(base: History, part: Part = WHOLE) -> Histories:
@@ -52,7 +52,7 @@ def pairs(base: History, part: Part = WHOLE) -> Histories:
             yield replaced(found, 2) if n % 2 else found
 
 
-def replaced(at: tuple[History, World], count: int) -> tuple[History, World]:
+def replaced(at: At, count: int) -> At:
     """Start new agents, so that the job can continue or must restore, instead of waiting."""
     for i in range(count):
         at = inject(at, 0, ("start", AgentId(f"b{i:02d}")))

@@ -22,10 +22,10 @@ from bamboo_core.protocol.messages import (
     Sealed,
     Stop,
 )
-from bamboo_sim.protocol.control.shell import Put
 from bamboo_sim.protocol.exploration.branching import (
     POLICIES,
     WHOLE,
+    At,
     Histories,
     Part,
     inject,
@@ -34,10 +34,10 @@ from bamboo_sim.protocol.exploration.branching import (
     snapshot,
 )
 from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.protocol.world.messages import Put
 from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
+from bamboo_sim.protocol.world.simulation import Simulation
 from bamboo_sim.protocol.world.world import World
-
-At = tuple[History, World]
 
 _MOST = 250  # events until the moment
 _FOR_EVER = 1_000_000  # events: more than a history has
@@ -393,7 +393,7 @@ def sources(base: History, part: Part = WHOLE) -> Histories:
     for seed in chain(_SEEDS[job.eager], count(base.seed * 1000 + first)):
         rng = random.Random(seed)
         policy = POLICIES[seed % len(POLICIES)]
-        found = History(job, seed, policy), World(job, seed, policy)
+        found = History(job, seed, policy), Simulation(job, seed, policy)
         gaps = (rng.randrange(30, 150), rng.randrange(40), rng.randrange(40))
         for gap, spare in zip(gaps, job.agents[len(job.at_start) :], strict=False):
             found = inject(found, gap, ("start", spare))

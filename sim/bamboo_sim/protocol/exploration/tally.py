@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import process_time, time
 
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.exploration.branching import Histories
-from bamboo_sim.protocol.exploration.history import History
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.exploration.history import History, history_of
+from bamboo_sim.protocol.world.simulation import Simulation
 
 _GARBAGE = 100_000  # histories make many small objects, almost none of them cyclic
 
@@ -42,7 +41,7 @@ class Tally:
             gc.set_threshold(*before)
             self.cpu_s += process_time() - begun
 
-    def judge(self, history: History, world: World) -> None:
+    def judge(self, history: History, world: Simulation) -> None:
         """Run a history to its end and count it."""
         self.cases += 1
         try:
@@ -84,12 +83,10 @@ class Tally:
         return "\n".join(lines)
 
 
-def _guarded(
-    branches: Histories, tally: Tally, history: History
-) -> Iterator[tuple[History, World]]:
+def _guarded(branches: Histories, tally: Tally, history: History) -> Histories:
     """A violation before the next fault is injected ends the family."""
     try:
         for history, world in branches:
             yield history, world
     except Violation as found:
-        tally.violations.append((found.history or history, f"before the next fault: {found}"))
+        tally.violations.append((history_of(found, history), f"before the next fault: {found}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.events import Received
@@ -28,14 +28,11 @@ from bamboo_core.protocol.supervisor import (
     WorkerExited,
 )
 from bamboo_sim.protocol.checker.claims import check_killed_worker
-from bamboo_sim.protocol.checker.verdict import Violation
-from bamboo_sim.protocol.control.shell import Closed, Ended, Opened
+from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.world.messages import Closed, Ended, Opened
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH
 from bamboo_sim.protocol.world.node import Node
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.world.world import World
-
+from bamboo_sim.protocol.world.world import World
 
 _PASSING = (Tick, PeerHeard, Progressed)  # a supervisor that stands still misses these
 

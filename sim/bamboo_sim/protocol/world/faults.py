@@ -13,7 +13,7 @@ from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import ActivityKind, Failure
 from bamboo_core.protocol.supervisor import Departing, FromWorker
 from bamboo_sim.protocol.control import shell
-from bamboo_sim.protocol.control.shell import Look, look
+from bamboo_sim.protocol.control.shell import look
 from bamboo_sim.protocol.world.agents import (
     break_channel,
     connect,
@@ -23,11 +23,12 @@ from bamboo_sim.protocol.world.agents import (
     suspect,
     thaw,
 )
-from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Link
+from bamboo_sim.protocol.world.messages import FindLeader, Look
+from bamboo_sim.protocol.world.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.passing import KEEP_ALIVE_S, go_on, stand_still, tick
+from bamboo_sim.protocol.world.passing import go_on, stand_still, tick
 from bamboo_sim.protocol.world.symbolic import Flip
-from bamboo_sim.protocol.world.world import FindLeader, World
+from bamboo_sim.protocol.world.world import World
 
 Fault = tuple[Any, ...]
 """A key of :data:`INJECTORS` and its arguments, which are plain values."""

@@ -19,17 +19,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Pipeline, Plan
 from bamboo_core.protocol.executor import Executor
-from bamboo_sim.protocol.checker.verdict import Violation
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.world.node import Node
 
 _EXTRA = 8
 _ACTIVATION, _BOUNDARY, _SUM, _SLICE, _PREFIX = range(5)

@@ -16,6 +16,8 @@ OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
 PLANNER = AgentId("planner")
 """Endpoints that are not agents. In cut links, ``OPERATOR`` stands for the operators."""
 
+KEEP_ALIVE_S = 15.0  # after it, both ends of a broken session see that
+
 _OLD = "~"
 
 _NEVER = Fence(-1)

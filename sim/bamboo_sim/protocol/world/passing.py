@@ -6,8 +6,6 @@ whatever is under way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bamboo_core.arbiter.events import Received, Tick
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
@@ -15,16 +13,13 @@ from bamboo_core.protocol.supervisor import PeerHeard
 from bamboo_core.protocol.supervisor import Tick as SupervisorTick
 from bamboo_sim.protocol.checker.claims import check_said, check_silence
 from bamboo_sim.protocol.control import shell
-from bamboo_sim.protocol.control.shell import Ended
 from bamboo_sim.protocol.world.agents import connect, end_session, inform, pass_on, rejoin, thaw
+from bamboo_sim.protocol.world.messages import Ended
 from bamboo_sim.protocol.world.network import Message
-
-if TYPE_CHECKING:
-    from bamboo_sim.protocol.world.node import Node
-    from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.world import World
 
 TICK_S = 0.5
-KEEP_ALIVE_S = 15.0
 _IDLE_TICKS = 300
 _LONG_TICKS = 900  # where an instruction may have to be found overdue
 _SAID_TICKS = 260  # after 130 s without an event the job must say what it waits for

@@ -41,7 +41,7 @@ from bamboo_core.protocol.messages import (
     Sealed,
     Stop,
 )
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.world.symbolic import ContradictionError, Symbolic
 
 Sealings = dict[tuple[int, int], tuple[int, ...] | None]
