@@ -18,7 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = next(
+    folder for folder in Path(__file__).resolve().parents if (folder / "pyproject.toml").is_file()
+)
+"""The checkout."""
 RESULTS = ROOT / "benchmarks" / "results"
 PROGRESS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bamboo" / "progress"
 _WIDTH = 160
@@ -131,7 +134,10 @@ def read(name: str) -> dict[str, Any]:
 
 
 def load_progress(name: str, code: str) -> dict[str, Any] | None:
-    """What an earlier run of the same code saved, or None. code: from :func:`fingerprint`."""
+    """The progress that an earlier run of the same code saved, or None.
+
+    code: from :func:`fingerprint`.
+    """
     path = PROGRESS / f"{name}-{code}.json"
     found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
     return found

@@ -296,7 +296,7 @@ class Fleet:
         return now
 
     def state(self) -> dict[str, Any]:
-        """What has happened so far."""
+        """The state of the agents, and counts of what has happened so far."""
         agents, jobs = self.agents, self.jobs.values()
         return {
             "agents": len(agents),

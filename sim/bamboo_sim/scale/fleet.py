@@ -61,7 +61,7 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """Of all processes."""
+        """The IDs of all processes."""
         return [process.pid or 0 for process in self._processes]
 
     async def add(self, pods: list[RunningPod], operator: Operator) -> None:
@@ -80,7 +80,7 @@ class Processes:
         return found
 
     async def state(self) -> dict[str, Any]:
-        """What has happened so far in all processes."""
+        """The same as Fleet.state, over all processes."""
         states = [await self._ask(index, "state") for index in range(len(self._pipes))]
         joined: dict[str, Any] = {}
         for key in states[0]:

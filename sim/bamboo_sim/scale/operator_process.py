@@ -36,7 +36,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """What /proc says now."""
+    """The usage of a process until now, from /proc."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     status = Path(f"/proc/{pid}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
@@ -56,7 +56,7 @@ class OperatorProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The ID of the running process."""
         assert self._process is not None
         return self._process.pid
 

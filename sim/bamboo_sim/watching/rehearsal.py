@@ -74,7 +74,7 @@ def firing(asked: Server) -> dict[str, set[str]]:
 
 
 def samples(registry: CollectorRegistry, target: Mapping[str, str], at: float) -> Iterator[str]:
-    """What a scrape would have found at that instant, in OpenMetrics text. target: its labels."""
+    """The samples of a scrape at that instant, as OpenMetrics text. target: its labels."""
     for family in registry.collect():
         for sample in family.samples:
             if sample.name.endswith("_created"):

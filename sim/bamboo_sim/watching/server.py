@@ -62,7 +62,7 @@ class Server:
         return found
 
     def rule_errors(self) -> dict[str, str]:
-        """What is wrong with rules, by name."""
+        """The last error of each rule that has one, by the rule's name."""
         groups = self._get("rules")["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         return {rule["name"]: rule["lastError"] for rule in rules if rule.get("lastError")}

@@ -64,7 +64,7 @@ class Story:
 
     @property
     def registries(self) -> list[CollectorRegistry]:
-        """What Prometheus scrapes: the operator first, then agents."""
+        """All registries that Prometheus scrapes: the operator's first, then the agents'."""
         return [self.metrics.registry, *(agent.registry for agent in self._agents.values())]
 
     def _calm(self) -> JobFigures:

@@ -27,7 +27,7 @@ class Truth:
 
     @property
     def labels(self) -> str:
-        """What selects its series."""
+        """The labels that select its series."""
         return f'job_namespace="{self.namespace}",training_job="{self.job}"'
 
 
@@ -37,7 +37,7 @@ def is_complete(server: Server, truth: Truth) -> bool:
 
 
 def wrong(server: Server, truth: Truth, span: Span) -> list[str]:
-    """What metrics say otherwise. The span ends when the job has."""
+    """All differences between the metrics and the truth. The span ends with the job."""
     return [*_counters(server, truth, span), *_cost(server, truth, span), *_agents(server, span)]
 
 

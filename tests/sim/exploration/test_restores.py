@@ -26,7 +26,7 @@ def world():
 
 
 def restored(world, cause=RestoreCause.LAYER_LOST, **facts):
-    """What the judge says of a restore to the start."""
+    """Let the checker judge a restore to the start."""
     before = replace(world.operators.durable, **facts)
     world.arbiter.state.out.durable = replace(before, forks=(Fork(1, 0),))
     facts_of_event = {EventFact.CAUSE: cause}

@@ -23,7 +23,7 @@ def ended(work, silence_s=60.0):
 
 
 def run(code: str, cache: Path) -> Any:
-    """What the code assigns to ``result``."""
+    """The value that the code assigns to ``result``."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", f"{HEAD}{code}\nprint(json.dumps(result))"],
         env={**os.environ, "PYTHONHASHSEED": "0", "XDG_CACHE_HOME": str(cache)},

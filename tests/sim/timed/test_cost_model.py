@@ -129,7 +129,7 @@ def test_the_overhead_of_unequal_stages_is_within_two_points(shape: Shape, gigab
 def test_memory_is_that_of_the_fullest_timed_agent(
     shape: Shape, gib: float, mode: RedundancyMode
 ) -> None:
-    """Of unequal stages, too."""
+    """Also with unequal stages."""
     found, run = verdict(shape, 100, gib).of(mode), timed(shape, mode, 100, gib)
     assert found.device_bytes == pytest.approx(run.device_bytes, rel=0.02)
 

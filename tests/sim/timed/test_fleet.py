@@ -133,7 +133,7 @@ def test_replicas_take_memory_and_links_and_can_live_on_the_host() -> None:
 
 
 def test_a_copy_costs_the_time_of_one_more_gradient() -> None:
-    """Of a stage: as each agent sends and receives that much more, one item after the other."""
+    """A copy of a stage: each agent sends and receives that much more, one item after the other."""
     large = replace(LAYER, parameter_bytes=100_000)
     links = Links(bandwidth=1e4, zone_bandwidth=1e4)
     grid = replace(job(4, 4, 8, links=links), layers=(large,) * 4)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from bamboo_devcluster import prometheus
+from bamboo_sim.results_file import ROOT
 from bamboo_sim.watching import boards, queries, rules, source
 from bamboo_sim.watching.story import Story
 
-ROOT = Path(__file__).resolve().parents[3]
 AT = "2h"
 
 

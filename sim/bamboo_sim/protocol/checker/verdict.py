@@ -78,7 +78,7 @@ def _has_gradient(
 
 
 def versions(world: World, attempt: int, step: int) -> tuple[Any, ...]:
-    """What the layers of an attempt are at the beginning of a step."""
+    """The versions of all layers in an attempt, at the beginning of a step."""
     return tuple(_expected(world, attempt)[0][step])
 
 

@@ -110,7 +110,7 @@ def look(world: World, operator: Operator) -> None:
 
 
 def pass_time(world: World, operator: Operator) -> None:
-    """What the shell does by itself when time passes."""
+    """Repeat a failed write once its time has come."""
     if operator.retry_at is not None and world.now >= operator.retry_at:
         operator.retry_at = None
         _write(world, operator)
@@ -162,7 +162,7 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
 
 
 def _check(world: World, operator: Operator, record: Record, before: Durable) -> None:
-    """What the leader says is true. A deposed one cannot make it durable."""
+    """Check that the leader says the truth. A deposed one cannot make its words durable."""
     if record.reason is EventReason.RESTORING:
         check_restore(world, before, record)
         if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
@@ -181,7 +181,7 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
 
 
 def _send(world: World, operator: Operator, send: Send) -> None:
-    """What is written into a stream that the agent has left is lost."""
+    """Send a message to an agent. It is lost if the agent has left the stream."""
     agent, name = send.agent, operator.name
     node, stream = world.nodes.get(agent), operator.sessions.get(agent)
     if node is not None and (node.operator, node.stream) == (name, stream):

@@ -141,8 +141,8 @@ def votes(base: History, part: Part = WHOLE) -> Histories:
 
 
 def tellers(base: History, part: Part = WHOLE) -> Histories:
-    """Who finds a wrong forward is cut off before the operator hears of it. The others go on, and
-    save the step in dispute; then the links heal, and the word comes after all."""
+    """An agent finds a wrong forward, and is cut off before the operator hears of it. The others go
+    on, and save the step in dispute; then the links heal, and the word comes after all."""
     for at in prefixes(base, part):
         for name in sorted(at[1].nodes):
             moment = wait_until(inject(at, 0, ("flip", name, "F", False)), who_says(Disputed))

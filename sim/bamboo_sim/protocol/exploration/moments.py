@@ -75,7 +75,7 @@ def who_says(kind: type) -> Callable[[World], AgentId | None]:
 
 
 def _delayed(at: At, name: AgentId, delay: int) -> At:
-    """What the agent has said comes so many events later, on a replaced stream."""
+    """Let what the agent has said come so many events later, on a replaced stream."""
     return inject(at, 0, ("reconnect", name, 9, delay))
 
 

@@ -33,7 +33,7 @@ class Authority:
 
     @property
     def bundle(self) -> bytes:
-        """What agents trust."""
+        """The certificates that agents trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, *addresses: str, names: tuple[str, ...] = ("operator",)) -> KeyPair:

@@ -40,8 +40,8 @@ from bamboo_sim.protocol.fleet.injection import state
 from bamboo_sim.protocol.fleet.injection.faults import Faults
 from bamboo_sim.protocol.fleet.instruction_log import InstructionLog
 from bamboo_sim.protocol.fleet.local_operator import LocalOperator
+from bamboo_sim.results_file import ROOT
 
-ROOT = Path(__file__).resolve().parents[4]
 WORKER = "bamboo_sim.protocol.fleet.forked_worker"
 GRACE_S = 10.0
 """Between SIGTERM and SIGKILL of a pod, in seconds."""

@@ -21,13 +21,13 @@ _counts, _act_exists, _summed = HoldingsIndex.counts, Gradients._act_exists, Gra
 
 
 def lane_first(self: Executor, task: Prepared, effects: list[Any]) -> bool:
-    """What can be computed ahead goes before the program."""
+    """Run what can be computed ahead before the program."""
     self._fill(effects)
     return True if self._running is not None else _start(self, task, effects)
 
 
 def any_version(self: Executor, task: Prepared) -> bool:
-    """What is computed ahead may use a layer of any step."""
+    """Let what is computed ahead use a layer of any step."""
     if task.instruction.op is not Op.R:
         return _may(self, task)
     layers = (layer for layer, _ in task.versions)
@@ -59,7 +59,7 @@ def kept_for_ever(self: Executor, item: Item, step: int) -> bool:
 
 
 def whatever_is_oldest(held: Collection[Item], limit: int, needed: Collection[Item]) -> list[Item]:
-    """What the program continues is dropped for room, too."""
+    """To make room, drop also what the program continues."""
     del needed
     return _surplus(held, limit, ())
 

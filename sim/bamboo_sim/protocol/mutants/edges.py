@@ -145,7 +145,7 @@ _make_arbiter = Arbiter.__init__
 
 
 def all_is_read(self: PatientClock, now: float, heard_at: float = inf) -> float:
-    """What waits to be read counts as silence."""
+    """Count what waits to be read as silence."""
     return _read(self, now)
 
 
@@ -249,7 +249,7 @@ def any_writer(self: Any, found: Any, durable: Any) -> None:
 
 
 def drop_held(self: Leadership, event: Any, *, is_listening: bool = False, **rest: Any) -> None:
-    """What comes while leadership is uncertain is forgotten."""
+    """Forget what comes while leadership is uncertain."""
     if is_listening or self._is_sure:  # type: ignore[attr-defined]
         _put(self, event, is_listening=is_listening, **rest)
 

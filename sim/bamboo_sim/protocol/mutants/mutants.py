@@ -98,7 +98,7 @@ def finish_without(self: Executor, effects: list[Any]) -> bool:
 
 
 def forget_early(self: Executor, continuation: Any) -> list[Any]:
-    """What comes before it is needed is not kept."""
+    """Do not keep what comes before it is needed."""
     is_early = self._program is not None and self.at < len(self._program)
     return [] if is_early else _proceed(self, continuation)
 

@@ -12,8 +12,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import ActivityKind, Failure
 from bamboo_core.protocol.supervisor import Departing, FromWorker
-from bamboo_sim.protocol.control import shell
-from bamboo_sim.protocol.control.shell import look
+from bamboo_sim.protocol.control.shell import fail, look, tell
 from bamboo_sim.protocol.world.agents import (
     break_channel,
     connect,
@@ -254,7 +253,7 @@ def _beat_every(world: World, seconds: float) -> None:
     leader = world.operators.running[world.operators.leader]
     timing = world.job.arbiter_job.timing
     world.beat_s, world.silent_since = seconds, world.now
-    shell.tell(world, leader, Paced(timing.at_pace(seconds)))
+    tell(world, leader, Paced(timing.at_pace(seconds)))
 
 
 def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:
@@ -308,7 +307,7 @@ def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
 
 
 def _alter(world: World, name: AgentId, layer: int) -> None:
-    """What an agent holds of a layer changes in its memory; the agent may have to be replaced."""
+    """Change a layer in an agent's memory; the agent may have to be replaced."""
     node = world.nodes.get(name)
     if node is not None and node.worker.backend.alter(layer):
         world.losses += 1
@@ -327,7 +326,7 @@ def _fail_writes(world: World, count: int, are_answers_lost: bool) -> None:
 
 def _defect(world: World) -> None:
     """A defect of the leader's shell."""
-    shell.fail(world, world.operators.running[world.operators.leader])
+    fail(world, world.operators.running[world.operators.leader])
 
 
 INJECTORS: dict[str, Callable[..., None]] = {

@@ -72,7 +72,7 @@ class Network:
         self._part(self.messages + self.held)
 
     def stop_reading(self, operator: AgentId) -> None:
-        """What agents send to an operator waits, while time passes for it."""
+        """Let what agents send to an operator wait, while time passes for it."""
         self.busy |= {operator}
         self._part(self.held + self.messages)
 

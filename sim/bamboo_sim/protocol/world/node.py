@@ -64,7 +64,7 @@ class Node:
         return self.worker.executor
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What the supervisor does about it."""
+        """Let the supervisor decide about an event."""
         return self.supervisor.handle(event, now)
 
     def reach_worker(self, message: Any) -> None:
@@ -78,7 +78,8 @@ class Node:
             self.worker.hear(message)
 
     def doing(self) -> Progressed:
-        """What the worker has written into the memory that it shares with the supervisor."""
+        """The progress that the worker has written into the memory that it shares with the
+        supervisor."""
         worker, executor = self.worker, self.worker.executor
         task, kind, peer = executor.running or executor.current, ActivityKind.WAITING, None
         if executor.running is not None:

@@ -12,7 +12,7 @@ from bamboo_core.protocol.messages import Heartbeat
 from bamboo_core.protocol.supervisor import PeerHeard
 from bamboo_core.protocol.supervisor import Tick as SupervisorTick
 from bamboo_sim.protocol.checker.claims import check_said, check_silence
-from bamboo_sim.protocol.control import shell
+from bamboo_sim.protocol.control.shell import pass_time, serve, tell
 from bamboo_sim.protocol.world.agents import connect, end_session, inform, pass_on, rejoin, thaw
 from bamboo_sim.protocol.world.messages import Ended
 from bamboo_sim.protocol.world.network import Message
@@ -52,8 +52,8 @@ def tick(world: World) -> None:
         if operator.name not in world.network.frozen:
             if operator.name not in world.network.busy:
                 operator.hearing.caught_up(world.now)
-            shell.pass_time(world, operator)
-            shell.tell(world, operator, Tick())
+            pass_time(world, operator)
+            tell(world, operator, Tick())
     check_silence(world)
 
 
@@ -64,7 +64,7 @@ def stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:
 
 
 def _continue(world: World) -> None:
-    """What has stood still for its time goes on."""
+    """Let go on what has stood still for its time."""
     for key in [k for k, until in world.still.items() if world.now >= until]:
         go_on(world, *key)
 
@@ -155,7 +155,7 @@ def _hear_beats(world: World) -> None:
         source, target, content = message
         is_beat = isinstance(content, Received) and isinstance(content.message, Heartbeat)
         if is_beat and (source, target) not in busy:
-            shell.serve(world, target, content)
+            serve(world, target, content)
         else:
             busy.add((source, target))
             left.append(message)

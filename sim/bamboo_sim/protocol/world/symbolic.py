@@ -187,7 +187,7 @@ class Symbolic:
         self.store[name] = (tuple(acts), x)
 
     def _computed(self, task: Instruction, right: Symbol) -> Symbol:
-        """What the device gives. A fault that lasts gives the same wrong result every time."""
+        """The device's result. A fault that lasts gives the same wrong result every time."""
         flip = self.flip
         if flip is None or flip.op is not task.op or (flip.name is not None and not flip.lasts):
             return right
