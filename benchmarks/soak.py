@@ -5,15 +5,18 @@
 
 Each fleet is a process with its own operator and agents. It trains one job after the other, on
 small grids. A round kills or freezes agents, breaks connections, makes storage slow, or replaces
-the operator, and then compares weights and optimizer state with a job without faults. A run of the
-same code adds to the last one, except with --fresh; --write writes the result file. A failed job's
-files are kept.
+the operator, and then compares weights and optimizer state with a job without faults. Faults that
+have had no effect do not count. The time begins with a fleet's first round. If it is over and there
+are less than --least rounds, or less faults with an effect than that, the fleets go on for up to
+ten minutes; the exit status is 1 if there are still less. A run of the same code adds to the last
+one, except with --fresh; --write writes the result file. A failed job's files are kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import shutil
 import sys
@@ -28,9 +31,10 @@ from bamboo_sim.protocol.fleet import side_by_side
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
 from bamboo_sim.protocol.fleet.side_by_side import Rows
 from bamboo_sim.protocol.soak import record as records
-from bamboo_sim.protocol.soak.job import Round, soak
+from bamboo_sim.protocol.soak.job import FAULTS, ROUNDS, Round, soak
 from bamboo_sim.protocol.soak.record import SoakRecord
 from bamboo_sim.protocol.soak.reference import Grid, Reference, compute
+from bamboo_sim.sample import Sample, TooSmallError
 
 GRIDS = (
     Grid(2, 2, RedundancyMode.REPLICA),
@@ -51,9 +55,16 @@ class Order:
     number: int
     seed: str
     first: int  # number of its first job
-    until: float  # time.monotonic()
+    seconds: float  # from its first round
+    least: int  # rounds, and faults with an effect
     socket: Path  # of the forkserver
     reference: Reference
+
+
+def sample(least: int, seconds: float) -> Sample:
+    """Rounds and faults of one fleet, or of all."""
+    advice = "run it again on a machine with less load, or look in the log for what stops the jobs"
+    return Sample("the soak", {ROUNDS: least, FAULTS: least}, seconds, advice)
 
 
 def serve(order: Order, rows: Rows[Row]) -> None:
@@ -62,20 +73,23 @@ def serve(order: Order, rows: Rows[Row]) -> None:
 
 
 async def _serve(order: Order, rows: Rows[Row]) -> None:
-    number = order.first
-    while time.monotonic() < order.until:
+    number, mine = order.first, sample(order.least, order.seconds)
+    end = time.monotonic() + order.seconds
+    while not mine.is_over:
         name = f"{order.number}.{number}"
         chance = random.Random(f"{order.seed}/{name}")
         grid = GRIDS[(number + order.number) % len(GRIDS)]
         folder = Path(tempfile.mkdtemp(prefix=f"soak-{name}-"))
         forkserver = ForkServerProcess(order.socket)
         failed = False
-        jobs = soak(folder, forkserver, order.reference, grid, chance, order.until)
+        jobs = soak(folder, forkserver, order.reference, grid, chance, mine)
         async for done in jobs:
             rows.put((name, done))
             failed = failed or bool(done.failure)
         if failed:
             print(f"files: {folder}", file=sys.stderr, flush=True)
+            if time.monotonic() > end:
+                return  # the whole run has failed, whatever follows
         else:
             shutil.rmtree(folder)
         number += 1
@@ -97,8 +111,8 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run(given: argparse.Namespace) -> SoakRecord:
-    """Add rounds to the record for the given time."""
+def run(given: argparse.Namespace, done: Sample) -> SoakRecord:
+    """Add rounds to the record for the given time. done: counts them."""
     record = SoakRecord() if given.fresh else records.resume()
     with tempfile.TemporaryDirectory() as folder:
         forkserver = ForkServerProcess(Path(folder) / "socket")
@@ -106,15 +120,18 @@ def run(given: argparse.Namespace) -> SoakRecord:
         expected = reference(forkserver, given.steps, fresh=given.fresh)
         start, before = time.monotonic(), record.seconds
         first = 1 + max((int(x["job"].split(".")[1]) for x in record.rounds), default=0)
+        share = math.ceil(given.least / given.fleets)
         orders = [
-            Order(n, given.seed, first, start + 60 * given.minutes, forkserver.socket, expected)
+            Order(n, given.seed, first, done.seconds, share, forkserver.socket, expected)
             for n in range(given.fleets)
         ]
         save_at = start + SAVE_S
-        for name, done in side_by_side.rows(serve, orders):
-            record.add(name, done)
+        for name, each in side_by_side.rows(serve, orders):
+            record.add(name, each)
+            done.add(ROUNDS, each.faults > 0)
+            done.add(FAULTS, each.faults)
             record.seconds = before + time.monotonic() - start
-            report(record, name, done)
+            report(record, name, each)
             if time.monotonic() > save_at and not given.fresh:
                 record.save()
                 save_at = time.monotonic() + SAVE_S
@@ -136,18 +153,28 @@ def main() -> int:
     parser.add_argument("--minutes", type=arguments.amount, default=60.0)
     parser.add_argument("--fleets", type=arguments.at_least(1), default=2, help="side by side")
     parser.add_argument("--steps", type=arguments.at_least(100), default=3000, help="of a job")
+    parser.add_argument(
+        "--least", type=arguments.at_least(1), default=4, help="rounds (default: 4)"
+    )
     parser.add_argument("--seed", default="1")
     kept = parser.add_mutually_exclusive_group()
     kept.add_argument("--fresh", action="store_true", help="neither resume nor save")
     kept.add_argument("--write", action="store_true", help="write the result file")
     given = parser.parse_args()
-    record = run(given)
+    done = sample(given.least, 60 * given.minutes)
+    record = run(given, done)
     if given.write:
         record.write()
     for name, value in record.figures().items():
         say(f"{name}: {value}")
+    say("effects: " + ", ".join(f"{kind} {n}" for kind, n in record.effects().items()))
     for text in record.failures:
         print(text, file=sys.stderr)
+    try:
+        done.check()
+    except TooSmallError as error:
+        print(f"bamboo: {error}", file=sys.stderr)
+        return 1
     return 1 if record.failures else 0
 
 

@@ -13,6 +13,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from bamboo_sim.protocol.fleet.injection import disk, sockets, state
+from bamboo_sim.protocol.fleet.injection.effects import Effect
 from bamboo_sim.protocol.fleet.injection.faults import Faults
 from bamboo_sim.protocol.fleet.injection.inside import Inside, Later
 from bamboo_sim.protocol.fleet.injection.state import Disk
@@ -42,6 +43,7 @@ def test_a_cut_loses_one_direction_until_it_heals(
     other.settimeout(0.3)
     with pytest.raises(TimeoutError):
         other.recv(9)
+    assert sockets.lost_segments(other) > 0
     other.settimeout(10.0)
     sockets.drop_from(other, {"127.77.9.3"})
     assert other.recv(9) == b"late"
@@ -65,7 +67,7 @@ def test_a_listening_socket_refuses_nobody_else() -> None:
 def test_a_reset_is_seen_at_both_ends(pair: tuple[socket.socket, socket.socket]) -> None:
     one, _ = pair
     assert sockets.peer_of(one) == OTHER
-    sockets.reset(one)
+    assert sockets.reset(one)
     for end in pair:
         with pytest.raises(ConnectionResetError):
             end.recv(9)
@@ -128,8 +130,8 @@ def test_late_calls_keep_their_order() -> None:
 
 
 def test_a_disk_is_slow_and_fails_on_order(tmp_path: Path) -> None:
-    now = Disk()
-    disk.install(lambda: now)
+    now, effects = Disk(), list[Effect]()
+    disk.install(lambda: now, effects.append)
     try:
         files, _ = fsspec.core.url_to_fs(f"file://{tmp_path}")
         with files.open(f"{tmp_path}/x", "wb") as file:
@@ -138,6 +140,8 @@ def test_a_disk_is_slow_and_fails_on_order(tmp_path: Path) -> None:
         start = time.monotonic()
         assert files.glob(f"{tmp_path}/*") == [f"{tmp_path}/x"]
         assert time.monotonic() - start >= 0.1
+        assert set(effects) == {Effect.SLOW_DISK}
+        effects.clear()
         now = Disk(fails=True)
         for attempt in (
             lambda: files.open(f"{tmp_path}/x", "rb"),
@@ -147,5 +151,6 @@ def test_a_disk_is_slow_and_fails_on_order(tmp_path: Path) -> None:
         ):
             with pytest.raises(OSError, match="Input/output error"):
                 attempt()
+        assert effects == [Effect.FAILED_DISK] * 4
     finally:
         fsspec.register_implementation("file", LocalFileSystem, clobber=True)

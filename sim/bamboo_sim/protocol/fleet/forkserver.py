@@ -81,20 +81,22 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         from bamboo_core.model import sampling
         from bamboo_sim.protocol.fleet import group_switch, kill_switch, sample_log, state_log
         from bamboo_sim.protocol.fleet.injection import inside
+        from bamboo_sim.protocol.fleet.injection.effects import patched
 
         os.dup2(fds[0], 2)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
         file = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
-        switch = kill_switch.KillSwitch(file, int(str(request["supervisor"])))
-        worker_class = kill_switch.install(switch)
-        setattr(worker, "Worker", worker_class)  # noqa: B010  the name that main uses
+        faults = inside.begin("worker")
+        supervisor = int(str(request["supervisor"]))
+        switch = kill_switch.KillSwitch(file, supervisor, faults.count)
+        patched(worker, "Worker", kill_switch.install(switch))  # the name that main uses
         group_switch.install(switch)
         sample_log.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         if folder := os.environ.get(state_log.FOLDER_VARIABLE):
             state_log.install(Path(folder) / str(request["agent"]))
-        sampling.COMPARE_EVERY = COMPARE_EVERY
-        inside.install_in_worker(inside.begin("worker"))
+        patched(sampling, "COMPARE_EVERY", COMPARE_EVERY)
+        inside.install_in_worker(faults)
         names = ("--fd", "--data-fd", "--progress-fd")
         arguments = ["--agent", str(request["agent"])]
         for name, fd in zip(names, fds[1:], strict=True):

@@ -23,6 +23,7 @@ import torch
 from bamboo_agent.transport.process_group import groups, maker
 from bamboo_agent.transport.process_group.groups import Factory, Recipe
 from bamboo_agent.transport.process_group.rendezvous import Rendezvous
+from bamboo_sim.protocol.fleet.injection.effects import patched
 from bamboo_sim.protocol.fleet.kill_switch import KillSwitch
 
 MOMENTS = ("before", "in", "after")
@@ -88,4 +89,4 @@ def install(switch: KillSwitch) -> None:
     """Let all groups of this process have the switch."""
     for backend, factory in groups.FACTORIES.items():
         groups.FACTORIES[backend] = functools.partial(_Switched, factory, switch)
-    setattr(maker, "Rendezvous", _Rendezvous)  # noqa: B010  the name that Maker uses
+    patched(maker, "Rendezvous", _Rendezvous)  # the name that Maker uses

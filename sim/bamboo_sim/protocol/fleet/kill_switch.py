@@ -40,6 +40,7 @@ from bamboo_agent.compute import optim, stage, sums
 from bamboo_agent.worker.shell import Worker
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord
+from bamboo_sim.protocol.fleet.injection.effects import Count, Effect, patched
 
 MOMENTS = ("before", "after", "sent")
 HANG, FREEZE, MISCOMPUTE, ALWAYS = "hang", "freeze", "miscompute", "always"
@@ -78,8 +79,9 @@ def triggered_at(path: Path) -> float:
 class KillSwitch:
     """The worker's end of the file in ``path``."""
 
-    def __init__(self, path: Path, supervisor: int) -> None:
-        """supervisor: its process id."""
+    def __init__(self, path: Path, supervisor: int, count: Count) -> None:
+        """supervisor: its process id; count: called with each effect."""
+        self.count = count
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _SIZE)
         self._supervisor = supervisor
@@ -97,14 +99,29 @@ class KillSwitch:
         """End worker and supervisor with SIGKILL if the switch waits for this moment."""
         if self.is_armed(text):
             self.note_instant()
-            os.kill(self._supervisor, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.count(Effect.DIED)
+            self.send(signal.SIGKILL)
 
     def freeze(self) -> None:
         """Stop worker and supervisor."""
         self.note_instant()
-        os.kill(self._supervisor, signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        self.count(Effect.FROZE)
+        self.send(signal.SIGSTOP)
+
+    def hang(self) -> None:
+        """Never return."""
+        self.note_instant()
+        self.count(Effect.HUNG)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for ever."""
+        threading.Event().wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the supervisor a signal, and then this process."""
+        os.kill(self._supervisor, number)
+        os.kill(os.getpid(), number)
 
     def note_instant(self) -> None:
         """For :func:`triggered_at`."""
@@ -121,8 +138,7 @@ class KillSwitchWorker(Worker):
 
     def _stand_still_if_armed(self, instruction: Instruction) -> None:
         if self.switch.is_armed(f"{HANG} {ANY}") or self._is_armed(HANG, instruction):
-            self.switch.note_instant()
-            threading.Event().wait()
+            self.switch.hang()
         elif self._is_armed(FREEZE, instruction):
             self.switch.freeze()
 
@@ -139,6 +155,7 @@ class KillSwitchWorker(Worker):
         if self._is_armed("flip", instruction):
             self.switch.disarm()  # the step may be trained again
             self._flip_bit(instruction.lo)
+            self.switch.count(Effect.FLIPPED)
         return commit
 
     @contextmanager
@@ -159,15 +176,16 @@ class KillSwitchWorker(Worker):
             if is_update:  # another number in each step, so that no flip undoes another
                 _flip(arguments[0].parameters[0], instruction.step)
             else:
-                setattr(module, name, compute)
+                patched(module, name, compute)
                 _flip(self._first_result(instruction, options, result))
+            self.switch.count(Effect.MISCOMPUTED)
             return result
 
-        setattr(module, name, wrong)
+        patched(module, name, wrong)
         try:
             yield
         finally:
-            setattr(module, name, compute)
+            patched(module, name, compute)
 
     def _first_result(
         self, instruction: Instruction, options: dict[str, Any], result: Any

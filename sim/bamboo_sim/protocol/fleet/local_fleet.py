@@ -37,12 +37,19 @@ from bamboo_core.protocol.messages import Ready
 from bamboo_sim.protocol.fleet import kill_switch, sample_log, state_log
 from bamboo_sim.protocol.fleet.certificates import Authority
 from bamboo_sim.protocol.fleet.injection import state
+from bamboo_sim.protocol.fleet.injection.effects import Effect
 from bamboo_sim.protocol.fleet.injection.faults import Faults
 from bamboo_sim.protocol.fleet.instruction_log import InstructionLog
 from bamboo_sim.protocol.fleet.local_operator import LocalOperator
 from bamboo_sim.results_file import ROOT
 
 WORKER = "bamboo_sim.protocol.fleet.forked_worker"
+SIGNALS = {
+    signal.SIGKILL: Effect.KILLED,
+    signal.SIGSTOP: Effect.STOPPED,
+    signal.SIGTERM: Effect.NOTICED,
+}
+"""Signals that are faults, and their effects."""
 GRACE_S = 10.0
 """Between SIGTERM and SIGKILL of a pod, in seconds."""
 Processes = Literal["both", "worker", "supervisor"]
@@ -102,12 +109,15 @@ class Pod:
         """The worker's process id, once it has started."""
         return int(self.pid_file.read_text())
 
-    def signal(self, number: signal.Signals, what: Processes = "both") -> None:
-        """Send a signal, to both processes at almost the same time."""
+    def signal(self, number: signal.Signals, what: Processes = "both") -> int:
+        """Send a signal, to both processes at almost the same time; how many live ones got it."""
         pids = {"worker": self.worker_pid, "supervisor": self.process.pid}
-        for pid in pids.values() if what == "both" else [pids[what]]:
+        chosen = list(pids.values()) if what == "both" else [pids[what]]
+        alive = sum(map(_is_alive, chosen))
+        for pid in chosen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+        return alive
 
     def terminate(self) -> None:
         """End the pod as Kubernetes does: SIGTERM, and SIGKILL after the grace period."""
@@ -118,6 +128,15 @@ class Pod:
     def _end(self) -> None:
         if self.process.returncode is None:
             self.process.kill()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
 class LocalFleet:
@@ -135,12 +154,18 @@ class LocalFleet:
         hosts_ahead: bool = False,
         logs_events: bool = True,
         logs_states: bool = False,
+        requires_effects: bool = True,
     ) -> None:
         """forkserver: one that several fleets share (None: start one); sees_ends: report the end of
         a process to the arbiter at once, as a kubelet does later; profiled, hosts_ahead: see
         :class:`LocalOperator`; logs_events: write event logs; logs_states: write hashes of the
-        layers into ``folder/states`` (see :mod:`.state_log`)."""
+        layers into ``folder/states`` (see :mod:`.state_log`); requires_effects: AssertionError at
+        the end if a fault that was ordered has had no effect."""
         authority = Authority()
+        for name in ("pids", "logs", "kill-switches", "samples", "states"):
+            (folder / name).mkdir(parents=True)
+        self.faults = Faults(folder / "faults")
+        self._requires_effects = requires_effects
         self.spec = spec
         self.folder = folder
         self.pods: dict[AgentId, Pod] = {}
@@ -152,12 +177,10 @@ class LocalFleet:
             dismiss=self._dismissed,
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
             profiled=profiled,
+            counted=self.faults.counted,
             hosts_ahead=hosts_ahead,
         )
         self._logs_events, self._logs_states = logs_events, logs_states
-        for name in ("pids", "logs", "kill-switches", "samples", "states"):
-            (folder / name).mkdir(parents=True)
-        self.faults = Faults(folder / "faults")
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
         self._sees_ends = sees_ends
@@ -186,6 +209,9 @@ class LocalFleet:
         if self._owns_forkserver:
             self._forkserver.stop()
         self.faults.close()
+        if error is None and self._requires_effects:
+            idle = self.faults.counted.idle_orders()
+            assert not idle, f"faults without effect: {'; '.join(idle)}"
 
     # ------------------------------------------------------------ agents
 
@@ -255,18 +281,18 @@ class LocalFleet:
         """SIGKILL whole pods; returns when (time.monotonic())."""
         at = time.monotonic()
         for name in agents:
-            self.pods[AgentId(name)].signal(signal.SIGKILL)
+            self._signal(name, signal.SIGKILL)
         return at
 
     def kill_worker(self, agent: str) -> None:
         """SIGKILL only the worker."""
-        os.kill(self.pods[AgentId(agent)].worker_pid, signal.SIGKILL)
+        self._signal(agent, signal.SIGKILL, "worker")
 
     def freeze(self, agent: str, what: Processes = "both") -> float:
         """Stop processes, as when a node hangs: sockets stay open. Returns when
         (time.monotonic())."""
         at = time.monotonic()
-        self.pods[AgentId(agent)].signal(signal.SIGSTOP, what)
+        self._signal(agent, signal.SIGSTOP, what)
         return at
 
     def thaw(self, agent: str) -> None:
@@ -275,11 +301,16 @@ class LocalFleet:
 
     def hang(self, agent: str) -> None:
         """Let the worker's next instruction never end (:meth:`hung_at` tells when it began)."""
+        self.faults.counted.ordered(f"hang {agent}", [agent], Effect.HUNG)
         self.arm_kill_switch(agent, kill_switch.HANG, kill_switch.ANY)
 
     def terminate(self, agent: str) -> None:
         """SIGTERM, as before a preemption."""
-        self.pods[AgentId(agent)].process.terminate()
+        self._signal(agent, signal.SIGTERM, "supervisor")
+
+    def _signal(self, agent: str, number: signal.Signals, what: Processes = "both") -> None:
+        for _ in range(self.pods[AgentId(agent)].signal(number, what)):
+            self.faults.counted.count(agent, SIGNALS[number])
 
     def arm_kill_switch(self, agent: str, moment: str, instruction: str) -> None:
         """Let the pod kill itself at an instruction (see :mod:`.kill_switch`)."""

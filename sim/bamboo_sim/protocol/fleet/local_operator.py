@@ -56,6 +56,8 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_proto.v1 import agent_pb2_grpc
 from bamboo_sim.protocol.fleet.certificates import Authority
+from bamboo_sim.protocol.fleet.injection import effects
+from bamboo_sim.protocol.fleet.injection.effects import OPERATOR
 from bamboo_wire import decode, encode
 from bamboo_wire.options import OPERATOR_OPTIONS
 
@@ -94,12 +96,14 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         dismiss: Callable[[AgentId, str], None],
         timing: Timing,
         profiled: bool,
+        counted: effects.Effects,
         hosts_ahead: bool = False,
     ) -> None:
-        """profiled: use the agents' measured costs; if False, all layers cost the same, so that all
-        runs have the same programs; hosts_ahead: tell agents to keep in host memory what they
-        compute ahead, as if their devices were short."""
+        """counted: counts the effects of faults; profiled: use the agents' measured costs; if
+        False, all layers cost the same, so that all runs have the same programs; hosts_ahead: tell
+        agents to keep in host memory what they compute ahead, as if their devices were short."""
         self._profiled, self._hosts_ahead = profiled, hosts_ahead
+        self._counted = counted
         self.job = ArbiterJob("ns/job", "job-uid", spec, to_json(spec), timing)
         self.address = ""
         self.messages: list[Sent] = []
@@ -107,9 +111,10 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self.over: Over | None = None
         self.goal = DesiredState(spec.pipelines.count)
         self.arbiter: Arbiter | None = None
-        self.writes = Writes()
+        self._writes = Writes()
         self._ended: dict[AgentId, str] = {}
         self._facts = "{}"
+        self._has_died = False
         self._unwritten: tuple[str, int] | None = None
         self._wants_write = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
@@ -128,6 +133,8 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     async def start(self) -> None:
         """A new leader, at the same address as the one before."""
         durable = facts.from_json(json.loads(self._facts))
+        if self._has_died:
+            self._counted.count(OPERATOR, effects.Effect.REPLACED)
         self.arbiter = Arbiter(self.job, durable, durable.term + 1)
         self._server = grpc.aio.server(options=OPERATOR_OPTIONS)
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
@@ -144,6 +151,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     async def stop(self) -> None:
         """Stop without closing sessions in order."""
+        self._has_died = self.arbiter is not None
         self.arbiter = None
         self._waiting = None
         for task in (self._ticker, self._writer):
@@ -159,6 +167,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             self.goal = event
         if self._waiting is not None:
             if not isinstance(event, Tick):
+                self._counted.count(OPERATOR, effects.Effect.UNHEARD)
                 self._waiting.append(event)
         elif self.arbiter is not None:
             for effect in self.arbiter.handle(event, time.monotonic()):
@@ -181,6 +190,20 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     # ------------------------------------------------------------ faults
 
+    @property
+    def writes(self) -> Writes:
+        """How durable writes go."""
+        return self._writes
+
+    @writes.setter
+    def writes(self, writes: Writes) -> None:
+        if writes.fail:
+            self._counted.ordered("failing writes", [OPERATOR], effects.Effect.FAILED_WRITE)
+        elif writes.delay_s:
+            text = f"slow writes of {writes.delay_s:g} s"
+            self._counted.ordered(text, [OPERATOR], effects.Effect.SLOW_WRITE)
+        self._writes = writes
+
     async def replace(self) -> None:
         """The operator dies, and another one takes over."""
         await self.stop()
@@ -189,6 +212,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     def freeze(self) -> None:
         """Stand still: time passes, and what comes waits."""
         if self._waiting is None:
+            self._counted.ordered("freeze the operator", [OPERATOR], effects.Effect.UNHEARD)
             self._waiting = []
 
     def thaw(self) -> None:
@@ -199,6 +223,9 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     def hold(self, *agents: str) -> None:
         """Let nothing pass these agents' sessions, in both directions, new sessions included."""
+        self._counted.ordered(
+            f"hold the sessions of {' '.join(agents)}", agents, effects.Effect.HELD
+        )
         self._held |= {AgentId(agent) for agent in agents}
 
     def let_go(self) -> None:
@@ -208,6 +235,8 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self._released = asyncio.Event()
 
     async def _pass(self, agent: AgentId) -> None:
+        if agent in self._held:
+            self._counted.count(agent, effects.Effect.HELD)
         while agent in self._held:
             await self._released.wait()
 
@@ -222,7 +251,10 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
                 if how.lands_first and not how.fail:
                     self._facts = text
                 await asyncio.sleep(how.delay_s)
+                if how.delay_s:
+                    self._counted.count(OPERATOR, effects.Effect.SLOW_WRITE)
                 if how.fail:
+                    self._counted.count(OPERATOR, effects.Effect.FAILED_WRITE)
                     await asyncio.sleep(RETRY_S)
                     continue
                 self._facts = text

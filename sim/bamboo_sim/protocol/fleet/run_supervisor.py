@@ -10,10 +10,11 @@ from bamboo_agent.__main__ import main
 from bamboo_agent.supervisor import shell
 from bamboo_agent.supervisor.launch import die_with
 from bamboo_sim.protocol.fleet.injection import inside, state
+from bamboo_sim.protocol.fleet.injection.effects import patched
 
 if __name__ == "__main__":
     die_with(os.getppid())
-    shell.WORKER_MODULE = sys.argv[1]
+    patched(shell, "WORKER_MODULE", sys.argv[1])
     if state.FOLDER_VARIABLE in os.environ:
         inside.install_in_supervisor(inside.begin("supervisor"))
     main()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_agent.compute.batches import Data
+from bamboo_sim.protocol.fleet.injection.effects import patched
 
 SampleLog = dict[tuple[int, int], str]
 """(step, micro-batch) -> digest of its inputs and targets."""
@@ -23,7 +24,7 @@ def install(path: Path) -> None:
         os.write(file, f"{step} {microbatch} {_digest(pair)}\n".encode())
         return pair
 
-    setattr(Data, "training", training)  # noqa: B010  for as long as the process lives
+    patched(Data, "training", training)
 
 
 def _digest(pair: tuple[Any, Any]) -> str:

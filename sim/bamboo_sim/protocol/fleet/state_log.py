@@ -13,6 +13,7 @@ from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.layers import Layer
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord
+from bamboo_sim.protocol.fleet.injection.effects import patched
 
 FOLDER_VARIABLE = "BAMBOO_FLEET_STATES"
 EVERY = 4
@@ -40,7 +41,7 @@ def install(path: Path) -> None:
             os.write(file, "".join(lines).encode())
         return record
 
-    setattr(Backend, "run", logged)  # noqa: B010  for as long as the process lives
+    patched(Backend, "run", logged)
 
 
 def digest(layer: Layer) -> str:

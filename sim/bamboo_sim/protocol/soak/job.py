@@ -6,8 +6,9 @@ import asyncio
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from bamboo_sim.protocol.soak import kinds
 from bamboo_sim.protocol.soak.kinds import Injector
 from bamboo_sim.protocol.soak.reference import Grid, Reference
 from bamboo_sim.protocol.soak.watch import Watch
+from bamboo_sim.sample import Sample
 
 STALL_S = 60.0
 STEADY_S = 20.0
@@ -29,12 +31,15 @@ SPARE = 1
 """Agents beyond the grid's seats, so that a round need not wait for a new process."""
 EVERY_STEPS = 30
 POLL_S = 0.02
+ROUNDS, FAULTS = "rounds", "faults with an effect"
+IN_VAIN = " (without effect)"
 TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, voter_wait_s=10.0, instruction_floor_s=2.0)
 
 
 @dataclass(frozen=True)
 class Round:
-    """One group of faults. did: what was injected; pause_s: longest time between two commits."""
+    """One group of faults. kinds: faults that have acted; idle: those that have not; effects: how
+    often each kind has acted; did: what was injected; pause_s: longest time between two commits."""
 
     grid: str
     kinds: str
@@ -44,12 +49,15 @@ class Round:
     voter_wait_s: float
     restored: bool
     unequal: bool
+    idle: str = ""
+    effects: dict[str, int] = field(default_factory=dict)
     stalled: bool = False
     lost: bool = False
     failure: str = ""
 
     @property
     def faults(self) -> int:
+        """Number of faults that have acted."""
         return len(self.kinds.split("+")) if self.kinds else 0
 
 
@@ -76,36 +84,39 @@ class SoakedJob:
         self._campaign = Campaign(fleet)
         self._replaced: set[AgentId] = set()
         self._newcomers = 0
-        self._did: list[str] = []
+        self._injector: Injector | None = None
         self._doomed: set[AgentId] = set()
 
-    async def rounds(self, until: float) -> AsyncIterator[Round]:
-        """Rounds until the job has run all its steps, or the time (time.monotonic()). The last one
-        may have failed; the job is of no use then."""
+    async def rounds(self, sample: Sample) -> AsyncIterator[Round]:
+        """Rounds until the job has run all its steps, or the sample is over. The last one may have
+        failed; the job is of no use then."""
         operator, began = self._fleet.operator, time.monotonic()
         operator.change_goal(pipelines=self._grid.pipelines)
         await self._fleet.add(self._grid.agents(self._grid.seats + SPARE))
         refill = asyncio.create_task(self._refill())
         try:
             await self._wait(self._is_steady)
-            while time.monotonic() < until:
+            while not sample.is_over:
+                sample.begin()
                 yield (done := await self._round())
+                sample.add(ROUNDS, done.faults > 0)
+                sample.add(FAULTS, done.faults)
                 if done.failure:
                     return
             await self._suspend()
         except CompletedError:
             self._watch.read_states()
             if self._watch.differences:
-                yield self._describe([], began, 0.0, None)
+                yield self._describe(began, 0.0, None)
         except (StalledError, LostError) as error:
-            yield self._describe([], began, 0.0, error)
+            yield self._describe(began, 0.0, error)
         finally:
             refill.cancel()
             await asyncio.gather(refill, return_exceptions=True)
 
     async def _round(self) -> Round:
         """CompletedError."""
-        chosen, self._did = kinds.choose(self._chance), []
+        chosen, self._injector = kinds.choose(self._chance), None
         began, waited = time.monotonic(), self._watch.voter_wait_s
         error: Exception | None = None
         try:
@@ -116,14 +127,14 @@ class SoakedJob:
             self._take_away(doomed)
         except (StalledError, LostError) as caught:
             error = caught
-        return self._describe(chosen, began, waited, error)
+        return self._describe(began, waited, error)
 
     async def _inject(self, chosen: list[str]) -> set[AgentId]:
         """Inject faults at the same time, then end those that do not end by themselves. Agents that
         will not come back."""
-        injector = Injector(self._fleet, self._chance)
+        self._injector = injector = Injector(self._fleet, self._chance)
         try:
-            self._did = await asyncio.gather(*(injector.inject(kind) for kind in chosen))
+            await asyncio.gather(*(injector.inject(kind) for kind in chosen))
         finally:
             injector.heal()
         self._doomed |= injector.doomed
@@ -192,24 +203,28 @@ class SoakedJob:
 
     # ------------------------------------------------------------ figures
 
-    def _describe(
-        self, chosen: list[str], began: float, waited_s: float, error: Exception | None
-    ) -> Round:
+    def _describe(self, began: float, waited_s: float, error: Exception | None) -> Round:
         watch = self._watch
         watch.look()
         times = [at for at in watch.commits if at >= began]
         first = max((at for at in watch.commits if at < began), default=began)
         gaps = [later - at for at, later in pairwise([first, *times, time.monotonic()])]
+        acted = [] if self._injector is None else self._injector.acted()
+        effects = Counter[str]()
+        for fault, times in acted:
+            effects[fault.kind] += times
         failure = "" if error is None else f"{type(error).__name__}: {error}"
         if watch.differences:
             failure = "\n".join([*watch.differences[:5], failure])
         return Round(
             grid=str(self._grid),
-            kinds="+".join(chosen),
-            did="; ".join(filter(None, self._did)),
+            kinds="+".join(fault.kind for fault, times in acted if times),
+            did="; ".join(fault.text + ("" if times else IN_VAIN) for fault, times in acted),
             seconds=round(time.monotonic() - began, 2),
             pause_s=round(max(gaps), 3),
             voter_wait_s=round(watch.voter_wait_s - waited_s, 2),
+            idle="+".join(fault.kind for fault, times in acted if not times),
+            effects=dict(sorted(effects.items())),
             restored=self._fleet.recorded(EventReason.RESTORING, after=began),
             unequal=bool(watch.differences),
             stalled=isinstance(error, StalledError),
@@ -224,7 +239,7 @@ async def soak(
     reference: Reference,
     grid: Grid,
     chance: random.Random,
-    until: float,
+    sample: Sample,
 ) -> AsyncIterator[Round]:
     """The rounds of one job, whose files are in ``folder``."""
     spec = grid.job(folder, reference.steps, EVERY_STEPS)
@@ -236,9 +251,10 @@ async def soak(
         profiled=False,
         logs_events=False,
         logs_states=True,
+        requires_effects=False,  # a round says which of its faults have had none
     ) as fleet:
         job = SoakedJob(fleet, grid, reference, chance)
-        async for done in job.rounds(until):
+        async for done in job.rounds(sample):
             if done.failure:
                 (folder / "record.txt").write_text(f"{done}\n{done.failure}\n{fleet.record()}")
             yield done

@@ -21,7 +21,9 @@ NOTE = (
     "A round injects one to three faults into a running job of real agents at the same time, and"
     " ends those that do not end by themselves. Then it compares the hash of every layer's weights"
     " and optimizer state after a later step, and loss and gradient norm of every step, with those"
-    " of a job without faults. rounds, faults: how many; KIND: faults of that kind; jobs: jobs"
+    " of a job without faults. rounds, faults: how many have"
+    " acted; KIND: faults of that kind that have; without_effect: faults that have not, such as a"
+    " slow disk while nobody used it; jobs: jobs"
     " that the rounds were part of; lost_jobs: jobs that ended although nobody wanted it; unequal:"
     " rounds with a difference; stalls_over_60_s: rounds after which no step was committed for 60"
     " s although enough agents could be reached, without waits for a voter, which are voter_waits"
@@ -48,10 +50,12 @@ class SoakRecord:
         rounds = self.rounds
         kinds = Counter(kind for x in rounds for kind in x["kinds"].split("+") if kind)
         pauses = sorted(x["pause_s"] for x in rounds)
+        idle = [kind for x in rounds for kind in x["idle"].split("+") if kind]
         waits = [x["voter_wait_s"] for x in rounds if x["voter_wait_s"] > 0]
         return {
             "rounds": sum(x["faults"] > 0 for x in rounds),
             "faults": sum(x["faults"] for x in rounds),
+            "without_effect": len(idle),
             "lost_jobs": sum(x["lost"] for x in rounds),
             "unequal": sum(x["unequal"] for x in rounds),
             "stalls_over_60_s": sum(x["stalled"] for x in rounds),
@@ -65,6 +69,13 @@ class SoakRecord:
             "seconds": round(self.seconds, 1),
             **dict(sorted(kinds.items())),
         }
+
+    def effects(self) -> dict[str, int]:
+        """How often faults of each kind have acted."""
+        found = Counter[str]()
+        for each in self.rounds:
+            found.update(each["effects"])
+        return dict(sorted(found.items()))
 
     @property
     def failures(self) -> list[str]:
@@ -87,12 +98,13 @@ class SoakRecord:
         samples = {
             "code": self.code,
             "rounds": results_file.columns(rows),
+            "effects": self.effects(),
             "failures": [text[:2000] for text in self.failures[:5]],
         }
         results_file.write(NAME, samples=samples, figures=self.figures(), note=NOTE)
 
 
-_COLUMNS = ("job", "grid", "kinds", "seconds", "pause_s", "voter_wait_s", "restored")
+_COLUMNS = ("job", "grid", "kinds", "idle", "seconds", "pause_s", "voter_wait_s", "restored")
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from bamboo_sim.protocol.fleet.injection.effects import Count, Effect
 from bamboo_sim.protocol.fleet.injection.state import Disk
 
 _NEVER = threading.Event()
@@ -21,12 +22,15 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
 
     cachable = False
     disk: Callable[[], Disk]
+    count: Count
 
     def _suffer(self) -> None:
-        now = type(self).disk()
+        now, count = type(self).disk(), type(self).count
         if now.delay_s:
             _NEVER.wait(now.delay_s)
+            count(Effect.SLOW_DISK)
         if now.fails:
+            count(Effect.FAILED_DISK)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -44,7 +48,8 @@ for _name in ("ls", "info", "makedirs", "_open", "mv", "rm"):
     setattr(FaultyFileSystem, _name, _faulty(_name))
 
 
-def install(disk: Callable[[], Disk]) -> None:
-    """Let ``file://`` addresses of this process use it. disk: asked before every call."""
-    FaultyFileSystem.disk = staticmethod(disk)
+def install(disk: Callable[[], Disk], count: Count) -> None:
+    """Let ``file://`` addresses of this process use it. disk: asked before every call; count:
+    called with each effect."""
+    FaultyFileSystem.disk, FaultyFileSystem.count = staticmethod(disk), staticmethod(count)
     fsspec.register_implementation("file", FaultyFileSystem, clobber=True)

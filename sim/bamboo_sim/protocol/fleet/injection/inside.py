@@ -22,9 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_sim.protocol.fleet.injection import sockets, state
+from bamboo_sim.protocol.fleet.injection.effects import Effect, Recorder, patched
 from bamboo_sim.protocol.fleet.injection.state import State
 
 _MAX_ORDER = 1 << 16
+_LOOK_S = 0.05
+"""Between two looks at the segments that sockets have lost: a socket that is closed takes its
+number along."""
 
 
 class Inside:
@@ -34,14 +38,16 @@ class Inside:
         self.agent = agent
         self.state = State()
         self.truncated: set[str] = set()
+        self.count = Recorder(folder, agent, role).count
         self._folder = folder
+        self._lost: dict[int, int] = {}  # segments of each socket that are counted; by inode
         self._orders = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._orders.bind(state.port(folder, agent, role))
 
     def start(self) -> None:
         """Read the present state, then serve."""
-        setattr(socket.socket, "connect", self._connecting(_socket.socket.connect))  # noqa: B010
-        setattr(socket.socket, "connect_ex", self._connecting(_socket.socket.connect_ex))  # noqa: B010
+        patched(socket.socket, "connect", self._connecting(_socket.socket.connect))
+        patched(socket.socket, "connect_ex", self._connecting(_socket.socket.connect_ex))
         self._load()
         threading.Thread(target=self._serve, name="faults", daemon=True).start()
 
@@ -52,7 +58,12 @@ class Inside:
 
     def _serve(self) -> None:
         while True:
-            order = json.loads(self._orders.recv(_MAX_ORDER))
+            self._orders.settimeout(_LOOK_S if self.state.lost_senders(self.agent) else None)
+            try:
+                order = json.loads(self._orders.recv(_MAX_ORDER))
+            except TimeoutError:
+                self._count_lost()
+                continue
             match order["do"]:
                 case "load":
                     self._load()
@@ -62,16 +73,29 @@ class Inside:
                     self.truncated |= set(order["peers"])
 
     def _load(self) -> None:
+        if self.state.lost_senders(self.agent):
+            self._count_lost()
         self.state = state.read(self._folder)  # first: sockets made from now on obey it
         lost = self.state.lost_senders(self.agent)
+        self._lost.clear()
         for sock in sockets.own_connections():
+            if lost:
+                self._lost[_inode(sock)] = sockets.lost_segments(sock)
             sockets.drop_from(sock, lost)
+
+    def _count_lost(self) -> None:
+        """Count the segments that sockets have lost since the last look."""
+        for sock in sockets.own_connections():
+            lost, counted = sockets.lost_segments(sock), self._lost.get(_inode(sock), 0)
+            for _ in range(counted, lost):
+                self.count(Effect.LOST_SEGMENT)
+            self._lost[_inode(sock)] = lost
 
     def _reset(self, peers: list[str] | None) -> None:
         for sock in sockets.own_connections():
             peer = sockets.peer_of(sock)
-            if peer and (peers is None or peer in peers):
-                sockets.reset(sock)
+            if peer and (peers is None or peer in peers) and sockets.reset(sock):
+                self.count(Effect.RESET)
 
     def _connecting(self, connect: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def bound(sock: Any, address: Any) -> Any:
@@ -82,6 +106,10 @@ class Inside:
             return connect(sock, address)
 
         return bound
+
+
+def _inode(sock: socket.socket) -> int:
+    return os.fstat(sock.fileno()).st_ino
 
 
 def begin(role: str) -> Inside:
@@ -126,11 +154,13 @@ def install_in_worker(inside: Inside) -> None:
     from bamboo_agent.transport import links, tcp
     from bamboo_sim.protocol.fleet.injection import disk
 
-    disk.install(lambda: inside.state.disk)
+    disk.install(lambda: inside.state.disk, inside.count)
 
     deliver, send, later = tcp._Loop._deliver, links.Outgoing._send_segment, Later()
 
     def deliver_late(self: Any, link: Any, frame: Any) -> None:
+        if inside.late_s:
+            inside.count(Effect.LATE_FRAME)
         if inside.late_s or later.is_busy:
             later.call(inside.late_s, lambda: deliver(self, link, frame))
         else:
@@ -139,13 +169,15 @@ def install_in_worker(inside: Inside) -> None:
     def send_part(self: Any) -> None:
         if self.greeting.listener not in inside.truncated:
             return send(self)
-        inside.truncated.discard(self.greeting.listener)
         data = b"".join(self._segment)
-        self.socket.send(data[: len(data) // 2])
+        sent = self.stream.send([memoryview(data[: len(data) // 2])])
+        inside.truncated.discard(self.greeting.listener)
+        if 0 < sent < len(data):
+            inside.count(Effect.CUT_FRAME)
         raise ConnectionResetError("closed in the middle of a frame, by order of the fleet")
 
-    setattr(tcp._Loop, "_deliver", deliver_late)  # noqa: B010
-    setattr(links.Outgoing, "_send_segment", send_part)  # noqa: B010
+    patched(tcp._Loop, "_deliver", deliver_late)
+    patched(links.Outgoing, "_send_segment", send_part)
 
 
 def install_in_supervisor(inside: Inside) -> None:
@@ -160,9 +192,10 @@ def install_in_supervisor(inside: Inside) -> None:
 
     def received(self: Any, data: bytes) -> None:
         if inside.late_s and self._is_proven:
+            inside.count(Effect.LATE_HEARTBEAT)
             loop = asyncio.get_running_loop()
             loop.call_later(inside.late_s, receive_late, self, data)
         else:
             receive(self, data)
 
-    setattr(liveness.Link, "data_received", received)  # noqa: B010
+    patched(liveness.Link, "data_received", received)

@@ -19,6 +19,8 @@ _SOURCE_ADDRESS = (12 - 0x100000) & 0xFFFFFFFF  # of the IP header, from SKF_NET
 _WHOLE = 0xFFFFFFFF
 _UNSPECIFIED = struct.pack("H14x", socket.AF_UNSPEC)
 _libc = ctypes.CDLL(None, use_errno=True)
+_MEMORY_INFO = 55  # SO_MEMINFO
+_MEMORY_INFO_BYTES, _LOST = 36, 8  # nine words; the last one is SK_MEMINFO_DROPS
 
 
 def own_connections() -> Iterator[socket.socket]:
@@ -48,6 +50,12 @@ def drop_from(sock: socket.socket, addresses: Collection[str]) -> None:
     sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, pointer)
 
 
+def lost_segments(sock: socket.socket) -> int:
+    """How many segments the kernel has dropped that this socket should have got."""
+    info = sock.getsockopt(socket.SOL_SOCKET, _MEMORY_INFO, _MEMORY_INFO_BYTES)
+    return int(struct.unpack(f"{len(info) // 4}I", info)[_LOST])
+
+
 def peer_of(sock: socket.socket) -> str:
     """The other end's IPv4 address; empty if the socket is not connected."""
     try:
@@ -56,6 +64,6 @@ def peer_of(sock: socket.socket) -> str:
         return ""
 
 
-def reset(sock: socket.socket) -> None:
-    """End the connection with an RST; this end gets ECONNRESET, too."""
-    _libc.connect(sock.fileno(), _UNSPECIFIED, len(_UNSPECIFIED))
+def reset(sock: socket.socket) -> bool:
+    """End the connection with an RST; this end gets ECONNRESET, too. Whether it has ended."""
+    return bool(_libc.connect(sock.fileno(), _UNSPECIFIED, len(_UNSPECIFIED)) == 0)
