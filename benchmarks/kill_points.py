@@ -12,7 +12,8 @@ group, and in the middle of a message that goes over one.
 
 A slice is one job that takes many faults, each followed by a new agent. Its result is compared with
 an undisturbed job of as many steps. The result file is written after each slice; a run of the same
-code resumes the last one.
+code resumes the last one. The exit status is 1 if a slice fails, or if no process has died although
+points were left.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
     Scenario,
     run_scenario,
 )
+from bamboo_sim.sample import Sample, TooSmallError
 
 SCENARIOS = (COMMITTING, ONE_PIPELINE, EAGER, EAGER_ON_DEVICE, TWO_DEATHS, IN_GROUPS)
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
@@ -123,18 +125,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         forkserver = ForkServerProcess(Path(folder) / "socket")
         forkserver.start()
-        until = time.monotonic() + 60 * given.minutes
-        slices = [x for x in record.pending(given.slice) if given.only in ("", x[0].name)]
-        for number, (scenario, faults) in enumerate(slices, start=1):
-            if time.monotonic() > until:
+        left = [x for x in record.pending(given.slice) if given.only in ("", x[0].name)]
+        tried = Sample("the run", {"deaths": 1 if left else 0}, 60 * given.minutes)
+        for number, (scenario, faults) in enumerate(left, start=1):
+            tried.begin()
+            if tried.is_over:
                 break
             record.slices.append(run(scenario, faults, forkserver))
+            tried.add("deaths", len(record.slices[-1].deaths))
             record.write()
             state = "failed" if record.slices[-1].failure else "survived"
             print(
-                f"{number} of {len(slices)}: {len(faults)} of {scenario.name} {state}", flush=True
+                f"{number} of {len(left)}: {len(faults)} of {scenario.name} {state}", flush=True
             )
         forkserver.stop()
+    try:
+        tried.check()
+    except TooSmallError as error:
+        print(f"bamboo: {error}", file=sys.stderr)
+        return 1
     return 1 if record.figures()["failures"] else 0
 
 

@@ -25,6 +25,7 @@ from bamboo_sim.attack import (
     manifests,
     operator_port,
 )
+from bamboo_sim.sample import Sample, TooSmallError
 
 PORTS = {
     "data": data_port.run,
@@ -37,7 +38,8 @@ PORTS = {
 
 
 def main() -> int:
-    """Attack, write the file, print the figures. 1 if there was a breach."""
+    """Attack, write the file, print the figures. 1 if there was a breach, or less than was asked
+    for."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--cases", type=arguments.at_least(1), default=10_000)
@@ -60,11 +62,19 @@ def main() -> int:
         figures["manifests_accepted"] = found["manifests"]["cases"].get("accepted", 0)
         figures["manifests_pods"] = found["manifests"]["pods"]
         figures["manifests_slowest_cpu_s"] = found["manifests"]["slowest_cpu_s"]
+    tried = Sample("the attack", dict.fromkeys(found, given.cases), 0.0)
+    for name, x in found.items():
+        tried.add(name, sum(x["cases"].values()))
     print(json.dumps(found, indent=1))
     if given.port == "all" and not given.no_record:
         path = results_file.write("security", samples=found, figures=figures)
         print(f"-> {path}")
     print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
+    try:
+        tried.check()
+    except TooSmallError as error:
+        print(f"bamboo: {error}", file=sys.stderr)
+        return 1
     return 1 if figures["breaches"] else 0
 
 

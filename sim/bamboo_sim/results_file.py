@@ -63,8 +63,14 @@ def _git(*arguments: str) -> str:
 
 
 def fingerprint(paths: Sequence[str]) -> str:
-    """Hash of the current contents of all tracked files that match these git pathspecs."""
-    names = _git("ls-files", "--", *paths).split("\n")
+    """Hash of the current contents of all tracked files that match these git pathspecs. ValueError
+    if one of them matches no file: it would no longer tell one state of the code from another."""
+    try:
+        names = _git("ls-files", "--error-unmatch", "--", *paths).split("\n")
+    except subprocess.CalledProcessError as error:
+        if error.returncode != 1:
+            raise
+        raise ValueError(f"git knows no file by one of the names {' '.join(paths)}") from error
     digest = hashlib.sha256()
     for path in (ROOT / name for name in names if name):
         digest.update(path.read_bytes() if path.exists() else b"")

@@ -44,6 +44,11 @@ def test_cases_take_turns_and_keep_their_arguments() -> None:
     assert {mark.name: mark.args for mark in (*one.marks, *other.marks)} == {"rotating": (3,)}
 
 
+def test_a_rotation_without_cases_is_refused() -> None:
+    with pytest.raises(ValueError, match="no case that could have its turn"):
+        in_turn(3, [])
+
+
 def test_every_test_has_its_turn() -> None:
     collected = items("a", 13, 3)
     run = [set(collected) - rotated_out(collected, f"commit {n}") for n in range(40)]

@@ -35,11 +35,12 @@ class Fault:
 
 
 class FaultyApi(MemoryApi):
-    """Counts the calls of all operators; one of them goes wrong."""
+    """Counts the calls of all operators; one of them goes wrong. ``injected``: how many have."""
 
     def __init__(self, fault: Fault | None) -> None:
         super().__init__()
         self.fault = fault
+        self.injected = 0
         self.calls: list[tuple[str, str]] = []
         self.creating: Callable[[str, Object], None] = lambda path, body: None
         self.deleting: Callable[[str], None] = lambda path: None
@@ -52,6 +53,7 @@ class FaultyApi(MemoryApi):
         number = len(self.calls)
         self.calls.append((verb, path))
         how = self.fault.how if self.fault is not None and self.fault.call == number else None
+        self.injected += how is not None
         if how in (How.CRASH_BEFORE, How.CONFLICT, How.FAILURE):
             make.close()  # type: ignore[attr-defined]
             if how is How.CRASH_BEFORE:

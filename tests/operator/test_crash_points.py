@@ -257,6 +257,7 @@ def differences(name: str, fault: Fault) -> list[str]:
     calls, wanted = undisturbed(name)
     world = asyncio.run(play(STORIES[name], fault))
     found = world.picture()
+    assert world.kube.injected == 1, f"{name} has no call {fault.call}"
     where = f"{name}, call {fault.call} {' '.join(calls[fault.call])}, {fault.how.value}"
     changed = _unequal("", found, wanted)
     return [f"{where}: {text}" for text in (*world.wrong, *changed)]
@@ -325,6 +326,7 @@ async def test_a_sealed_pod_keeps_its_seal(call: int, how: How) -> None:
     seal = made.seal(namespace="ns", job="job", job_uid="uid-1", pod="job-p0-s0-i0")
     pod = pod_object()
     pod["metadata"]["annotations"][seals.ANNOTATION] = seal
+    assert server.injected == 1
     before = server.objects[api.secret("system", tls.SECRET)]["data"]
     for now in (first, later, later):
         assert (await boot(server, now)).is_ours(pod)

@@ -17,6 +17,7 @@ import sys
 
 from bamboo_sim import arguments, results_file
 from bamboo_sim.mutation import sources
+from bamboo_sim.sample import TooSmallError
 
 
 def main() -> int:
@@ -30,7 +31,7 @@ def main() -> int:
         if options.show:
             return commands.show(options.show, options.only)
         return commands.run_quickly(options) if options.quick else commands.run(options)
-    except (commands.UnfitError, ValueError) as error:
+    except (commands.UnfitError, TooSmallError, ValueError) as error:
         print(f"bamboo: {error}", file=sys.stderr)
         return 1
 

@@ -118,6 +118,9 @@ def _ended(
 ) -> Iterator[tuple[Mutant, Verdict, bool]]:
     ended: Ended[Mutant]
     for ended in children.ended():
+        unfit = next((str(w["unfit"]) for w in ended.words if "unfit" in w), "")
+        if unfit:
+            raise UnfitError(f"a mutant has not been tried: {unfit}")
         verdict = Verdict(ended.killed_by, round(ended.seconds, 2), code)
         if verdicts.code() != code:
             raise UnfitError("the sources have changed during the run; start it again")

@@ -11,14 +11,16 @@ from bamboo_sim.mutation.campaign import UnfitError as UnfitError
 from bamboo_sim.mutation.figures import Judged
 from bamboo_sim.mutation.mutants import Module, Mutant
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
+from bamboo_sim.sample import Sample
 
 _QUICK_MINUTES = 0.2
-_FEW = 5  # mutants that a quick run judges however long they take: a share of fewer says nothing
+_FEW = 5  # mutants that a quick run judges at least: a share of fewer says nothing
 
 
 def run(options: argparse.Namespace) -> int:
     until = time.time() + options.minutes * 60 if options.minutes is not None else float("inf")
     code, known, reasons = verdicts.code(), Verdicts(), equivalents.load()
+    equivalents.check_modules(reasons.values())
     groups = sample.modules(options.only)
     print("measuring which tests run what, unless it is known", flush=True)
     plan = campaign.with_map(campaign.measured(code))
@@ -47,25 +49,32 @@ def run(options: argparse.Namespace) -> int:
 
 def run_quickly(options: argparse.Namespace) -> int:
     """A few mutants of one module. Nothing is kept: fewer killers than in a full run try."""
+    few = min(options.mutants, _FEW)
     minutes = _QUICK_MINUTES if options.minutes is None else options.minutes
     paths = [p for ps in sources.paths().values() for p in ps if options.only in sources.name(p)]
-    module, pairs = sample.of_one_module(paths, min(options.mutants, 40), options.seed)
+    module, pairs = sample.of_one_module(paths, min(options.mutants, 40), options.seed, few)
     print(f"{module.name}, seed {options.seed}", flush=True)
     campaign.check_folder(campaign.own_folder(pairs[0][1]))
+    tried = Sample("scripts/mutate", {"mutants": few}, minutes * 60)
+    tried.begin()  # however long the check has taken
     results = campaign.judge(
         pairs,
         campaign.own_tests_only,
         verdicts.code(),
         processes=options.processes,
-        until=time.time() + minutes * 60,  # however long the check has taken
-        least=_FEW,
+        until=time.time() + tried.seconds,
+        least=few,
     )
     reasons = equivalents.load()
+    equivalents.check_modules(reasons.values())
     judged = [
         _report(Judged(mutant, verdict, _reason(mutant, reasons)), True, n, len(pairs))
         for n, (mutant, verdict, _) in enumerate(results, 1)
     ]
-    return _conclude(judged, {m: module for _, m in pairs}, options.least)
+    status = _conclude(judged, {m: module for _, m in pairs}, options.least)
+    tried.add("mutants", len(judged))
+    tried.check()
+    return status
 
 
 def _reason(mutant: Mutant, reasons: dict[str, equivalents.Equivalent]) -> str:

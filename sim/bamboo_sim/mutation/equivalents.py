@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bamboo_sim.mutation import sources
 from bamboo_sim.mutation.mutants import Mutant, identity
 
 FILE = Path(__file__).with_name("equivalents.toml")
@@ -46,6 +48,19 @@ def load(file: Path = FILE) -> dict[str, Equivalent]:
             raise ValueError(f"{file.name}, entry {number} occurs twice; remove one")
         found[equivalent.id] = equivalent
     return found
+
+
+def check_modules(entries: Iterable[Equivalent]) -> None:
+    """ValueError if an entry names a module that is not there, or a line that the module lacks."""
+    for each in entries:
+        path = sources.CORE / each.module
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        if each.line not in map(str.strip, lines):
+            what = f"no line {each.line!r} in it" if lines else "no such module"
+            raise ValueError(
+                f"{FILE.name} names {each.module}, and there is {what}; correct the entry, or"
+                " remove it"
+            )
 
 
 def entry(mutant: Mutant) -> str:

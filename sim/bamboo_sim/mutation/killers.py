@@ -55,13 +55,16 @@ def attack(work: Work, say: Say) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     _limit(_LEAST_LIMIT_S * 2)
     say({"at": "import"})
+    name = "bamboo_core." + work.name.removesuffix(".py").replace("/", ".")
+    finder = _Finder(name, work)
     if work.source:
-        name = "bamboo_core." + work.name.removesuffix(".py").replace("/", ".")
-        sys.meta_path.insert(0, _Finder(name, work))
+        sys.meta_path.insert(0, finder)
     try:
         import_core()
     except Exception:
         return say({"killed_by": "import"})
+    if work.source and not finder.has_found:
+        return say({"unfit": f"{name} was not imported in its changed form"})
     use_few_examples()
     if work.first == EXPLORATION and _explore(work, say):
         return None
@@ -95,10 +98,12 @@ def use_few_examples() -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, work: Work) -> None:
         self._name, self._work = name, work
+        self.has_found = False
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         if fullname != self._name:
             return None
+        self.has_found = True
         file = str(ROOT / "core" / "bamboo_core" / self._work.name)
         loader = _Loader(fullname, file)
         loader.text = self._work.source

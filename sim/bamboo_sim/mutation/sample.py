@@ -25,19 +25,22 @@ def modules(only: str = "") -> dict[str, list[Module]]:
 
 
 def of_one_module(
-    paths: Sequence[Path], count: int, seed: int
+    paths: Sequence[Path], count: int, seed: int, least: int = 1
 ) -> tuple[Module, list[tuple[Module, Mutant]]]:
-    """A module and at most ``count`` of its mutants: the seed's, or the next one that has any.
+    """A module and at most ``count`` of its mutants: the seed's, or the next one that has at least
+    ``least``.
 
-    ValueError if none has a mutant.
+    ValueError if none has so many.
     """
     first = seed % len(paths)
     for path in (*paths[first:], *paths[:first]):
         made = module(path)
-        if pairs := list(sample({"": [made]}, count, seed)):
+        pairs = list(sample({"": [made]}, count, seed))
+        if len(pairs) >= least:
             return made, pairs
     names = ", ".join(map(sources.name, paths))
-    raise ValueError(f"there is nothing to mutate in {names}; choose others with --only")
+    few = "nothing" if least == 1 else f"less than {least} things"
+    raise ValueError(f"there is {few} to mutate in {names}; choose others with --only")
 
 
 def sample(

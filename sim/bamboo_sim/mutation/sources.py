@@ -26,11 +26,17 @@ LEFT_OUT = {
 
 
 def paths() -> dict[str, list[Path]]:
-    """The files of every group that exists."""
+    """The files of every group. ValueError if a pattern matches no file, or a file that is left out
+    does not exist: it has moved."""
     found: dict[str, list[Path]] = {}
     seen = {CORE / name for name in LEFT_OUT}
+    gone = [path for path in seen if not path.exists()]
+    matched = {p: sorted(CORE.glob(p)) for patterns in GROUPS.values() for p in patterns}
+    gone += [CORE / pattern for pattern, files in matched.items() if not files]
+    if gone:
+        raise ValueError(f"there is no {', '.join(map(str, gone))}; say in {__file__} where it is")
     for group, patterns in GROUPS.items():
-        for path in sorted(p for pattern in patterns for p in CORE.glob(pattern)):
+        for path in sorted(p for pattern in patterns for p in matched[pattern]):
             if path.name != "__init__.py" and path not in seen:
                 found.setdefault(group, []).append(path)
                 seen.add(path)

@@ -3,7 +3,8 @@ python -m bamboo_sim.protocol --exhaustive [--processes N] [--only WORD] [--writ
 
 Explores histories of the protocol at random, then checks that every planted fault is detected.
 Prints counts, coverage, and each violation as its shortest history with the agents' programs.
-Exit status 1 if a history violates an invariant or a planted fault is not detected.
+Exit status 1 if a history violates an invariant, a planted fault is not detected, or less has been
+tried than such a sample must.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from bamboo_sim.protocol.exploration.history import History, explain
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, runs
 from bamboo_sim.protocol.mutants.planted import FAULTS
+from bamboo_sim.sample import Sample, TooSmallError
 
 _FRESH = 5  # of so many faults, one is searched for as if it had never been found
+_HISTORIES, _PLANTED = 1000, 90  # the least that a run of all families must try
 _OTHER_SEEDS = 1_000_003  # of the second search: its histories differ from those of the first
 
 
@@ -38,13 +41,36 @@ def main() -> int:
     if options.exhaustive:
         return _explore_exhaustively(options)
     known = {} if options.write else results_file.read("explorer")["samples"]["found_with_seed"]
-    tally, lines = explore(options.seconds, options.seed, only=options.only)
+    samples = _samples(options)
+    histories, planted = samples
+    tally, lines = explore(
+        options.seconds, options.seed, only=options.only, least=histories.least["histories"]
+    )
     print("\n".join(lines))
     _print(tally)
     detections = _detect_all(options.fault_seconds, options.seed, known)
     if options.write:
         _write(tally, detections, _rate(min(20.0, options.seconds / 5)))
-    return 1 if tally.violations or any(not d.text for d in detections) else 0
+    histories.add("histories", tally.cases)
+    planted.add("planted faults", sum(d.cases > 0 for d in detections))
+    try:
+        for sample in samples:
+            sample.check()
+    except TooSmallError as error:
+        print(f"bamboo: {error}", file=sys.stderr)
+        return 1
+    return 1 if tally.violations or not all(d.is_right for d in detections) else 0
+
+
+def _samples(options: argparse.Namespace) -> tuple[Sample, Sample]:
+    """The least of what is asked for."""
+    histories = 0 if options.seconds <= 0 else 1 if options.only else _HISTORIES
+    planted = 0 if options.fault_seconds <= 0 else _PLANTED
+    advice = "give more seconds, or a machine with less load"
+    return (
+        Sample("the exploration", {"histories": histories}, options.seconds, advice),
+        Sample("the search", {"planted faults": planted}, options.fault_seconds, advice),
+    )
 
 
 def _print(tally: Tally) -> None:
@@ -100,6 +126,8 @@ def _options() -> argparse.Namespace:
     names = [str(unit) for unit in exhaustive.units(0)] if options.exhaustive else families
     if not any(options.only in name for name in names):
         parser.error(f"--only {options.only} matches no family; families: {', '.join(families)}")
+    if options.seconds <= 0 and options.fault_seconds <= 0 and not options.exhaustive:
+        parser.error("--seconds 0 and --fault-seconds 0 leave nothing to do; give one of them time")
     if options.seed is None:
         head = subprocess.run(
             ["git", "rev-parse", "--short=6", "HEAD"], capture_output=True, text=True, check=False

@@ -14,11 +14,18 @@ from bamboo_agent.model import Model
 FILE = "BAMBOO_TEST_HANGS"
 
 
+def hung(file: Path) -> Path:
+    """The file that says that a forward hangs."""
+    return file.with_suffix(".hung")
+
+
 class Hangs(nn.Linear):
     """A layer whose forward does not end while the file is there."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if Path(os.environ[FILE]).exists():
+        file = Path(os.environ[FILE])
+        if file.exists():
+            hung(file).touch()
             threading.Event().wait()
         return super().forward(x)
 

@@ -97,6 +97,7 @@ async def test_a_hang_names_its_instruction_and_who_waits_for_it(
     direct(streams)
     first, second = streams[FIRST], streams[SECOND]
     await until(lambda: len(activities(first, ActivityKind.RUNNING)) > 5)
+    assert hanging.hung(hangs).exists()
     *_, before, stuck = activities(first, ActivityKind.RUNNING)
     assert stuck.instruction.startswith("F[0:1] m0")
     assert stuck.limit_s == 1.0  # it has never run: ten floors

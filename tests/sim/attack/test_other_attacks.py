@@ -32,6 +32,7 @@ def test_the_ports_for_health_and_metrics(seed: int) -> None:
     found = health_ports.run(100, seed, silent=2 * bounded_http.MOST)
     assert found["breaches"] == {}, found["told"]
     assert set(found["cases"]) == {"agent", "health", "metrics"}
+    assert sum(found["cases"].values()) >= 100
 
 
 @pytest.mark.parametrize("seed", SEEDS)

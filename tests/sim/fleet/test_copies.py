@@ -18,6 +18,7 @@ from bamboo_core.job.tally import Tally
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure, Hello
 from bamboo_sim.protocol.fleet.campaign import Campaign
+from bamboo_sim.protocol.fleet.injection.effects import Effect
 from bamboo_sim.protocol.fleet.kill_switch import ALWAYS
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.scenarios import Scenario, TrainingResult, undisturbed
@@ -74,6 +75,7 @@ async def test_a_flipped_bit_of_a_replica_is_undone(
         wrong_at = max(step, fleet.committed_step) + 20  # before it knows, the agent goes on
         fleet.arm_kill_switch(holder, "flip", f"UPDATE[0:{hi}] 0:{hi} @{wrong_at}")
         assert await restored(fleet) <= wrong_at
+        assert fleet.faults.effects(holder)[Effect.FLIPPED] == 1
         assert set(fleet.plan().live) == {owner, holder}
         trained = await suspend(fleet)
         (found, *_) = told(fleet, EventReason.CORRUPTION)
@@ -110,6 +112,7 @@ async def test_an_agent_whose_arithmetic_is_wrong_from_some_step_on_is_found(
         victim = fleet.plan().live[1]
         fleet.arm_kill_switch(victim, ALWAYS, "UPDATE")
         await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
+        assert fleet.faults.effects(victim)[Effect.MISCOMPUTED] > 0
         await fleet.add({"new-0": fleet.pods[victim].zone})
         await restored(fleet)
         assert victim not in fleet.plan().live

@@ -17,6 +17,7 @@ from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
 from bamboo_sim.protocol.fleet.campaign import Campaign
+from bamboo_sim.protocol.fleet.injection.effects import Effect
 from bamboo_sim.protocol.fleet.kill_switch import ALWAYS, MISCOMPUTE
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
@@ -36,6 +37,7 @@ async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:
     named = f"{op}[{lo}:{hi}] {rest}".format(lo=lo, hi=hi).rstrip()
     fleet.arm_kill_switch(victim, MISCOMPUTE, f"{named} @{max(step, fleet.committed_step) + 20}")
     await fleet.until(lambda: victim in fleet.exits, f"the end of {victim} by {named}")
+    assert fleet.faults.effects(victim)[Effect.MISCOMPUTED] == 1
     assert fleet.exits[victim] == 1
     await fleet.add({f"after-{op.lower()}": fleet.pods[victim].zone})
     await Campaign(fleet).steady_step()
@@ -81,6 +83,7 @@ async def dispute(fleet: LocalFleet, moment: str) -> tuple[AgentId, AgentId]:
     before = len(told(fleet, EventReason.CORRUPTION))
     fleet.arm_kill_switch(victim, moment, f"F[{lo}:{hi}] m0 @{wrong_at}")
     await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
+    assert fleet.faults.effects(victim)[Effect.MISCOMPUTED] > 0
     await fleet.add({f"after-{moment}": fleet.pods[victim].zone})
     (found, *_) = told(fleet, EventReason.CORRUPTION)[before:]
     assert {*found.agents} == {victim, other}

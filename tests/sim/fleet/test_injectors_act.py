@@ -21,7 +21,7 @@ from bamboo_core.arbiter.events import Timing
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_sim.protocol.fleet import group_switch, kill_switch
-from bamboo_sim.protocol.fleet.campaign import Campaign
+from bamboo_sim.protocol.fleet.campaign import Campaign, Point
 from bamboo_sim.protocol.fleet.injection.effects import OPERATOR, Effect, count, patched
 from bamboo_sim.protocol.fleet.injection.faults import Faults
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
@@ -123,12 +123,6 @@ def hang(fleet: LocalFleet) -> AgentId:
     return agent
 
 
-def die(fleet: LocalFleet) -> AgentId:
-    agent = seats(fleet)[0]
-    fleet.arm_kill_switch(agent, "before", f"VOTE @{fleet.committed_step + 20}")
-    return agent
-
-
 Act = Callable[[LocalFleet], str | None]
 CASES: tuple[tuple[str, Act, tuple[Effect, ...]], ...] = (
     ("Faults.delay", delay, LATE),
@@ -148,11 +142,10 @@ CASES: tuple[tuple[str, Act, tuple[Effect, ...]], ...] = (
     ("LocalFleet.kill_worker", failing_writes_and_kill_worker, (Effect.KILLED,)),
     ("LocalFleet.terminate", terminate, (Effect.NOTICED,)),
     ("LocalFleet.hang", hang, (Effect.HUNG,)),
-    ("LocalFleet.arm_kill_switch", die, (Effect.DIED,)),
 )
 """Injector, a use of it, which returns its victim if there is one, and its effects. Some uses have
 the effects of two injectors."""
-DEADLY = (slow_writes_and_kill, failing_writes_and_kill_worker, terminate, hang, die)
+DEADLY = (slow_writes_and_kill, failing_writes_and_kill_worker, terminate, hang)
 NO_FAULTS = {
     Faults: {"address_of", "close", "effects", "heal"},
     LocalOperator: {
@@ -182,9 +175,7 @@ async def test_each_fault_of_a_fleet_acts(tmp_path: Path, forkserver: ForkServer
         tmp_path, steps=1_000_000, pipelines=2, stages=2, mode=RedundancyMode.REPLICA,
         microbatches=4, every_steps=2,
     )  # fmt: skip
-    async with LocalFleet(
-        job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING, logs_events=False
-    ) as fleet:
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING) as fleet:
         await fleet.add(AGENTS)
         await fleet.committed(1, deadline_s=120.0)
         campaign = Campaign(fleet)
@@ -204,8 +195,14 @@ async def test_each_fault_of_a_fleet_acts(tmp_path: Path, forkserver: ForkServer
                 )
             heal(fleet)
             if act in DEADLY:
-                assert victim is not None
-                await fleet.add({f"after-{victim}": fleet.pods[AgentId(victim)].zone})
+                agent = AgentId(victim or "")
+                await fleet.add({f"after-{agent}": fleet.pods[agent].zone})
+                if act is not terminate:
+                    fleet.kill(agent)
+                await fleet.until(lambda agent=agent: agent in fleet.exits, f"the end of {agent}")  # type: ignore[misc]
+        died = await campaign.inject(Point(0, 0, "before", "VOTE"))
+        assert died.points
+        assert fleet.faults.effects()[Effect.DIED] == 1
         await fleet.operator.replace()
         assert fleet.faults.effects(OPERATOR)[Effect.REPLACED] == 1
         await campaign.steady_step()
@@ -215,6 +212,7 @@ async def test_each_fault_of_a_fleet_acts(tmp_path: Path, forkserver: ForkServer
 def test_no_fault_of_a_fleet_is_left_out(owner: type) -> None:
     public = {name for name in vars(owner) if not name.startswith("_")}
     tried = {name.split(".")[1] for name, _, _ in CASES if name.startswith(f"{owner.__name__}.")}
+    tried |= {"arm_kill_switch"} & public  # see the death before VOTE, and the moments below
     assert public - NO_FAULTS[owner] == tried, "add a case, or say that it is no fault"
 
 

@@ -16,6 +16,7 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
+from bamboo_sim.protocol.fleet.injection.effects import Effect
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
@@ -105,6 +106,7 @@ async def test_a_pod_killed_in_the_middle_of_a_step_costs_tasks(
         text = str(last._replace(step=fleet.committed_step + 20))
         fleet.arm_kill_switch(victim, "before", text)
         await fleet.until(lambda: victim in fleet.exits, f"its death before {text}")
+        assert fleet.faults.effects(victim)[Effect.DIED] == 1
         await fleet.committed(fleet.committed_step + 2)
         assert fleet.redone_tasks() > 0
         await fleet.suspended(deadline_s=90.0)

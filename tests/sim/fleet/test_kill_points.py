@@ -67,3 +67,4 @@ async def test_no_bit_changes(
 ) -> None:
     survived = await run_scenario(tmp_path, forkserver, scenario, chosen(scenario, count))
     assert len(survived.faults) == count
+    assert all(fault.points and fault.died_at for fault in survived.faults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain, count
 from time import time
@@ -22,11 +23,20 @@ class Detection:
     text: str = ""  # the violation; "" if the fault was not found
     history: History | None = None
     seed: int | None = None  # of the undisturbed run from which the history branches off
+    idle: tuple[str, ...] = ()  # patched functions that have never run
+    has_run: bool = True  # any of them; a patch of other values cannot say
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the fault has been found, and its code has run."""
+        return bool(self.text) and self.has_run
 
     def __str__(self) -> str:
         found = f"NOT FOUND in {self.cases} cases"
         if self.text:
             found = f"found in case {self.cases}: {self.text[:90]}"
+        if self.idle:
+            found += f"; never run: {', '.join(self.idle)}; patch what the product calls now"
         return f"{self.fault.row:4} {self.fault.name}: {found}"
 
 
@@ -36,17 +46,21 @@ def detect(fault: Planted, seconds: float, seed: int = 0, known: int | None = No
     known: the seed of an earlier detection. It comes first, so that a slow machine has enough time
     for faults that few histories detect; it detects nothing if the product has changed much.
     """
-    cases, end = 0, time() + seconds
+    cases, end, runs = 0, time() + seconds, Counter[str]()
     for n in chain(() if known is None else (known,), count(seed)):
         family, job = fault.searches[n % len(fault.searches)]
         base = History(job, n, POLICIES[(n // len(fault.searches)) % len(POLICIES)])
-        with fault.planted():
+        with fault.planted() as executions:
             found, ran = _first_violation(family, base, end)
         cases += ran
+        for place, times in executions.items():
+            runs[place] += times
+        idle = tuple(place for place, times in runs.items() if not times)
+        has_run = not runs or len(idle) < len(runs)
         if found is not None and violation(found[0]) is None:
-            return Detection(fault, cases, found[1], found[0], n)
+            return Detection(fault, cases, found[1], found[0], n, idle, has_run)
         if time() > end:
-            return Detection(fault, cases)
+            return Detection(fault, cases, idle=idle, has_run=has_run)
     raise AssertionError("unreachable")
 
 

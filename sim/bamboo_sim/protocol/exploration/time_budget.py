@@ -13,6 +13,7 @@ from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.sample import PATIENCE_S
 
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)
@@ -181,17 +182,24 @@ def coarseness(family: str, job: Job) -> int:
 
 
 def explore(
-    seconds: float, seed: int, *, tally: Tally | None = None, only: str = ""
+    seconds: float,
+    seed: int,
+    *,
+    tally: Tally | None = None,
+    only: str = "",
+    least: int = 0,
+    patience_s: float = PATIENCE_S,
 ) -> tuple[Tally, list[str]]:
     """Run every family for its share of the time, part by part. The seed chooses the first part.
 
-    Returns the tally and a line for each run.
+    least: go on until so many histories have run, for ``patience_s`` more at most. Returns the
+    tally and a line for each run.
     """
     tally = tally or Tally()
     todo = [r for r in runs() if only in r[0]]
     todo = todo[seed % len(todo) :] + todo[: seed % len(todo)]
-    lines, end = [], time() + seconds
-    while todo and time() < end:
+    lines, end, last = [], time() + seconds, time() + seconds + patience_s
+    while todo and (time() < end or (tally.cases < least and time() < last)):
         family, job, share = todo.pop(0)
         rest = share + sum(r[2] for r in todo)
         until = time() + max(0.3, (end - time()) * share / rest)

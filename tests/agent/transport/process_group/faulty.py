@@ -12,6 +12,10 @@ from bamboo_agent.transport.process_group.groups import Gloo, GroupError, Recipe
 NEVER_S = 60.0
 
 
+MADE: list[Orders] = []
+"""All orders of the present test: each must have acted at its end (see conftest.py)."""
+
+
 class Orders:
     """What groups of one end do. ``factory`` is for its Maker.
 
@@ -32,8 +36,14 @@ class Orders:
         self.go_on, self.is_hanging = threading.Event(), threading.Event()
         self.may_make = threading.Event()
         self.may_make.set()
-        self.operations = 0
+        self.operations = self.acted = 0
+        MADE.append(self)
         self.written: list[torch.Tensor] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it was to hang or fail, and never did."""
+        return max(self.hangs, self.fails) >= 0 and not self.acted
 
     def factory(self, recipe: Recipe) -> Faulty:
         assert self.may_make.wait(NEVER_S)
@@ -41,6 +51,8 @@ class Orders:
 
 
 class Faulty:
+    """A group that obeys."""
+
     def __init__(self, group: Gloo, orders: Orders) -> None:
         self._group, self._orders = group, orders
 
@@ -59,6 +71,7 @@ class Faulty:
         if 0 <= orders.fails <= number:
 
             def fail() -> None:
+                orders.acted += 1
                 assert orders.after is None or orders.after.is_hanging.wait(NEVER_S)
                 raise GroupError(f"operation {number} fails by order")
 
@@ -66,6 +79,7 @@ class Faulty:
         if 0 <= orders.hangs <= number:
 
             def hang() -> None:
+                orders.acted += 1
                 orders.is_hanging.set()
                 assert orders.go_on.wait(NEVER_S)
                 if orders.writes_late:
