@@ -135,9 +135,7 @@ def main() -> int:
             tried.add("deaths", len(record.slices[-1].deaths))
             record.write()
             state = "failed" if record.slices[-1].failure else "survived"
-            print(
-                f"{number} of {len(left)}: {len(faults)} of {scenario.name} {state}", flush=True
-            )
+            print(f"{number} of {len(left)}: {len(faults)} of {scenario.name} {state}", flush=True)
         forkserver.stop()
     try:
         tried.check()

@@ -50,7 +50,7 @@ Row = tuple[str, Round]
 
 @dataclass(frozen=True)
 class Order:
-    """What one fleet's process does."""
+    """The work of one fleet's process."""
 
     number: int
     seed: str

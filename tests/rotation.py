@@ -9,7 +9,7 @@ import pytest
 
 
 def in_turn(share: int, cases: Iterable[Any]) -> list[Any]:
-    """Of these cases one in ``share`` runs. A tuple is a case of several arguments. ValueError if
+    """One in ``share`` of these cases runs. A tuple is a case of several arguments. ValueError if
     there is none: the test would never run."""
     if not (cases := list(cases)):
         raise ValueError("there is no case that could have its turn; give at least one")

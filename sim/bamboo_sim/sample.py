@@ -47,7 +47,7 @@ class Sample:
 
     @property
     def missing(self) -> dict[str, int]:
-        """What has been done less often than it must be -> how often it must be."""
+        """Kinds of work of which too little is done -> how often each must be."""
         return {what: least for what, least in self.least.items() if self.done[what] < least}
 
     @property

@@ -17,7 +17,7 @@ class Crash(BaseException):
 
 
 class How(StrEnum):
-    """The fault at a call."""
+    """The ways in which a call goes wrong."""
 
     CRASH_BEFORE = "the operator ends before the call"
     CRASH_AFTER = "the call is made, and the operator ends"

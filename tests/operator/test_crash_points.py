@@ -268,7 +268,7 @@ def differences(name: str, fault: Fault) -> list[str]:
 
 @functools.cache
 def cases() -> list[tuple[str, Fault]]:
-    """All faults of all stories."""
+    """Every fault of every story."""
     return [(name, fault) for name in STORIES for fault in faults(name)]
 
 
@@ -307,7 +307,7 @@ def test_an_operator_that_forgets_what_it_wrote_is_found(monkeypatch: pytest.Mon
 
 
 async def boot(server: FaultyApi, now: datetime) -> seals.Seals:
-    """Load an operator's secrets as at its start, again and again until it succeeds."""
+    """Load the seals as an operator does at its start: it tries again until it succeeds."""
     while True:
         try:
             await tls.load_authorities(server, "system", now=now)

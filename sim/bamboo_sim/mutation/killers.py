@@ -38,7 +38,7 @@ Say = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Work:
-    """What a child does. ``tests`` are run in this order; None means all of ``folders``."""
+    """The work of a child. ``tests`` are run in this order; None means all of ``folders``."""
 
     source: str = ""  # the mutated module's text; "" for the code as it is
     name: str = ""  # the mutated module's path below core/bamboo_core

@@ -65,7 +65,7 @@ CASES: dict[str, Case] = {
 
 
 def ending(world: World) -> tuple[object, ...]:
-    """What a history comes to."""
+    """Run the history to its end; how it ended."""
     try:
         outcome = world.finish()
     except Violation as found:  # none of these is, unless a fault comes at an impossible moment

@@ -30,7 +30,7 @@ def names(count: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run must reproduce, bit for bit."""
+    """The result that each run must reproduce bit for bit."""
 
     history: str
     weights: dict[str, torch.Tensor]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,14 +60,17 @@ def test_rounds_have_all_kinds_and_one_operator() -> None:
 
 def test_figures_count_faults_failures_and_waits() -> None:
     found = SoakRecord("code")
-    found.add("0.1", GOOD)
-    found.add("0.1", Round("1x2 None", "hang", "hang a", 9.0, 8.0, 2.0, True, False))
+    found.add("0.1", replace(GOOD, idle="cut+bad_disk", effects={"kill": 2, "cut": 0}))
+    hang = Round("1x2 None", "hang", "hang a", 9.0, 8.0, 2.0, True, False, effects={"kill": 1})
+    found.add("0.1", hang)
+    found.add("0.1", Round("1x2 None", "", "", 1.0, 1.0, 0.0, False, False, idle="slow_disk"))
     found.add("1.1", Round("2x2 None", "cut", "", 99.0, 61.0, 0.0, False, True, True, failure="no"))
     figures = found.figures()
     assert (figures["rounds"], figures["faults"], figures["jobs"]) == (3, 4, 2)
     assert (figures["lost_jobs"], figures["unequal"], figures["stalls_over_60_s"]) == (0, 1, 1)
     assert (figures["voter_waits"], figures["voter_wait_s"], figures["restores"]) == (1, 2.0, 1)
-    assert (figures["pause_p50_s"], figures["pause_max_s"], figures["kill"]) == (8.0, 61.0, 1)
+    assert (figures["pause_p50_s"], figures["pause_max_s"], figures["kill"]) == (1.5, 61.0, 1)
+    assert (figures["without_effect"], found.effects()) == (3, {"cut": 0, "kill": 3})
     assert found.failures == ["1.1: : no"]
 
 

@@ -49,11 +49,11 @@ class Round:
     voter_wait_s: float
     restored: bool
     unequal: bool
-    idle: str = ""
-    effects: dict[str, int] = field(default_factory=dict)
     stalled: bool = False
     lost: bool = False
     failure: str = ""
+    idle: str = ""
+    effects: dict[str, int] = field(default_factory=dict)
 
     @property
     def faults(self) -> int:
@@ -211,19 +211,19 @@ class SoakedJob:
         gaps = [later - at for at, later in pairwise([first, *times, time.monotonic()])]
         acted = [] if self._injector is None else self._injector.acted()
         effects = Counter[str]()
-        for fault, times in acted:
-            effects[fault.kind] += times
+        for fault, count in acted:
+            effects[fault.kind] += count
         failure = "" if error is None else f"{type(error).__name__}: {error}"
         if watch.differences:
             failure = "\n".join([*watch.differences[:5], failure])
         return Round(
             grid=str(self._grid),
-            kinds="+".join(fault.kind for fault, times in acted if times),
-            did="; ".join(fault.text + ("" if times else IN_VAIN) for fault, times in acted),
+            kinds="+".join(fault.kind for fault, count in acted if count),
+            did="; ".join(fault.text + ("" if count else IN_VAIN) for fault, count in acted),
             seconds=round(time.monotonic() - began, 2),
             pause_s=round(max(gaps), 3),
             voter_wait_s=round(watch.voter_wait_s - waited_s, 2),
-            idle="+".join(fault.kind for fault, times in acted if not times),
+            idle="+".join(fault.kind for fault, count in acted if not count),
             effects=dict(sorted(effects.items())),
             restored=self._fleet.recorded(EventReason.RESTORING, after=began),
             unequal=bool(watch.differences),

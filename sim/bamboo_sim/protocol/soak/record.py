@@ -79,7 +79,7 @@ class SoakRecord:
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong, the first ones first."""
+        """Failures, the first ones first."""
         return [f"{x['job']}: {x['did']}: {x['failure']}" for x in self.rounds if x["failure"]]
 
     def save(self) -> None:

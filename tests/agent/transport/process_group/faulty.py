@@ -17,7 +17,7 @@ MADE: list[Orders] = []
 
 
 class Orders:
-    """What groups of one end do. ``factory`` is for its Maker.
+    """Say what the groups of one end do. ``factory`` is for its Maker.
 
     hangs, fails: from this operation on, counted over all groups (-1: never). ``go_on`` ends what
     hangs. writes_late: an operation that hung writes junk into its memory before it ends. after:
