@@ -14,6 +14,7 @@ from bamboo_sim.mutation.mutants import Module, Mutant
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
 
 EXPLORE_S = 10.0
+_TESTED_WITH = {"knowledge": ("arbiter",)}  # the arbiter's decisions show what its state is for
 Pair = tuple[Module, Mutant]
 Planner = Callable[[Module, Mutant, str], Work]
 """Makes the work for a mutant; the string is what killed it before."""
@@ -36,9 +37,9 @@ def measured(code: str) -> CoverageMap:
     return coverage
 
 
-def check_folder(folder: str) -> None:
-    """UnfitError if one of the folder's tests fails without any change."""
-    _passing(lambda say: killers.attack(Work(folders=(folder,), explore_s=0.0), say))
+def check_folders(folders: tuple[str, ...]) -> None:
+    """UnfitError if one of the folders' tests fails without any change."""
+    _passing(lambda say: killers.attack(Work(folders=folders, explore_s=0.0), say))
 
 
 def _passing(work: Callable[[Say], None]) -> list[dict[str, Any]]:
@@ -52,9 +53,10 @@ def _passing(work: Callable[[Say], None]) -> list[dict[str, Any]]:
     return ended.words
 
 
-def own_folder(mutant: Mutant) -> str:
-    """The tests of the module's package."""
-    return f"{TESTS}/{mutant.module.split('/')[0]}"
+def own_folders(mutant: Mutant) -> tuple[str, ...]:
+    """The tests of the module's package, and of the package that is tested together with it."""
+    package = mutant.module.split("/")[0]
+    return tuple(f"{TESTS}/{name}" for name in (package, *_TESTED_WITH.get(package, ())))
 
 
 def with_map(coverage: CoverageMap) -> Planner:
@@ -75,8 +77,7 @@ def with_map(coverage: CoverageMap) -> Planner:
 
 def own_tests_only(module: Module, mutant: Mutant, _first: str) -> Work:
     """The tests of the module's own package, without exploration."""
-    folders = (own_folder(mutant),)
-    return Work(module.mutated(mutant), mutant.module, folders=folders, explore_s=0.0)
+    return Work(module.mutated(mutant), mutant.module, folders=own_folders(mutant), explore_s=0.0)
 
 
 def judge(

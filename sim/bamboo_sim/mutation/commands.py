@@ -54,7 +54,7 @@ def run_quickly(options: argparse.Namespace) -> int:
     paths = [p for ps in sources.paths().values() for p in ps if options.only in sources.name(p)]
     module, pairs = sample.of_one_module(paths, min(options.mutants, 40), options.seed, few)
     print(f"{module.name}, seed {options.seed}", flush=True)
-    campaign.check_folder(campaign.own_folder(pairs[0][1]))
+    campaign.check_folders(campaign.own_folders(pairs[0][1]))
     tried = Sample("scripts/mutate", {"mutants": few}, minutes * 60)
     tried.begin()  # however long the check has taken
     results = campaign.judge(

@@ -72,7 +72,7 @@ def test_sources_that_change_meanwhile_end_the_run(tmp_path: Path) -> None:
 
 def test_code_that_fails_without_a_change_is_not_mutated(tmp_path: Path) -> None:
     code = """
-result = [message(lambda: campaign.check_folder("tests/core/graph"))]
+result = [message(lambda: campaign.check_folders(("tests/core/graph",)))]
 killers.attack = lambda work, say: say({"killed_by": "exploration", "why": "no end"})
 campaign.coverage_map.measure = lambda say: say({"functions": {}, "durations": {}})
 result.append(message(lambda: campaign.measured("x")))
@@ -92,7 +92,7 @@ names = {"graph/tasks.py": [[1, 9, ["a::b"]]]}
 campaign.coverage_map.measure = lambda say: say({"functions": names, "durations": {"a::b": 0.5}})
 campaign.measured("x")
 campaign.coverage_map.measure = None
-result = [campaign.measured("x").tests(pairs[0][1])[:1], campaign.own_folder(pairs[0][1])]
+result = [campaign.measured("x").tests(pairs[0][1])[:1], *campaign.own_folders(pairs[0][1])]
 work = campaign.with_map(campaign.measured("x"))(*pairs[0], "gone::test")
 result += [work.first, campaign.own_tests_only(*pairs[0], "").folders]"""
     assert run(_GIVEN + code, tmp_path) == [
