@@ -39,7 +39,7 @@ class NoPlanError(Exception):
 
 
 class Seating:
-    """From the facts of stopped agents to a plan: from which step, with whom, who has which seat.
+    """From the facts of stopped agents to a plan: the step to go on from, its members, their seats.
 
     Steps are absolute. ``holdings`` and ``index`` say what agents hold, ``committed`` is the newest
     commit and ``target`` the step to compute, ``files`` a checkpoint of that version, if any.
