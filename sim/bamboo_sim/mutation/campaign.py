@@ -14,7 +14,7 @@ from bamboo_sim.mutation.mutants import Module, Mutant
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
 
 EXPLORE_S = 10.0
-_TESTED_WITH = {"knowledge": ("arbiter",)}  # the arbiter's decisions show what its state is for
+_TESTED_WITH = {"arbiter_state": ("arbiter",)}  # the arbiter's decisions show what its state is for
 Pair = tuple[Module, Mutant]
 Planner = Callable[[Module, Mutant, str], Work]
 """Makes the work for a mutant; the string is what killed it before."""

@@ -8,7 +8,7 @@ from bamboo_sim.results_file import ROOT
 
 CORE = ROOT / "core" / "bamboo_core"
 GROUPS = {
-    "arbiter": ("arbiter/*.py", "knowledge/*.py"),
+    "arbiter": ("arbiter/*.py", "arbiter_state/*.py"),
     "evidence": ("evidence/*.py",),
     "executor": ("protocol/executor*.py",),
     "supervisor": ("protocol/*.py",),
