@@ -1,10 +1,10 @@
 """Checks ``worker.podTemplate`` and ``worker.env``, which the API server does not check.
 
 A user who may create BambooJobs but no pods must not get the node, another service account or a
-Secret through a BambooJob. So a template may hold what :mod:`bamboo_core.api.pod_rules` lists, and
-nothing else, unless the administrator trusts all users. Some fields belong to the operator. If the
-job prefers spot nodes, the template must not ask for them by itself. Labels, here and in
-``spec.placement``, must be such that the API server takes the pods that get them.
+Secret through a BambooJob. So a template may hold what :mod:`bamboo_core.api.pod_rules`
+lists, and nothing else, unless the administrator trusts all users. Some fields belong to the
+operator. If the job prefers spot nodes, the template must not ask for them by itself. Labels, here
+and in ``spec.placement``, must be such that the API server takes the pods that get them.
 """
 
 from __future__ import annotations

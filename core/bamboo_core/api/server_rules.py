@@ -1,7 +1,7 @@
 """The schema and the CEL rules of ``crds/`` in Python, for a manifest that no API server has seen.
 
-:func:`bamboo_core.api.reading.from_manifest` checks the rest: types, numbers, and all that the
-API server cannot see.
+:func:`bamboo_core.api.reading.from_manifest` checks the rest: types, numbers, and all
+that the API server cannot see.
 """
 
 from __future__ import annotations
