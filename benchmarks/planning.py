@@ -27,8 +27,8 @@ from bamboo_core.api.spec import (
     WorkerSpec,
 )
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ArbiterJob,
     ComputePlan,
     Connected,

@@ -29,7 +29,7 @@ from typing import Any
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter.events import Timing
+from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
 from bamboo_sim import arguments, results_file

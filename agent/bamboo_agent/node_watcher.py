@@ -26,7 +26,7 @@ from bamboo_agent.notices import watch
 from bamboo_agent.notices.sources import News
 from bamboo_agent.supervisor.config import ConfigError, metadata_address, notice_sources
 from bamboo_core.api.spec import NoticeSource
-from bamboo_core.controller.node_notices import AT_RISK_TAINT, LEAVING_TAINT
+from bamboo_core.evidence.node_notices import AT_RISK_TAINT, LEAVING_TAINT
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from typing import Any
 import yaml
 
 from bamboo_cli.errors import CommandError
-from bamboo_core.api import server_rules
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
+from bamboo_core.validation import server_rules
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
+from bamboo_core.validation.reading import from_manifest
 
 _KIND, _VERSION = "BambooJob", "bamboo.dev/v1alpha1"
 

@@ -13,9 +13,8 @@ from enum import StrEnum
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
 from bamboo_core.admission import quota
-from bamboo_core.api.reading import read
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
-from bamboo_core.arbiter.durable import Durable, eligible, from_json
+from bamboo_core.arbiter_state.durable import Durable, eligible, from_json
 from bamboo_core.model.counts import counted, repeated
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.placement.capacity import is_enough
@@ -30,6 +29,7 @@ from bamboo_core.planning.requests import (
     Unplaceable,
 )
 from bamboo_core.protocol.messages import AgentReport, CommitRecord
+from bamboo_core.validation.reading import read
 
 
 class Fate(StrEnum):

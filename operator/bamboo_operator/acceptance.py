@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bamboo_core.admission.quota import QUEUE_LABEL
-from bamboo_core.api import limits, reading
+from bamboo_core.api import limits
 from bamboo_core.api import spec as specs
-from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import Memory
+from bamboo_core.validation import reading
+from bamboo_core.validation.pod_rules import PodRules
 from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import Object
 from bamboo_operator.kueue import misnamed, queue_of

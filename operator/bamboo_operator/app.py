@@ -13,8 +13,8 @@ import signal
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Record, Timing
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, job_ports, kueue, pod_watch, reconcile_ports, seals, servicer, tls

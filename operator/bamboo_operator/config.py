@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bamboo_core.api.pod_rules import OFFERED, PodRules
+from bamboo_core.validation.pod_rules import OFFERED, PodRules
 from bamboo_operator import prices
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.prices import Pool

@@ -9,8 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import durable_writer
 from bamboo_core.job.durable_writer import OvertakenError as OvertakenError

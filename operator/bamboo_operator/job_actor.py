@@ -16,8 +16,8 @@ from typing import Any
 from bamboo_core.api import limits
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ComputePlan,
     Connected,
     Disconnected,

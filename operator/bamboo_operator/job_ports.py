@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Record, Timing
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId

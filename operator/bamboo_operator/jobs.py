@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job.training import LastReported
 from bamboo_operator import pace as heartbeats

@@ -18,14 +18,15 @@ from bamboo_core.admission import claims as claiming
 from bamboo_core.admission import line as admission
 from bamboo_core.admission.claims import Claim, Shape
 from bamboo_core.admission.line import Decision
-from bamboo_core.api import limits, reading, records
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
+from bamboo_core.api import limits, records
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import JobView, NodeViews
 from bamboo_core.placement import fitting
+from bamboo_core.validation import reading
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 from bamboo_operator import api
 from bamboo_operator import facts as durable_facts
 from bamboo_operator import observe as object_views

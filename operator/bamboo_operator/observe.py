@@ -12,10 +12,11 @@ from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
 from bamboo_core.api.spec import AGENT_CONTAINER
-from bamboo_core.controller import node_notices, shortage
-from bamboo_core.controller.node_notices import NodeNotice, Taint
+from bamboo_core.controller import shortage
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
+from bamboo_core.evidence import node_notices
+from bamboo_core.evidence.node_notices import NodeNotice, Taint
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.api import Object

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import Condition, JobView, Memory
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 from bamboo_operator.api import Api
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bamboo_core.arbiter.durable import Durable, to_json
+from bamboo_core.arbiter_state.durable import Durable, to_json
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Manifest
 

@@ -21,10 +21,10 @@ from bamboo_cli.job import duration, read_job
 from bamboo_cli.main import cli
 from bamboo_cli.remedies import REMEDIES
 from bamboo_cli.what_if import Fate, Outlook, held, loss
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import PipelinesSpec, RedundancySpec
 from bamboo_core.planning.requests import PlannerFault
+from bamboo_core.validation.reading import from_manifest
 
 NOW = 1767254400.0  # 2026-01-01T08:00:00Z
 SPREAD = ("a", "b", "a", "b", "b", "c", "b", "c")  # of both pipelines, stage by stage

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from bamboo_core.api import limits
-from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller.view import JobView
+from bamboo_core.validation.pod_rules import PodRules
 from bamboo_operator import app, config, manifests, tls
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.servicer import AgentService, make_server

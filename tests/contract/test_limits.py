@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from bamboo_core.api.limits import LIMITS
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.records import Problem
+from bamboo_core.validation.reading import from_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 FRACTIONS = {

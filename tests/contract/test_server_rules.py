@@ -11,9 +11,9 @@ import yaml
 from tests.kube.jobs import job
 from tests.kube.rule_cases import CASES, Case
 
-from bamboo_core.api import server_rules
-from bamboo_core.api.reading import from_manifest
-from bamboo_core.api.server_rules import SIZES, UNIQUE, Size
+from bamboo_core.validation import server_rules
+from bamboo_core.validation.reading import from_manifest
+from bamboo_core.validation.server_rules import SIZES, UNIQUE, Size
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = {"string": (str,), "array": (list,), "object": (dict,)}

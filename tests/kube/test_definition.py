@@ -14,17 +14,17 @@ from tests.core.protection.job import usual
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import JobSpec, RunPolicy, to_json
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller import failures
 from bamboo_core.controller.failures import MOST_RECENT, Failure, Failures
 from bamboo_core.controller.reconcile import CreatePod, step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, Slot, TrainingView, pod_name
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protection.choice import choose
+from bamboo_core.validation.reading import from_manifest
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi

@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.core.controller.builders import spec
 
-from bamboo_core.api.pod_template import problems
 from bamboo_core.api.spec import WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
+from bamboo_core.validation.pod_template import problems
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
 from bamboo_operator import api, manifests
 

@@ -18,7 +18,7 @@ from tests.agent.notices.metadata_server import Ec2
 
 from bamboo_agent import node_watcher
 from bamboo_agent.node_watcher import BOOT_ANNOTATION
-from bamboo_core.controller.node_notices import AT_RISK_TAINT, LEAVING_TAINT
+from bamboo_core.evidence.node_notices import AT_RISK_TAINT, LEAVING_TAINT
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.testing import wait_for

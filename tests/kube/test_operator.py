@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_operator import api, seals, tls

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
+from bamboo_core.validation.reading import from_manifest
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
 from bamboo_operator import api, manifests
 

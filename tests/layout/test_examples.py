@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
+from bamboo_core.validation.reading import from_manifest
 
 CLOUDS = ["gke-spot.yaml", "eks-managed.yaml", "eks-karpenter.yaml", "aks-spot.yaml"]
 EXAMPLES = ["quickstart.yaml", *CLOUDS]

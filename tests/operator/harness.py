@@ -11,16 +11,16 @@ import grpc
 import grpc.aio
 from tests.core.controller.builders import JOB, manifest
 
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import OperatorMessage
+from bamboo_core.validation.reading import from_manifest
 from bamboo_operator import api, job_ports, tls
 from bamboo_operator import auth as authentication
 from bamboo_operator import facts as durable_facts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.validation.pod_rules import PodRules
 from bamboo_operator import __main__ as program
 from bamboo_operator import attention as event_loop
 from bamboo_operator.attention import Attention

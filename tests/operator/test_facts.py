@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB, manifest
 
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_operator import api
 from bamboo_operator import facts as durable_facts

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentReport, Stop, Welcome
 from bamboo_operator import api, pod_watch, seals, tls

@@ -13,7 +13,7 @@ from tests.core.controller.builders import JOB, manifest, spec
 from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api import limits
 from bamboo_core.api.spec import FactorySpec
-from bamboo_core.arbiter.events import ComputePlan, Planned
+from bamboo_core.arbiter_state.events import ComputePlan, Planned
 from bamboo_core.planning.requests import PlannerFault
 from bamboo_operator import api, config
 from bamboo_operator.app import App

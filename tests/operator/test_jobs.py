@@ -17,14 +17,8 @@ from tests.core.controller.builders import JOB, spec
 
 from bamboo_core.api import limits
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
-    ComputePlan,
-    Connected,
-    DesiredState,
-    Lost,
-    Received,
-)
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import ComputePlan, Connected, DesiredState, Lost, Received
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
 from bamboo_core.job.leadership import Action, Leadership

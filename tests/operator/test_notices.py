@@ -12,7 +12,7 @@ import pytest
 from tests.agent.notices.metadata_server import Gce
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.job.leadership import NODE
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api

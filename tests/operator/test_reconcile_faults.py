@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Persist
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Persist
 from bamboo_core.model.ids import Fence
 from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import ApiError
@@ -45,7 +45,7 @@ async def test_an_error_of_the_first_reconcile_is_shown(
     harness.apply()
     workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     with monkeypatch.context() as patched:
-        patched.setattr("bamboo_core.api.reading.from_manifest", fail)
+        patched.setattr("bamboo_core.validation.reading.from_manifest", fail)
         await workers._one(("ns", "job"))
     accepted, stalled = harness.condition("Accepted"), harness.condition("Stalled")
     assert (accepted["status"], accepted["reason"]) == ("Unknown", "ReconcileError")
@@ -67,7 +67,7 @@ async def test_a_refused_job_that_meets_an_error_is_refused_again(
     workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     await workers._one(("ns", "job"))
     with monkeypatch.context() as patched:
-        patched.setattr("bamboo_core.api.reading.from_manifest", lambda _: 1 / 0)
+        patched.setattr("bamboo_core.validation.reading.from_manifest", lambda _: 1 / 0)
         await workers._one(("ns", "job"))
     assert harness.condition("Stalled")["reason"] == "ReconcileError"
     await workers._one(("ns", "job"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bamboo_core.admission.quota import QUEUE_LABEL
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 from bamboo_operator import api
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.job_pods import REFUSED_PAUSE_S

@@ -12,7 +12,7 @@ from tests.core.controller.builders import JOB
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.job import leadership
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import PlanRequest

@@ -94,7 +94,7 @@ async def test_an_error_of_a_reconcile(harness: Harness, monkeypatch: pytest.Mon
     workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     harness.apply()
     with monkeypatch.context() as patched:
-        patched.setattr("bamboo_core.api.reading.from_manifest", lambda *_, **__: 1 / 0)
+        patched.setattr("bamboo_core.validation.reading.from_manifest", lambda *_, **__: 1 / 0)
         await workers._one(("ns", "job"))
         assert shown(harness) == written(harness)
         assert shown(harness)["Stalled"] == "1"
@@ -102,7 +102,7 @@ async def test_an_error_of_a_reconcile(harness: Harness, monkeypatch: pytest.Mon
     await workers._one(("ns", "job"))
     assert shown(harness)["Stalled"] == "0"
     with monkeypatch.context() as patched:
-        patched.setattr("bamboo_core.api.reading.from_manifest", lambda *_, **__: 1 / 0)
+        patched.setattr("bamboo_core.validation.reading.from_manifest", lambda *_, **__: 1 / 0)
         await workers._one(("ns", "job"))
     assert shown(harness)["Stalled"] == "1"
 

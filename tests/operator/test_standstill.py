@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlanRequest, PlanResult, Unplaceable
 from bamboo_core.protocol.messages import (

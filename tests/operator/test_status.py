@@ -15,8 +15,8 @@ from bamboo_core.api.progress import TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
 from bamboo_core.api.totals import Totals
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller import failures, shortage
 from bamboo_core.controller.endings import KEPT
 from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures

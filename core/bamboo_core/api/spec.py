@@ -1,6 +1,6 @@
 """The job's spec as frozen types: a BambooJob with every default filled in.
 
-:mod:`bamboo_core.api.reading` makes one from a manifest. :func:`to_json` and
+:mod:`bamboo_core.validation.reading` makes one from a manifest. :func:`to_json` and
 :func:`from_json` carry it to the agents, with the field names of the custom resource.
 """
 

@@ -30,8 +30,8 @@ from bamboo_core.arbiter import (
     snapshots,
     training,
 )
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ArbiterJob,
     ArbiterStatus,
     Connected,
@@ -50,9 +50,9 @@ from bamboo_core.arbiter.events import (
     Tick,
     Timing,
 )
-from bamboo_core.arbiter.membership import Membership, Suspect
-from bamboo_core.arbiter.outbox import Outbox
-from bamboo_core.arbiter.state import (
+from bamboo_core.arbiter_state.membership import Membership, Suspect
+from bamboo_core.arbiter_state.outbox import Outbox
+from bamboo_core.arbiter_state.state import (
     Collecting,
     Holding,
     Ledger,

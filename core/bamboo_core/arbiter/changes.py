@@ -8,8 +8,8 @@ from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
-from bamboo_core.arbiter.events import DesiredState
-from bamboo_core.arbiter.state import InForce, State
+from bamboo_core.arbiter_state.events import DesiredState
+from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import is_enough, pipelines_for

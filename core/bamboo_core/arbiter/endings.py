@@ -7,10 +7,10 @@ from math import inf
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter.durable import Fork, eligible, verified, with_newer
-from bamboo_core.arbiter.events import DesiredState, Over, Send
-from bamboo_core.arbiter.state import Over as OverPhase
-from bamboo_core.arbiter.state import Running, State, Waiting
+from bamboo_core.arbiter_state.durable import Fork, eligible, verified, with_newer
+from bamboo_core.arbiter_state.events import DesiredState, Over, Send
+from bamboo_core.arbiter_state.state import Over as OverPhase
+from bamboo_core.arbiter_state.state import Running, State, Waiting
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Release

@@ -10,7 +10,7 @@ from bamboo_core.api.reasons import FailureCause, Reason, user_reason
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter.rounds import begin
-from bamboo_core.arbiter.state import Collecting, InForce, Over, Returning, Running, State
+from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning, Running, State
 from bamboo_core.evidence.liveness import expel
 from bamboo_core.evidence.stalls import StallCause, find, slow_storage
 from bamboo_core.model.ids import AgentId, Fence

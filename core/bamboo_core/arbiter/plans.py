@@ -14,8 +14,8 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter import redundancy, rounds
 from bamboo_core.arbiter.endings import end
-from bamboo_core.arbiter.events import Send
-from bamboo_core.arbiter.state import RETRY_S, InForce, Listing, Planning, Running, State
+from bamboo_core.arbiter_state.events import Send
+from bamboo_core.arbiter_state.state import RETRY_S, InForce, Listing, Planning, Running, State
 from bamboo_core.model.counts import counted
 from bamboo_core.planning.requests import (
     Continuations,

@@ -13,8 +13,8 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter.changes import leavers
-from bamboo_core.arbiter.events import Planned
-from bamboo_core.arbiter.state import Interrupted, Planning, State, Vacancy
+from bamboo_core.arbiter_state.events import Planned
+from bamboo_core.arbiter_state.state import Interrupted, Planning, State, Vacancy
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.planning.requests import Decision

@@ -16,16 +16,10 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
-from bamboo_core.arbiter.durable import eligible, would_repeat
 from bamboo_core.arbiter.endings import end, rebase, restore
-from bamboo_core.arbiter.events import ComputePlan, Effect, Send
-from bamboo_core.arbiter.state import (
-    Collecting,
-    Holding,
-    Planning,
-    State,
-    Waiting,
-)
+from bamboo_core.arbiter_state.durable import eligible, would_repeat
+from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
+from bamboo_core.arbiter_state.state import Collecting, Holding, Planning, State, Waiting
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape

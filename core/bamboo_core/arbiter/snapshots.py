@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter.durable import eligible
-from bamboo_core.arbiter.events import ArbiterStatus, Glance
-from bamboo_core.arbiter.state import Over, State
+from bamboo_core.arbiter_state.durable import eligible
+from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
+from bamboo_core.arbiter_state.state import Over, State
 from bamboo_core.placement.plan import layers_of
 
 

@@ -21,12 +21,12 @@ from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, without_vote
-from bamboo_core.arbiter.durable import Durable, with_listed, with_manifest
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
 from bamboo_core.arbiter.plans import resumed
 from bamboo_core.arbiter.rounds import begin
-from bamboo_core.arbiter.state import (
+from bamboo_core.arbiter_state.durable import Durable, with_listed, with_manifest
+from bamboo_core.arbiter_state.state import (
     Collecting,
     Holding,
     InForce,

@@ -18,7 +18,7 @@ from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
-from bamboo_core.controller.node_notices import NodeNotice
+from bamboo_core.evidence.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Pipeline
 from bamboo_core.protection.choice import Verdict

@@ -7,9 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RunPolicy
-from bamboo_core.arbiter.events import DesiredState
-from bamboo_core.controller.node_notices import NodeNotice
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.controller.view import ClusterView
+from bamboo_core.evidence.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.progress import increase
 from bamboo_core.api.totals import PauseCause, PausePhase, Totals, with_pause
-from bamboo_core.arbiter.events import ArbiterPhase, Record
+from bamboo_core.arbiter_state.events import ArbiterPhase, Record
 from bamboo_core.job.growth import Growth
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Progress

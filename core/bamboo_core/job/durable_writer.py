@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Persist, Persisted
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Persist, Persisted
 
 RETRY_S = 1.0
 

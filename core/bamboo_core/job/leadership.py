@@ -14,8 +14,8 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ArbiterJob,
     ComputePlan,
     Connected,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from bamboo_core.arbiter.events import ComputePlan, Planned
+from bamboo_core.arbiter_state.events import ComputePlan, Planned
 from bamboo_core.planning import planner
 from bamboo_core.planning.planner import IsWanted
 from bamboo_core.planning.requests import PlanRequest, PlanResult

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Received, Record
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Received, Record
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Ready, Sealed
 

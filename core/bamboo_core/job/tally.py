@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.reasons import is_users
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import ClusterView, LastWords, Losses, PodView
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Hello

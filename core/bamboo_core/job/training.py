@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.totals import Totals
-from bamboo_core.arbiter.durable import Durable, eligible
-from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus, Glance
+from bamboo_core.arbiter_state.durable import Durable, eligible
+from bamboo_core.arbiter_state.events import ArbiterPhase, ArbiterStatus, Glance
 from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.channels import Route

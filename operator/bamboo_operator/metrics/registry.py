@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.spec import NoticeSource
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.job.leadership import NODE
 from bamboo_operator.metrics import counters, gauges
 from bamboo_operator.metrics.figures import JobFigures

@@ -18,11 +18,11 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bamboo_core.api import reading
 from bamboo_core.api import spec as specs
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.validation import reading
 from bamboo_operator import api, job_ports
 from bamboo_operator import facts as durable_facts
 from bamboo_operator.api import ApiError, Object

@@ -22,16 +22,16 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import DesiredState, Timing
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import DesiredState, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
+from bamboo_core.validation.reading import from_manifest
 from bamboo_operator import api, job_ports, tls
 from bamboo_operator import auth as authentication
 from bamboo_operator import facts as durable_facts

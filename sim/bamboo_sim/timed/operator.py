@@ -8,8 +8,8 @@ from typing import Any
 
 from bamboo_core.api.spec import to_json
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ArbiterJob,
     ComputePlan,
     Connected,

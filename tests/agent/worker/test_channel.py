@@ -18,7 +18,7 @@ from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.transport.process_group import groups
 from bamboo_agent.worker import main
 from bamboo_core.api.spec import Channel, Encryption, TransportSpec, to_json
-from bamboo_core.arbiter.membership import Membership
+from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Hello, Ready
 from bamboo_proto.v1 import agent_pb2 as pb

@@ -8,7 +8,7 @@ import pytest
 from tests.core.controller.builders import manifest
 
 from bamboo_core.api import limits
-from bamboo_core.api.reading import from_manifest
+from bamboo_core.validation.reading import from_manifest
 
 
 def problems(**spec: Any) -> list[str]:

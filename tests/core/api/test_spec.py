@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.controller.builders import manifest
 
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import (
     Adjacency,
     Channel,
@@ -37,6 +36,7 @@ from bamboo_core.api.spec import (
     identity,
     to_json,
 )
+from bamboo_core.validation.reading import from_manifest
 
 _NAMES = st.from_regex(r"[a-z]{1,8}:[a-z]{1,8}", fullmatch=True)
 _ARGS = st.dictionaries(

@@ -24,9 +24,9 @@ from bamboo_core.api.spec import (
     TrainingSpec,
     WorkerSpec,
 )
-from bamboo_core.arbiter import durable as facts
-from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item

@@ -13,10 +13,10 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import Adjacency, PlacementSpec
 from bamboo_core.arbiter import arbiter, changes
-from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.membership import AgentRecord
-from bamboo_core.arbiter.state import InForce, Ledger, Running
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.membership import AgentRecord
+from bamboo_core.arbiter_state.state import InForce, Ledger, Running
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan

@@ -6,7 +6,7 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import Continuations, PlannerFault
 from bamboo_core.protocol.messages import Continuation, Directive

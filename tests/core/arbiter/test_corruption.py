@@ -7,8 +7,8 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.durable import Durable, from_json, to_json
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.model.claims import Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Claim, Dispute, Disputed, Failure, Notice, Stop

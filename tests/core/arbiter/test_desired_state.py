@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.state import Running
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.state import Running
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Notice
 

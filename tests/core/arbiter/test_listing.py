@@ -6,9 +6,9 @@ import pytest
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.durable import to_json
-from bamboo_core.arbiter.state import Listing
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import to_json
+from bamboo_core.arbiter_state.state import Listing
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Stop
 

@@ -9,7 +9,7 @@ from tests.core.arbiter.fleet import Fleet, spec
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.protocol.messages import LayerCost
 
 COSTS = (LayerCost(1.0, 2.0, 1000, 10, activation_bytes=100),) * 4

@@ -10,8 +10,8 @@ from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter import endings
-from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.durable import (
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import (
     Durable,
     Fork,
     eligible,

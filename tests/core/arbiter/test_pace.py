@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Cause, Welcome
 

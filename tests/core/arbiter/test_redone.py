@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import Notice

@@ -9,9 +9,9 @@ import pytest
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause
-from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter import rounds
-from bamboo_core.arbiter.state import Collecting, State
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.state import Collecting, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import (

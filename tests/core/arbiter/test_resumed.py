@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bamboo_core.api.events import EventReason
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import CommitRecord, Progress
 

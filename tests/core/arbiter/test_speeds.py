@@ -8,7 +8,7 @@ from bamboo_core.api.events import EventReason, RestoreCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter import endings
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import CommitRecord, LayerCost, Progress
 

@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Activity, ActivityKind, Cause, Heartbeat, Suspicion
 

@@ -9,8 +9,8 @@ import pytest
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import Channel, Encryption, TransportSpec
-from bamboo_core.arbiter import events as a
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import (

@@ -9,7 +9,7 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import CorruptionMode, CorruptionSpec
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.claims import GRADIENTS
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Claim, Dispute

@@ -10,8 +10,8 @@ from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ComputePlan,
     Connected,
     Disconnected,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.core.controller.builders import nodes, pod, spec
 
 from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
-from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.controller.view import ClusterView, PodPhase
 from bamboo_core.job.cluster import certain_losses, desired_state, same_for_arbiter
 

@@ -7,7 +7,7 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.totals import Pauses, Totals
-from bamboo_core.arbiter.events import ArbiterPhase, Record
+from bamboo_core.arbiter_state.events import ArbiterPhase, Record
 from bamboo_core.job.counting import Counting
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence

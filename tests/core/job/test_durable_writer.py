@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Persist, Persisted
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Persist, Persisted
 from bamboo_core.job.durable_writer import DurableWriter, Line, OvertakenError
 from bamboo_core.model.ids import Fence
 

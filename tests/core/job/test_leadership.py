@@ -17,8 +17,8 @@ from tests.core.controller.builders import spec
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ComputePlan,
     DesiredState,
     Effect,

@@ -9,9 +9,9 @@ import pytest
 from tests.core.controller.builders import nodes
 
 from bamboo_core.api.events import EventFact, EventReason
-from bamboo_core.arbiter.events import Received, Record
-from bamboo_core.controller.node_notices import NodeNotice
+from bamboo_core.arbiter_state.events import Received, Record
 from bamboo_core.controller.view import ClusterView
+from bamboo_core.evidence.node_notices import NodeNotice
 from bamboo_core.job import leadership
 from bamboo_core.job.leadership import Observed
 from bamboo_core.protocol.messages import Notice

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_core.arbiter.events import ComputePlan
+from bamboo_core.arbiter_state.events import ComputePlan
 from bamboo_core.job import orders
 from bamboo_core.protection.facts import OpenMode, Seen
 

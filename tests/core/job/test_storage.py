@@ -8,8 +8,8 @@ from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import CheckpointSpec
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.job.storage import Storage
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import Fence

@@ -8,7 +8,7 @@ import pytest
 from tests.core.controller.builders import nodes, pod
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import ClusterView, Losses, PodPhase, PodView
 from bamboo_core.job.tally import DECIDE_S, GONE_S, MOST_WORDS, Tally
 from bamboo_core.model.ids import AgentId

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.arbiter.fleet import Fleet, spec
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RecoveryPolicy, RedundancyMode
-from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape

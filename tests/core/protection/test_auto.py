@@ -7,8 +7,8 @@ from tests.core.arbiter.fleet import Fleet, spec
 from tests.core.protection.job import layers
 
 from bamboo_core.api.spec import RedundancyMode, TransportSpec
-from bamboo_core.arbiter import durable as facts
-from bamboo_core.arbiter.events import ArbiterPhase, DesiredState, Tick
+from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Tick
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
 from bamboo_core.protocol.messages import CommitRecord, Progress

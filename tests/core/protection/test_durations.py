@@ -10,8 +10,8 @@ from tests.core.protection.job import layers, usual
 from tests.core.protection.job import spec as job
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter import durable as facts
-from bamboo_core.arbiter.events import ArbiterPhase, DesiredState, Timing
+from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.choice import Facts, choose
 from bamboo_core.protection.facts import Seen, gather

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import Fence
 from bamboo_sim.protocol.checker import claims
 from bamboo_sim.protocol.checker.order import check_order

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause, Severity
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import Manifest

@@ -5,7 +5,7 @@ from time import time
 import pytest
 from tests.rotation import in_turn
 
-from bamboo_core.arbiter.events import ArbiterPhase
+from bamboo_core.arbiter_state.events import ArbiterPhase
 from bamboo_sim.protocol.exploration.branching import Part
 from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import History, advance, apply, explain, replay

@@ -6,8 +6,8 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.durable import Fork
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.durable import Fork
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore
 from bamboo_sim.protocol.checker.violation import Violation

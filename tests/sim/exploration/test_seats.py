@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.planning.requests import Decision, PlanRequest
 from bamboo_sim.protocol.checker.seats import Seats, check_seated
 from bamboo_sim.protocol.checker.violation import Violation

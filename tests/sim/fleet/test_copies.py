@@ -10,7 +10,7 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, JobSpec, RedundancyMode, RunPolicy
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller import failures
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import Losses

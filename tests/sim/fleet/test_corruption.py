@@ -13,7 +13,7 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RedundancyMode
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
 from bamboo_sim.protocol.fleet.campaign import Campaign

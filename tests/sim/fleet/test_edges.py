@@ -16,7 +16,7 @@ import pytest
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.events import Timing
+from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet

@@ -17,7 +17,7 @@ from tests.agent.transport.process_group.pair import switch as switch_to_group
 
 from bamboo_agent.transport.process_group import groups, maker
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter.events import Timing
+from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_sim.protocol.fleet import group_switch, kill_switch

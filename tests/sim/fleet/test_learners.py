@@ -10,7 +10,7 @@ import torch
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter.events import Timing
+from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet

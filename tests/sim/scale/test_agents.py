@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from tests.operator.harness import AGENTS, Harness
 
-from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_devcluster.kubeapi import ApiError
 from bamboo_operator.job_actor import JobActor
 from bamboo_sim.scale.agents import FakeAgent, Fleet, Operator, Training

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bamboo_core.arbiter.events import Received
+from bamboo_core.arbiter_state.events import Received
 from bamboo_core.job.durable_writer import OvertakenError
 from bamboo_sim.protocol.exploration.history import apply
 from bamboo_sim.protocol.exploration.time_budget import SMALL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bamboo_core.api.events import EventFact
-from bamboo_core.arbiter.events import ArbiterPhase, ComputePlan, Record
+from bamboo_core.arbiter_state.events import ArbiterPhase, ComputePlan, Record
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.checker.corruption import is_lasting

@@ -7,8 +7,8 @@ from typing import Any
 
 from bamboo_core.api.events import EventFact
 from bamboo_core.api.reasons import FailureCause
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op

@@ -12,8 +12,8 @@ from typing import Any
 
 from bamboo_core.api.events import EventFact, RestoreCause
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.protocol.messages import Manifest

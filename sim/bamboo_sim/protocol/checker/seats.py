@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.planner import hash_of

@@ -9,9 +9,9 @@ from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ComputePlan
-from bamboo_core.arbiter.state import Holding
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import ComputePlan
+from bamboo_core.arbiter_state.state import Holding
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape

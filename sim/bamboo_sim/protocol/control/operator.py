@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ComputePlan, Timing
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import ComputePlan, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.job.durable_writer import DurableWriter, Line
 from bamboo_core.job.leadership import Leadership

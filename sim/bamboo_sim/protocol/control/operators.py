@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ComputePlan, DesiredState, Planned
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import ComputePlan, DesiredState, Planned
 from bamboo_core.controller.view import ClusterView, NodeView, PodPhase, PodView, Slot
 from bamboo_core.job import orders
 from bamboo_core.job.leadership import Observed

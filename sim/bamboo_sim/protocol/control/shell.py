@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
     ComputePlan,
     Connected,
     Disconnected,

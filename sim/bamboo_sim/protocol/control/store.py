@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bamboo_core.arbiter import durable as codec
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
 
 
 class Store:

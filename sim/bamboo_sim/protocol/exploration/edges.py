@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from bamboo_core.arbiter.events import ArbiterPhase
+from bamboo_core.arbiter_state.events import ArbiterPhase
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import AgentReport, Finished, Sealed
 from bamboo_sim.protocol.exploration.branching import (

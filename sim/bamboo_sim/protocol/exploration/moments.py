@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 
-from bamboo_core.arbiter.events import Received
+from bamboo_core.arbiter_state.events import Received
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bamboo_core.arbiter.events import ArbiterPhase
+from bamboo_core.arbiter_state.events import ArbiterPhase
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import Op, parse_instruction
 from bamboo_sim.protocol.fleet import group_switch

@@ -30,7 +30,7 @@ from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.supervisor.event_log import divergences
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
+from bamboo_core.arbiter_state.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Ready

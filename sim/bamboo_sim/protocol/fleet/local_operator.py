@@ -22,9 +22,9 @@ import grpc
 import grpc.aio
 
 from bamboo_core.api.spec import JobSpec, to_json
-from bamboo_core.arbiter import durable as facts
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.events import (
+from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state.events import (
     ArbiterJob,
     ComputePlan,
     Connected,

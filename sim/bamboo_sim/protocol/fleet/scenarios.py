@@ -24,7 +24,7 @@ from bamboo_core.api.spec import (
     RedundancyMode,
     TransportSpec,
 )
-from bamboo_core.arbiter.events import Timing
+from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.protocol.fleet import group_switch
 from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, InjectedFault, Point

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.arbiter import training
-from bamboo_core.arbiter.durable import Durable, eligible, with_newer
-from bamboo_core.arbiter.state import State
+from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
+from bamboo_core.arbiter_state.state import State
 from bamboo_core.model import claims
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.effects import Retract

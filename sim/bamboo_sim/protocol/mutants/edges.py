@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from bamboo_core.arbiter import durable as durable_module
 from bamboo_core.arbiter import losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.state import Collecting, Running, State
+from bamboo_core.arbiter_state import durable as durable_module
+from bamboo_core.arbiter_state.state import Collecting, Running, State
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import Stall
 from bamboo_core.job.durable_writer import DurableWriter

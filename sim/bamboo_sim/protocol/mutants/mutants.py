@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.api.events import RestoreCause
-from bamboo_core.arbiter import durable as durable_module
 from bamboo_core.arbiter import endings, plans, training
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Send
-from bamboo_core.arbiter.outbox import Outbox
-from bamboo_core.arbiter.state import State
+from bamboo_core.arbiter_state import durable as durable_module
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Send
+from bamboo_core.arbiter_state.outbox import Outbox
+from bamboo_core.arbiter_state.state import State
 from bamboo_core.graph import closure as graph_module
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model import rules

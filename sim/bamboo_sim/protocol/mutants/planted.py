@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bamboo_core.arbiter import endings, plans, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.outbox import Outbox
-from bamboo_core.arbiter.state import State
+from bamboo_core.arbiter_state.outbox import Outbox
+from bamboo_core.arbiter_state.state import State
 from bamboo_core.graph import closure as graph_module
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.job.durable_writer import Line

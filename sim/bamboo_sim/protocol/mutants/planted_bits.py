@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from bamboo_core.arbiter import endings, training
-from bamboo_core.arbiter.state import State
+from bamboo_core.arbiter_state.state import State
 from bamboo_core.model import claims
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor

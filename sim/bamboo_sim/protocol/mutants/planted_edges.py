@@ -6,10 +6,10 @@ A: failures and evidence. L: who is needed, and in which order.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import durable as durable_module
 from bamboo_core.arbiter import endings, losses, plans, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.membership import Membership
+from bamboo_core.arbiter_state import durable as durable_module
+from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.evidence import stalls
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.job.durable_writer import DurableWriter, Line

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.events import ArbiterPhase, Timing
+from bamboo_core.arbiter_state.events import ArbiterPhase, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.campaign import Campaign
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
+from bamboo_core.arbiter_state.events import ArbiterPhase, ArbiterStatus
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
 from bamboo_sim.protocol.fleet.state_log import EVERY, StateLogs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.events import Received
+from bamboo_core.arbiter_state.events import Received
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Cause, Hello, Suspicion
 from bamboo_core.protocol.supervisor import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from bamboo_core.arbiter.events import Lost, Paced
+from bamboo_core.arbiter_state.events import Lost, Paced
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode

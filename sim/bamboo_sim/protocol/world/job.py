@@ -25,7 +25,7 @@ from bamboo_core.api.spec import (
     TrainingSpec,
     WorkerSpec,
 )
-from bamboo_core.arbiter.events import ArbiterJob, Timing
+from bamboo_core.arbiter_state.events import ArbiterJob, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import CommitRecord, LayerCost

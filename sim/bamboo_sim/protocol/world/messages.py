@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.job.durable_writer import Line
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Hello

@@ -6,7 +6,7 @@ whatever is under way.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter.events import Received, Tick
+from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
 from bamboo_core.protocol.supervisor import PeerHeard

@@ -1,15 +1,13 @@
 """Reads a BambooJob: from its manifest to the spec, or to a list of what is wrong with it.
 
 The API server checks a manifest, too, by the schema and the CEL rules of ``crds/``. For manifests
-that it has not seen, :mod:`bamboo_core.api.server_rules` has the same rules.
+that it has not seen, :mod:`bamboo_core.validation.server_rules` has the same rules.
 """
 
 from __future__ import annotations
 
 from bamboo_core.api import limits, records
-from bamboo_core.api import pod_template as podtemplate
 from bamboo_core.api.limits import LIMITS, MOST_AGENTS
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import (
     JobSpec,
@@ -19,6 +17,8 @@ from bamboo_core.api.spec import (
     PlacementSpec,
     RedundancySpec,
 )
+from bamboo_core.validation import pod_template as podtemplate
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 
 def from_manifest(

@@ -1,7 +1,7 @@
 """Checks ``worker.podTemplate`` and ``worker.env``, which the API server does not check.
 
 A user who may create BambooJobs but no pods must not get the node, another service account or a
-Secret through a BambooJob. So a template may hold what :mod:`bamboo_core.api.pod_rules`
+Secret through a BambooJob. So a template may hold what :mod:`bamboo_core.validation.pod_rules`
 lists, and nothing else, unless the administrator trusts all users. Some fields belong to the
 operator. If the job prefers spot nodes, the template must not ask for them by itself. Labels, here
 and in ``spec.placement``, must be such that the API server takes the pods that get them.
@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bamboo_core.api import pod_rules
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.placement.node_pools import SPOT_LABELS
+from bamboo_core.validation import pod_rules
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
 _LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")

@@ -13,10 +13,17 @@ from typing import NamedTuple
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, DesiredState, Dismiss, Record, Send
-from bamboo_core.arbiter.membership import Membership
-from bamboo_core.arbiter.outbox import Outbox
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import (
+    ArbiterJob,
+    ArbiterPhase,
+    DesiredState,
+    Dismiss,
+    Record,
+    Send,
+)
+from bamboo_core.arbiter_state.membership import Membership
+from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.evidence.speed import Speeds
 from bamboo_core.evidence.stalls import StallCause

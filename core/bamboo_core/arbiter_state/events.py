@@ -10,7 +10,7 @@ from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
@@ -228,7 +228,7 @@ Effect = Persist | Send | ComputePlan | Dismiss | Record | Over
 
 
 class ArbiterPhase(StrEnum):
-    """Names of the phases; :mod:`bamboo_core.arbiter.state` has their data."""
+    """Names of the phases; :mod:`bamboo_core.arbiter_state.state` has their data."""
 
     WAITING = "Waiting"  # for enough agents; there is no plan
     RETURNING = "Returning"  # a new leader waits for the members

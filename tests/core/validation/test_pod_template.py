@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB, manifest, spec
 
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
-from bamboo_core.api.pod_template import _LISTS, label_problems, problems
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.spec import WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
+from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
+from bamboo_core.validation.pod_template import _LISTS, label_problems, problems
+from bamboo_core.validation.reading import from_manifest
 from bamboo_operator import manifests
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

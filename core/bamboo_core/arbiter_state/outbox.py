@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Effect, Persist
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Effect, Persist
 
 
 class Outbox:

@@ -1,6 +1,6 @@
 """The schema and the CEL rules of ``crds/`` in Python, for a manifest that no API server has seen.
 
-:func:`bamboo_core.api.reading.from_manifest` checks the rest: types, numbers, and all
+:func:`bamboo_core.validation.reading.from_manifest` checks the rest: types, numbers, and all
 that the API server cannot see.
 """
 

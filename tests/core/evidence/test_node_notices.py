@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from bamboo_core.controller.node_notices import (
+from bamboo_core.evidence.node_notices import (
     AT_RISK_TAINT,
     LEAVING_TAINT,
     SHUTDOWN_TEXT,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import manifest
 
-from bamboo_core.api.reading import from_manifest
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import (
     CheckpointSpec,
@@ -19,6 +18,7 @@ from bamboo_core.api.spec import (
     from_json,
     to_json,
 )
+from bamboo_core.validation.reading import from_manifest
 
 
 def problems(**changes: Any) -> list[Problem]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter import durable as d
+from bamboo_core.arbiter_state import durable as d
 from bamboo_core.controller.view import Slot, pod_name
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
