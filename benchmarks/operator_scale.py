@@ -32,8 +32,8 @@ from typing import Any
 
 from bamboo_core.api.events import EventReason
 from bamboo_devcluster.kubeapi import Object
-from bamboo_operator import api as paths
-from bamboo_operator.trust import CA_CONFIG_MAP, CA_KEY
+from bamboo_operator.kube import api as paths
+from bamboo_operator.trust.bundle import CA_CONFIG_MAP, CA_KEY
 from bamboo_sim import arguments, results_file
 from bamboo_sim.scale import control_plane, kubelets
 from bamboo_sim.scale.agents import Operator

@@ -62,7 +62,7 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
-from bamboo_operator import gc_pause
+from bamboo_operator.process import gc_pause
 from bamboo_sim import arguments, results_file
 
 STAGES, STEP = 8, 3

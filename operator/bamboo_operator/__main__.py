@@ -7,12 +7,11 @@ import os
 import sys
 
 from bamboo_core.api.limits import RECURSION_LIMIT
-from bamboo_operator import attention as event_loop
-from bamboo_operator import logs
 from bamboo_operator.app import App
-from bamboo_operator.attention import Attention
 from bamboo_operator.config import Config, ConfigError, from_env
-from bamboo_operator.kube import connect
+from bamboo_operator.kube.client import connect
+from bamboo_operator.process import event_loop, logs
+from bamboo_operator.process.event_loop import Attention
 
 log = logging.getLogger(__name__)
 

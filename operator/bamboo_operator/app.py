@@ -17,36 +17,39 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, job_ports, kueue, pod_watch, reconcile_ports, seals, servicer, tls
-from bamboo_operator import auth as authentication
-from bamboo_operator import facts as durable_facts
-from bamboo_operator import handlers as informer
-from bamboo_operator import usage as node_usage
-from bamboo_operator.api import Api, ApiError, JobKey, Object
-from bamboo_operator.attention import Attention
-from bamboo_operator.budgets import Budgets
+from bamboo_operator.admission import kueue
+from bamboo_operator.admission.held_tasks import HeldTasks
+from bamboo_operator.admission.kueue import Kueue
+from bamboo_operator.admission.line import Line
+from bamboo_operator.agents import servicer
+from bamboo_operator.arbiters import ports as job_ports
+from bamboo_operator.arbiters.led_jobs import Jobs
 from bamboo_operator.config import Config
-from bamboo_operator.deleted_pods import DeletedPods
-from bamboo_operator.health import HealthServer, Pulse
-from bamboo_operator.held_tasks import HeldTasks
-from bamboo_operator.jobs import Jobs
-from bamboo_operator.kueue import Kueue
-from bamboo_operator.labels import JOB_LABEL
-from bamboo_operator.lease import Elector, Holder
-from bamboo_operator.line import Line
-from bamboo_operator.metrics.figures import JobFigures
-from bamboo_operator.metrics.registry import Metrics
-from bamboo_operator.metrics_server import MetricsServer
-from bamboo_operator.nodes import Nodes
-from bamboo_operator.pod_watch import PodWatch
-from bamboo_operator.reconciler import Reconciler
-from bamboo_operator.recorder import Recorder
-from bamboo_operator.releases import ACCOUNT, SERVES, Releases, scope
-from bamboo_operator.renewal import Certificates
-from bamboo_operator.trust import Trust
-from bamboo_operator.usage import Usage
-from bamboo_operator.workers import Workers
-from bamboo_operator.workqueue import WorkQueue
+from bamboo_operator.election.lease import Elector, Holder
+from bamboo_operator.election.other_releases import ACCOUNT, SERVES, Releases, scope
+from bamboo_operator.kube import api, informer, pod_watch
+from bamboo_operator.kube.api import Api, ApiError, JobKey, Object
+from bamboo_operator.kube.event_recorder import Recorder
+from bamboo_operator.kube.labels import JOB_LABEL
+from bamboo_operator.kube.pod_watch import PodWatch
+from bamboo_operator.monitoring.health import HealthServer, Pulse
+from bamboo_operator.monitoring.job_figures import JobFigures
+from bamboo_operator.monitoring.metrics_server import MetricsServer
+from bamboo_operator.monitoring.registry import Metrics
+from bamboo_operator.pods import node_usage
+from bamboo_operator.pods.deleted_pods import DeletedPods
+from bamboo_operator.pods.disruption_budgets import Budgets
+from bamboo_operator.pods.node_cache import Nodes
+from bamboo_operator.pods.node_usage import Usage
+from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.reconcile import ports as reconcile_ports
+from bamboo_operator.reconcile.queue_workers import Workers
+from bamboo_operator.reconcile.reconciler import Reconciler
+from bamboo_operator.reconcile.workqueue import WorkQueue
+from bamboo_operator.status import durable_facts
+from bamboo_operator.trust import authentication, seals, tls
+from bamboo_operator.trust.bundle import Trust
+from bamboo_operator.trust.renewal import Certificates
 
 log = logging.getLogger(__name__)
 

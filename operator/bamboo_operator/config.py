@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bamboo_core.validation.pod_rules import OFFERED, PodRules
-from bamboo_operator import prices
-from bamboo_operator.held_tasks import TaskLimits
-from bamboo_operator.prices import Pool
+from bamboo_operator.admission.held_tasks import TaskLimits
+from bamboo_operator.money import prices
+from bamboo_operator.money.prices import Pool
 
 LEVELS = ("debug", "info", "warning", "error")
 _TASKS = 1_000_000_000

@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from scripts.reference.text import NOTE, sentence
 
 from bamboo_agent.supervisor import health
-from bamboo_operator.metrics.registry import Metrics
+from bamboo_operator.monitoring.registry import Metrics
 
 
 def metrics_page() -> str:

@@ -17,10 +17,12 @@ from bamboo_core.api import limits
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller.view import JobView
 from bamboo_core.validation.pod_rules import PodRules
-from bamboo_operator import app, config, manifests, tls
-from bamboo_operator.held_tasks import TaskLimits
-from bamboo_operator.servicer import AgentService, make_server
-from bamboo_operator.trust import CA_CONFIG_MAP
+from bamboo_operator import app, config
+from bamboo_operator.admission.held_tasks import TaskLimits
+from bamboo_operator.agents.servicer import AgentService, make_server
+from bamboo_operator.pods import manifests
+from bamboo_operator.trust import tls
+from bamboo_operator.trust.bundle import CA_CONFIG_MAP
 
 from .chart import CHART, helm, of_kind, render
 

@@ -10,9 +10,9 @@ from bamboo_agent import strangers
 from bamboo_agent.supervisor import liveness
 from bamboo_agent.transport import tcp, wire
 from bamboo_agent.transport.process_group import control, groups, maker, rendezvous
-from bamboo_operator import bounded_http, refused_tokens, servicer, shared_text
-from bamboo_operator import entrance as stream_limits
-from bamboo_operator.held_tasks import TaskLimits
+from bamboo_operator.admission.held_tasks import TaskLimits
+from bamboo_operator.agents import refused_tokens, servicer, stream_limits
+from bamboo_operator.monitoring import bounded_http, shared_text
 from bamboo_wire import options
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/security.md"

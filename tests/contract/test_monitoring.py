@@ -12,13 +12,14 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
-from tests.operator.test_health import BUSY
+from tests.operator.monitoring.test_health import BUSY
 
 from bamboo_agent.supervisor import health
 from bamboo_core.api.progress import MOST_ZONES, Lane, Way
-from bamboo_operator import manifests, prices
-from bamboo_operator.metrics.figures import JobFigures
-from bamboo_operator.metrics.registry import Metrics
+from bamboo_operator.money import prices
+from bamboo_operator.monitoring.job_figures import JobFigures
+from bamboo_operator.monitoring.registry import Metrics
+from bamboo_operator.pods import manifests
 from bamboo_sim.watching import boards, rules
 
 from .chart import CHART, helm, of_kind, render

@@ -14,8 +14,8 @@ import grpc
 from bamboo_agent.transport import handshake
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Hello
-from bamboo_operator.identity import AUDIENCE, SERVER_NAME
-from bamboo_operator.trust import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
+from bamboo_operator.trust.bundle import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
+from bamboo_operator.trust.identity import AUDIENCE, SERVER_NAME
 from bamboo_sim.attack import inputs
 from bamboo_wire import encode
 

@@ -14,7 +14,7 @@ import yaml
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
 from bamboo_devcluster.testing import wait_for
-from bamboo_operator.kube import Kube, connect
+from bamboo_operator.kube.client import Kube, connect
 
 from .operators import Account, Running, account, at_work, render
 

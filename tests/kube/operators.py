@@ -15,12 +15,13 @@ import yaml
 
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
-from bamboo_operator import api, config
+from bamboo_operator import config
 from bamboo_operator.app import LEASE, App
-from bamboo_operator.attention import Attention
 from bamboo_operator.config import Config
-from bamboo_operator.kube import Kube, connect
-from bamboo_operator.releases import Releases
+from bamboo_operator.election.other_releases import Releases
+from bamboo_operator.kube import api
+from bamboo_operator.kube.client import Kube, connect
+from bamboo_operator.process.event_loop import Attention
 
 from .jobs import job
 

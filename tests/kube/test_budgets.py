@@ -9,9 +9,9 @@ import pytest
 from bamboo_core.controller.view import JobView
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
 from bamboo_devcluster.testing import wait_for
-from bamboo_operator import api
-from bamboo_operator.budgets import Budgets, budget_name
-from bamboo_operator.kube import Kube
+from bamboo_operator.kube import api
+from bamboo_operator.kube.client import Kube
+from bamboo_operator.pods.disruption_budgets import Budgets, budget_name
 
 from .jobs import job
 

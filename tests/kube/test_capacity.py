@@ -17,7 +17,7 @@ from bamboo_core.controller import dry_zones, reconcile
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.spec import NodeSpec
-from bamboo_operator.labels import JOB_LABEL, ON_DEMAND_ANNOTATION
+from bamboo_operator.kube.labels import JOB_LABEL, ON_DEMAND_ANNOTATION
 
 from .operators import Running, until
 

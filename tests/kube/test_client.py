@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from bamboo_core.placement.fitting import ONE
-from bamboo_operator import api, seals
-from bamboo_operator import usage as node_usage
-from bamboo_operator.api import ApiError
-from bamboo_operator.kube import Kube
-from bamboo_operator.usage import Usage
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import ApiError
+from bamboo_operator.kube.client import Kube
+from bamboo_operator.pods import node_usage
+from bamboo_operator.pods.node_usage import Usage
+from bamboo_operator.trust import seals
 
 from .jobs import job
 
@@ -77,7 +78,7 @@ async def test_an_unknown_field_is_refused(kube: Kube, devcluster_namespace: str
 async def test_long_lists_come_in_pages(
     kube: Kube, devcluster_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bamboo_operator.kube._PAGE", 2)
+    monkeypatch.setattr("bamboo_operator.kube.client._PAGE", 2)
     path = api.jobs(devcluster_namespace)
     names = {f"job-{n}" for n in range(5)}
     await asyncio.gather(*(kube.create(path, job(devcluster_namespace, n)) for n in names))

@@ -28,11 +28,11 @@ from bamboo_core.validation.reading import from_manifest
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
-from bamboo_operator import api, manifests
-from bamboo_operator import facts as durable_facts
-from bamboo_operator import observe as object_views
-from bamboo_operator import status as statuses
-from bamboo_operator.kube import Kube
+from bamboo_operator.kube import api, object_views
+from bamboo_operator.kube.client import Kube
+from bamboo_operator.pods import manifests
+from bamboo_operator.status import codec as statuses
+from bamboo_operator.status import durable_facts
 
 from .jobs import job
 

@@ -13,15 +13,14 @@ from prometheus_client import generate_latest
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_operator import api, seals, tls
-from bamboo_operator import auth as authentication
-from bamboo_operator import facts as durable_facts
-from bamboo_operator import kube as clients
-from bamboo_operator import observe as object_views
 from bamboo_operator.app import LEASE, App
-from bamboo_operator.attention import Attention
-from bamboo_operator.releases import ACCOUNT, SERVES
-from bamboo_operator.trust import CA_CONFIG_MAP
+from bamboo_operator.election.other_releases import ACCOUNT, SERVES
+from bamboo_operator.kube import api, object_views
+from bamboo_operator.kube import client as clients
+from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.status import durable_facts
+from bamboo_operator.trust import authentication, seals, tls
+from bamboo_operator.trust.bundle import CA_CONFIG_MAP
 
 from .operators import Running, bound_token, conflict, until
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from bamboo_core.api.events import EventFact
-from bamboo_operator import api
-from bamboo_operator import observe as object_views
-from bamboo_operator.kube import Kube
-from bamboo_operator.recorder import Recorder
+from bamboo_operator.kube import api, object_views
+from bamboo_operator.kube.client import Kube
+from bamboo_operator.kube.event_recorder import Recorder
 
 from .jobs import job
 

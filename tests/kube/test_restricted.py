@@ -11,7 +11,8 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_core.validation.reading import from_manifest
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
-from bamboo_operator import api, manifests
+from bamboo_operator.kube import api
+from bamboo_operator.pods import manifests
 
 from .jobs import job
 

@@ -21,13 +21,12 @@ from bamboo_devcluster.audit import Request
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.testing import wait_for
-from bamboo_operator import api, seals, tls
-from bamboo_operator import auth as authentication
-from bamboo_operator import observe as object_views
-from bamboo_operator.budgets import Budgets
-from bamboo_operator.kube import Kube
-from bamboo_operator.kueue import GROUP, PLURAL, workload_name
-from bamboo_operator.recorder import Recorder
+from bamboo_operator.admission.kueue import GROUP, PLURAL, workload_name
+from bamboo_operator.kube import api, object_views
+from bamboo_operator.kube.client import Kube
+from bamboo_operator.kube.event_recorder import Recorder
+from bamboo_operator.pods.disruption_budgets import Budgets
+from bamboo_operator.trust import authentication, seals, tls
 
 from .grants import CLEAN, Audit, audited, compare, grants
 from .jobs import job

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bamboo_operator.api import ApiError, Object
+from bamboo_operator.kube.api import ApiError, Object
 
 from .memory_api import MemoryApi
 

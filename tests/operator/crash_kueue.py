@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 
-from bamboo_operator.api import Object
-from bamboo_operator.kueue import GROUP
-from bamboo_operator.owners import job_of
+from bamboo_operator.admission.kueue import GROUP
+from bamboo_operator.kube.api import Object
+from bamboo_operator.kube.owners import job_of
 
 from .memory_api import MemoryApi
 

@@ -11,19 +11,21 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, job_ports, seals
-from bamboo_operator import facts as durable_facts
-from bamboo_operator.api import Object
-from bamboo_operator.budgets import Budgets
-from bamboo_operator.job_actor import JobActor
-from bamboo_operator.jobs import Jobs
-from bamboo_operator.kueue import Kueue
-from bamboo_operator.line import Line
-from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconcile_ports import Ports
-from bamboo_operator.reconciler import Reconciler
-from bamboo_operator.trust import Trust
-from bamboo_operator.usage import Usage
+from bamboo_operator.admission.kueue import Kueue
+from bamboo_operator.admission.line import Line
+from bamboo_operator.arbiters import ports as job_ports
+from bamboo_operator.arbiters.job_actor import JobActor
+from bamboo_operator.arbiters.led_jobs import Jobs
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import Object
+from bamboo_operator.pods.disruption_budgets import Budgets
+from bamboo_operator.pods.node_cache import Nodes
+from bamboo_operator.pods.node_usage import Usage
+from bamboo_operator.reconcile.ports import Ports
+from bamboo_operator.reconcile.reconciler import Reconciler
+from bamboo_operator.status import durable_facts
+from bamboo_operator.trust import seals
+from bamboo_operator.trust.bundle import Trust
 
 if TYPE_CHECKING:
     from .crash_world import World

@@ -18,10 +18,11 @@ from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.controller.view import TrainingView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, seals
-from bamboo_operator.api import ApiError, Object
-from bamboo_operator.labels import JOB_LABEL, STAGE_LABEL
-from bamboo_operator.timestamps import instant
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import ApiError, Object
+from bamboo_operator.kube.labels import JOB_LABEL, STAGE_LABEL
+from bamboo_operator.kube.timestamps import instant
+from bamboo_operator.trust import seals
 
 from .crash_api import Crash, Fault, FaultyApi
 from .crash_kueue import PlayedKueue

@@ -21,26 +21,27 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import OperatorMessage
 from bamboo_core.validation.reading import from_manifest
-from bamboo_operator import api, job_ports, tls
-from bamboo_operator import auth as authentication
-from bamboo_operator import facts as durable_facts
-from bamboo_operator.api import ApiError
-from bamboo_operator.deleted_pods import DeletedPods
-from bamboo_operator.job_actor import JobActor
-from bamboo_operator.jobs import Jobs
-from bamboo_operator.line import Line
-from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconcile_ports import Ports
-from bamboo_operator.reconciler import Reconciler
-from bamboo_operator.servicer import AgentService, make_server
-from bamboo_operator.trust import Trust
-from bamboo_operator.usage import Usage
+from bamboo_operator.admission.line import Line
+from bamboo_operator.agents.servicer import AgentService, make_server
+from bamboo_operator.arbiters import ports as job_ports
+from bamboo_operator.arbiters.job_actor import JobActor
+from bamboo_operator.arbiters.led_jobs import Jobs
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import ApiError
+from bamboo_operator.pods.deleted_pods import DeletedPods
+from bamboo_operator.pods.node_cache import Nodes
+from bamboo_operator.pods.node_usage import Usage
+from bamboo_operator.reconcile.ports import Ports
+from bamboo_operator.reconcile.reconciler import Reconciler
+from bamboo_operator.status import durable_facts
+from bamboo_operator.trust import authentication, tls
+from bamboo_operator.trust.bundle import Trust
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_proto.v1 import agent_pb2_grpc
 from bamboo_wire import decode
 from bamboo_wire.options import AGENT_OPTIONS
 
-from .agents import FAR, Agent, review, token_of
+from .agent_client import FAR, Agent, review, token_of
 from .memory_api import MemoryApi
 from .objects import SEALS, node_object, pod_object
 

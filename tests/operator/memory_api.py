@@ -10,7 +10,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from bamboo_operator.api import ApiError, Object
+from bamboo_operator.kube.api import ApiError, Object
 
 
 class MemoryApi:

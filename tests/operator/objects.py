@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_operator import api, seals
+from bamboo_operator.kube import api
+from bamboo_operator.trust import seals
 
 Object = dict[str, Any]
 

@@ -12,11 +12,11 @@ import pytest
 
 from bamboo_core.validation.pod_rules import PodRules
 from bamboo_operator import __main__ as program
-from bamboo_operator import attention as event_loop
-from bamboo_operator.attention import Attention
+from bamboo_operator.admission.held_tasks import TaskLimits
 from bamboo_operator.config import ConfigError, from_env
-from bamboo_operator.held_tasks import TaskLimits
-from bamboo_operator.logs import JsonFormatter
+from bamboo_operator.process import event_loop
+from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.logs import JsonFormatter
 
 
 def test_defaults() -> None:
@@ -94,7 +94,7 @@ def test_the_deepest_job_that_the_api_server_takes_can_be_read(
         return 0
 
     monkeypatch.setattr(event_loop, "run", run)
-    monkeypatch.setattr("bamboo_operator.logs.configure", lambda level: None)
+    monkeypatch.setattr("bamboo_operator.process.logs.configure", lambda level: None)
     monkeypatch.setenv("POD_IP", "10.0.0.7")
     limit = sys.getrecursionlimit()
     try:

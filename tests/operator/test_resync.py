@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import pytest
 from tests.core.controller.builders import manifest
 
-from bamboo_operator import api, config
-from bamboo_operator.api import JobKey
+from bamboo_operator import config
 from bamboo_operator.app import App
-from bamboo_operator.attention import Attention
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import JobKey
+from bamboo_operator.process.event_loop import Attention
 
-from .agents import until
+from .agent_client import until
 from .memory_api import MemoryApi
 
 OFTEN_S = 0.01  # so that few jobs are very many

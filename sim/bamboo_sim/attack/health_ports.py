@@ -19,10 +19,10 @@ from bamboo_agent.supervisor import health as agents
 from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
-from bamboo_operator.health import HealthServer, Pulse
-from bamboo_operator.metrics.figures import JobFigures
-from bamboo_operator.metrics.registry import Metrics
-from bamboo_operator.metrics_server import MetricsServer
+from bamboo_operator.monitoring.health import HealthServer, Pulse
+from bamboo_operator.monitoring.job_figures import JobFigures
+from bamboo_operator.monitoring.metrics_server import MetricsServer
+from bamboo_operator.monitoring.registry import Metrics
 from bamboo_sim.attack import inputs
 from bamboo_sim.attack.strangers import PATIENCE_S, Attack, Inside, Victim
 

@@ -23,17 +23,18 @@ from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_core.validation import reading
-from bamboo_operator import api, job_ports
-from bamboo_operator import facts as durable_facts
-from bamboo_operator.api import ApiError, Object
-from bamboo_operator.budgets import Budgets
-from bamboo_operator.jobs import Jobs
-from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconcile_ports import Ports
-from bamboo_operator.reconciler import Reconciler
-from bamboo_operator.seals import Seals
-from bamboo_operator.trust import Trust
-from bamboo_operator.usage import Usage
+from bamboo_operator.arbiters import ports as job_ports
+from bamboo_operator.arbiters.led_jobs import Jobs
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import ApiError, Object
+from bamboo_operator.pods.disruption_budgets import Budgets
+from bamboo_operator.pods.node_cache import Nodes
+from bamboo_operator.pods.node_usage import Usage
+from bamboo_operator.reconcile.ports import Ports
+from bamboo_operator.reconcile.reconciler import Reconciler
+from bamboo_operator.status import durable_facts
+from bamboo_operator.trust.bundle import Trust
+from bamboo_operator.trust.seals import Seals
 from bamboo_sim.attack import made_manifests
 from bamboo_sim.attack.pod_checks import faults
 from bamboo_sim.attack.tally import Defects, Tally

@@ -32,13 +32,14 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
 from bamboo_core.validation.reading import from_manifest
-from bamboo_operator import api, job_ports, tls
-from bamboo_operator import auth as authentication
-from bamboo_operator import facts as durable_facts
-from bamboo_operator.identity import AUDIENCE, SERVER_NAME
-from bamboo_operator.jobs import Jobs
-from bamboo_operator.seals import ANNOTATION, Seals
-from bamboo_operator.servicer import AgentService, make_server
+from bamboo_operator.agents.servicer import AgentService, make_server
+from bamboo_operator.arbiters import ports as job_ports
+from bamboo_operator.arbiters.led_jobs import Jobs
+from bamboo_operator.kube import api
+from bamboo_operator.status import durable_facts
+from bamboo_operator.trust import authentication, tls
+from bamboo_operator.trust.identity import AUDIENCE, SERVER_NAME
+from bamboo_operator.trust.seals import ANNOTATION, Seals
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.attack import floods, inputs
 from bamboo_sim.attack.tally import Defects, Tally

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from bamboo_operator.api import Object
+from bamboo_operator.kube.api import Object
 
 _VOLUMES = {
     "name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",

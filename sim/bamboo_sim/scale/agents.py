@@ -30,7 +30,7 @@ from bamboo_core.protocol.messages import (
     Ready,
     Suspicion,
 )
-from bamboo_operator.identity import SERVER_NAME
+from bamboo_operator.trust.identity import SERVER_NAME
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.scale.kubelets import RunningPod
 from bamboo_wire import encode

@@ -20,8 +20,8 @@ from bamboo_devcluster.kubeapi import (
     UnreachableError,
     is_not_found,
 )
-from bamboo_operator.identity import AUDIENCE
-from bamboo_operator.owners import owner_of
+from bamboo_operator.kube.owners import owner_of
+from bamboo_operator.trust.identity import AUDIENCE
 from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE, ZONES, ready_condition
 
 _ZONE = "topology.kubernetes.io/zone"

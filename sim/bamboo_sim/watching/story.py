@@ -19,9 +19,9 @@ from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, JobView, Losses
 from bamboo_core.protocol.messages import CommitRecord, Progress
-from bamboo_operator.metrics.figures import JobFigures
-from bamboo_operator.metrics.registry import Metrics
-from bamboo_operator.prices import Rate
+from bamboo_operator.money.prices import Rate
+from bamboo_operator.monitoring.job_figures import JobFigures
+from bamboo_operator.monitoring.registry import Metrics
 
 CALM, STORM, NEW = "calm", "storm", "new"
 NAMESPACE = "team-a"

@@ -13,7 +13,7 @@ from bamboo_core.controller.view import Slot
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 from bamboo_core.validation.pod_template import _LISTS, label_problems, problems
 from bamboo_core.validation.reading import from_manifest
-from bamboo_operator import manifests
+from bamboo_operator.pods import manifests
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

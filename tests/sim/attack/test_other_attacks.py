@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.rotation import in_turn
 
-from bamboo_operator import bounded_http
+from bamboo_operator.monitoring import bounded_http
 from bamboo_sim.attack import health_ports, inputs, liveness_port, made_manifests, manifests
 from bamboo_sim.attack.pod_checks import faults
 

@@ -16,7 +16,7 @@ from tests.operator.harness import AGENTS, Harness
 
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_devcluster.kubeapi import ApiError
-from bamboo_operator.job_actor import JobActor
+from bamboo_operator.arbiters.job_actor import JobActor
 from bamboo_sim.scale.agents import FakeAgent, Fleet, Operator, Training
 from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE, ControlPlane
 from bamboo_sim.scale.kubelets import Kubelets, RunningPod, of_jobs

@@ -1,6 +1,6 @@
 """The simulated operator's shell: performs what Leadership decides and delivers the answers.
 
-It does what bamboo_operator.job_actor does with asyncio, gRPC and the API server.
+It does what bamboo_operator.arbiters.job_actor does with asyncio, gRPC and the API server.
 """
 
 from __future__ import annotations

@@ -1,0 +1,222 @@
+"""Converts objects of the Kubernetes API to the core's views. Only this module knows both.
+
+It makes no requests. A malformed field is treated as absent: nothing that the API server sends may
+stop the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from bamboo_core.admission.claims import NodeRoom
+from bamboo_core.api.spec import AGENT_CONTAINER
+from bamboo_core.controller import shortage
+from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
+from bamboo_core.evidence import node_notices
+from bamboo_core.evidence.node_notices import NodeNotice, Taint
+from bamboo_core.placement import fitting, node_pools
+from bamboo_core.placement.fitting import Amounts, Needs, Place
+from bamboo_operator.kube.api import Object
+from bamboo_operator.kube.labels import AVOIDS_ANNOTATION, ON_DEMAND_ANNOTATION
+from bamboo_operator.kube.owners import is_owned
+from bamboo_operator.kube.timestamps import timestamp
+
+_PRESENT = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/unregistered",
+)
+_STARTING = ("/agent-not-ready", "/not-ready")
+"""Ends of the keys of taints by which Cilium, CSI drivers and Istio keep pods off a new node."""
+
+
+def job_view(body: Object) -> JobView:
+    """The BambooJob beside its spec."""
+    meta = body["metadata"]
+    return JobView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=int(meta.get("generation", 0)),
+        created_at=timestamp(meta.get("creationTimestamp")) or 0.0,
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+def pod_views(pods: Iterable[Object], job: JobView) -> tuple[PodView, ...]:
+    """The job's agents, sorted by name."""
+    views = (_pod_view(pod, job.name) for pod in pods if is_owned(pod, job.uid))
+    return tuple(sorted((v for v in views if v is not None), key=lambda view: view.name))
+
+
+def _pod_view(pod: Object, job: str) -> PodView | None:
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    parsed = parse_pod_name(job, meta["name"])
+    if parsed is None:
+        return None
+    slot, incarnation = parsed
+    state = _agent_state(status)
+    ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
+    phase = status.get("phase", "Pending")
+    refusal, annotations = _refusal(status), meta.get("annotations") or {}
+    return PodView(
+        name=meta["name"],
+        uid=meta["uid"],
+        slot=slot,
+        incarnation=incarnation,
+        phase=PodPhase(phase) if phase in list(PodPhase) else PodPhase.UNKNOWN,
+        created_at=timestamp(meta.get("creationTimestamp")) or 0.0,
+        zone=(spec.get("nodeSelector") or {}).get(ZONE_LABEL, ""),
+        node=spec.get("nodeName") or "",
+        started_at=timestamp(status.get("startTime")),
+        deleting_at=timestamp(meta.get("deletionTimestamp")),
+        exit_code=ended.get("exitCode"),
+        exit_reason=ended.get("reason") or status.get("reason") or "",
+        waiting=waiting.get("reason") or "",
+        trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
+        is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
+        avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
+        refused_at=timestamp(refusal.get("lastTransitionTime")),
+        refusal=(refusal.get("message") or "").strip()[:1000],
+    )
+
+
+def has_exit_code(pod: Object) -> bool:
+    """True if the agent's container has ended, and the kubelet has reported how."""
+    return "terminated" in _agent_state(pod.get("status") or {})
+
+
+def _agent_state(status: Object) -> Object:
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") == AGENT_CONTAINER:
+            state: Object = container.get("state") or {}
+            return state
+    return {}
+
+
+def _refusal(status: Object) -> Object:
+    """The condition by which the scheduler says that it finds no node; empty: there is none."""
+    for condition in status.get("conditions") or []:
+        kind, reason = condition.get("type"), condition.get("reason")
+        if (kind, condition.get("status"), reason) == ("PodScheduled", "False", "Unschedulable"):
+            found: Object = condition
+            return found
+    return {}
+
+
+def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
+    """A node as a job sees it. taken: what the pods on it take.
+
+    ``agents`` is below 0 where the pods take more than the node has.
+    """
+    meta, body, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    labels, taints = meta.get("labels") or {}, tuple(body.get("taints") or [])
+    conditions: list[Object] = status.get("conditions") or []
+    says = next((c for c in conditions if c.get("type") == "Ready"), {})
+    ready = says.get("status") == "True"
+    notice = node_notice(node)
+    allocatable = status.get("allocatable")
+    zone = labels.get(ZONE_LABEL, "")
+    is_departing = notice is not None and not notice.is_hint
+    place = Place(meta["name"], zone, labels, taints)
+    lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
+    closed = "" if lacks else fitting.mismatch(needs, place)
+    agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
+    whole = fitting.free(allocatable, {})
+    suits = not lacks and fitting.room(needs.asks, whole)[0] > 0
+    is_held_back = shortage.is_taint(lacks) and agents > 0
+    if lacks:
+        agents = min(0, agents)
+    elif closed and not is_departing:
+        lacks = shortage.at_present(closed)
+    elif agents <= 0:
+        lacks = (shortage.insufficient if scarce in whole else shortage.offers_no)(scarce)
+    return NodeView(
+        name=meta["name"],
+        machine=machine(node),
+        zone=zone,
+        ready=ready,
+        unready_since=0.0 if ready else timestamp(says.get("lastTransitionTime")) or 0.0,
+        schedulable=not closed and not body.get("unschedulable", False),
+        spot=node_pools.is_spot(labels),
+        departing=is_departing,
+        notice=notice,
+        agents=agents,
+        suits=suits,
+        lacks=lacks,
+        is_held_back=is_held_back,
+    )
+
+
+def node_room(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
+    """Room that the pods on a node leave. taken: by all; by_others: by those of other owners."""
+    labels = node["metadata"].get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable")
+    whole = fitting.free(allocatable, by_others)
+    return NodeRoom(labels.get(ZONE_LABEL, ""), fitting.free(allocatable, taken), whole)
+
+
+def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Taints that say what the node is for. Others say how it is at present."""
+    return tuple(
+        taint
+        for taint in taints
+        if not (key := str(taint.get("key"))).startswith(_PRESENT)
+        and not key.endswith(_STARTING)
+        and not node_notices.is_notice(_taint(taint))
+    )
+
+
+def node_notice(node: Object) -> NodeNotice | None:
+    """The notice in the node's taints and conditions that it will end; None: there is none."""
+    body, status = node.get("spec") or {}, node.get("status") or {}
+    taints = [_taint(taint) for taint in body.get("taints") or []]
+    messages = [
+        str(c.get("message") or "")
+        for c in status.get("conditions") or []
+        if c.get("type") == "Ready" and c.get("status") != "True"
+    ]
+    return node_notices.find(
+        taints,
+        is_unschedulable=bool(body.get("unschedulable")),
+        ready_message=" ".join(messages),
+    )
+
+
+def _taint(taint: Object) -> Taint:
+    value, since = str(taint.get("value") or ""), _instant(taint.get("timeAdded"))
+    return Taint(str(taint.get("key")), value, since)
+
+
+def _instant(text: Any) -> float | None:
+    """None if it is absent or malformed."""
+    try:
+        return timestamp(text)
+    except (ValueError, AttributeError):
+        return None
+
+
+def node_facts(node: Object) -> Object:
+    """The fields of a node that matter to jobs. A kubelet reports every few minutes even if nothing
+    has changed."""
+    meta, status = node["metadata"], node.get("status") or {}
+    conditions = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    return {
+        "uid": meta["uid"],
+        "labels": meta.get("labels"),
+        "spec": node.get("spec"),
+        "allocatable": status.get("allocatable"),
+        "ready": [(c.get("status"), c.get("message")) for c in conditions],
+        "boot": (status.get("nodeInfo") or {}).get("bootID"),
+    }
+
+
+def machine(node: Object) -> str:
+    """Node UID and boot ID. A name may come back with another machine."""
+    boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")
+    return f"{node['metadata']['uid']}/{boot_id}"

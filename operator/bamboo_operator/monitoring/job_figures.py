@@ -1,0 +1,60 @@
+"""What the metrics show of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from bamboo_core.api.reasons import JobPhase
+from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.view import JobView
+from bamboo_operator.money.prices import Rate
+
+JOB_LABELS = ("job_namespace", "training_job")
+
+
+@dataclass(frozen=True)
+class JobFigures:
+    """A job's status. Its counters are those that are written, so that no operator goes back."""
+
+    job: JobView
+    status: JobStatus
+    global_batch: int | None  # None: the spec cannot be used
+    checkpoint_at: float | None = None  # when the newest checkpoint was seen; None: there is none
+    rate: Rate | None = None  # None: there are no prices
+    has_checkpoints: bool = False  # spec.checkpoint is set
+
+    @property
+    def labels(self) -> list[str]:
+        """Values of JOB_LABELS."""
+        return [self.job.namespace, self.job.name]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is complete or has failed."""
+        return self.status.phase in (JobPhase.COMPLETE, JobPhase.FAILED)
+
+
+Value = Callable[[JobFigures], float | None]
+Row = tuple[str, str, Value]  # name, help text, value of a job; None: no series
+
+
+def gauges(rows: list[Row], figures: list[JobFigures]) -> list[Metric]:
+    """A gauge for each row."""
+    return [_filled(GaugeMetricFamily(n, t, labels=JOB_LABELS), v, figures) for n, t, v in rows]
+
+
+def counters(rows: list[Row], figures: list[JobFigures]) -> list[Metric]:
+    """A counter for each row."""
+    return [_filled(CounterMetricFamily(n, t, labels=JOB_LABELS), v, figures) for n, t, v in rows]
+
+
+def _filled(
+    family: GaugeMetricFamily | CounterMetricFamily, value: Value, figures: list[JobFigures]
+) -> Metric:
+    for f in figures:
+        if (found := value(f)) is not None:
+            family.add_metric(f.labels, found)
+    return family

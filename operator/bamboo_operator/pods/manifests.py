@@ -1,0 +1,264 @@
+"""The agents' pods as the operator makes them.
+
+bamboo_agent.supervisor.config reads the environment variables.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
+from bamboo_core.controller import pod_zones
+from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.controller.reconcile import CreatePod
+from bamboo_core.controller.view import JobView
+from bamboo_core.placement import fitting
+from bamboo_core.placement.node_pools import SPOT_LABELS
+from bamboo_operator.kube.api import Object
+from bamboo_operator.kube.labels import (
+    AVOIDS_ANNOTATION,
+    INCARNATION_LABEL,
+    JOB_LABEL,
+    ON_DEMAND_ANNOTATION,
+    PIPELINE_LABEL,
+    STAGE_LABEL,
+)
+from bamboo_operator.kube.owners import owner
+from bamboo_operator.trust import seals
+from bamboo_operator.trust.bundle import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
+from bamboo_operator.trust.identity import AUDIENCE, SERVER_NAME
+
+_IDENTITY_DIR = "/var/run/bamboo"
+_TOKEN_LIFE_S = 3600
+_HEALTH_PORT = 8080
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+METRICS_PORT = "bamboo-metrics"
+"""Name of that port, for the chart's PodMonitor."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def pod(
+    spec: JobSpec,
+    job: JobView,
+    action: CreatePod,
+    *,
+    operator_address: str,
+    event_logs: str = "",
+    seal: str = "",
+) -> Object:
+    """An agent's pod: the user's template, overridden by what belongs to the operator.
+
+    event_logs: absolute folder for the agents' event logs; empty: no event logs. seal: by which
+    the operator knows the pod again; empty: none.
+    """
+    template = copy.deepcopy(spec.worker.pod_template)
+    meta, body = template.get("metadata") or {}, template.get("spec") or {}
+    others = [c for c in body.get("containers") or [] if c["name"] != AGENT_CONTAINER]
+    own: Object = next(
+        (c for c in body.get("containers") or [] if c["name"] == AGENT_CONTAINER), {}
+    )
+    identity = _identity_env(spec, job, action, operator_address)
+    identity += _recording_env(job, event_logs)
+    place = spec.placement.selector(action.zone, on_demand=action.is_on_demand)
+    selector = {**(body.get("nodeSelector") or {}), **place}
+    if action.zone:
+        selector[ZONE_LABEL] = action.zone
+    body.update(
+        containers=[_restricted(c) for c in (_container(spec.worker, own, identity), *others)],
+        volumes=[*(body.get("volumes") or []), _identity_volume()],
+        restartPolicy="Never",
+        terminationGracePeriodSeconds=spec.worker.grace_period_s,
+        automountServiceAccountToken=body.get("automountServiceAccountToken", False),
+        enableServiceLinks=False,
+    )
+    body.setdefault("serviceAccountName", "default")
+    if body.get("initContainers"):
+        body["initContainers"] = [_restricted(c) for c in body["initContainers"]]
+    body["securityContext"] = _POD_SECURITY | (body.get("securityContext") or {})
+    if selector:
+        body["nodeSelector"] = selector
+    if more := fitting.tolerations(spec.worker):
+        body["tolerations"] = [*(body.get("tolerations") or []), *more]
+    annotations = dict(meta.get("annotations") or {})
+    annotations.pop(AVOIDS_ANNOTATION, None)
+    annotations.pop(seals.ANNOTATION, None)
+    if seal:
+        annotations[seals.ANNOTATION] = seal
+    if not action.zone and pod_zones.keeps_apart(spec):
+        body["affinity"] = _apart(body.get("affinity") or {}, spec, job, action)
+    annotations.pop(ON_DEMAND_ANNOTATION, None)
+    if spec.placement.on_demand is not None and not action.is_on_demand:
+        body["affinity"] = _on_spot(body.get("affinity") or {})
+    elif action.is_on_demand:
+        annotations[ON_DEMAND_ANNOTATION] = "true"
+    if action.avoids:
+        body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
+        annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": action.name,
+            "namespace": job.namespace,
+            "labels": {**(meta.get("labels") or {}), **labels(job), **_slot_labels(action)},
+            "annotations": annotations,
+            "ownerReferences": [owner(job)],
+        },
+        "spec": body,
+    }
+
+
+def _avoiding(affinity: Object, nodes: Iterable[str]) -> Object:
+    """The user's affinity without these nodes.
+
+    The API server allows one value in a rule about a node's name.
+    """
+    rules = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    return _narrowed(affinity, "matchFields", rules)
+
+
+def _apart(affinity: Object, spec: JobSpec, job: JobView, action: CreatePod) -> Object:
+    """The user's affinity, in any zone but those of the slot's neighbours.
+
+    The scheduler keeps pods that come later out of this one's zone by the same rule. So it names
+    the neighbours by their incarnations: those that replace them may be in its zone.
+    """
+    around = sorted({slot.stage for slot in pod_zones.neighbours(spec, action.slot)})
+    present = sorted({*action.apart, action.incarnation})
+    rules = [
+        {"key": key, "operator": "In", "values": [str(value) for value in values]}
+        for key, values in ((STAGE_LABEL, around), (INCARNATION_LABEL, present))
+    ]
+    same = {JOB_LABEL: job.name, PIPELINE_LABEL: str(action.slot.pipeline)}
+    selector = {"matchLabels": same, "matchExpressions": rules}
+    on_pods = dict(affinity.get("podAntiAffinity") or {})
+    rule = {"labelSelector": selector, "topologyKey": ZONE_LABEL}
+    on_pods[_REQUIRED] = [*(on_pods.get(_REQUIRED) or []), rule]
+    # A node without a zone would be apart from all others.
+    has_zone = [{"key": ZONE_LABEL, "operator": "Exists"}]
+    return _narrowed(affinity, "matchExpressions", has_zone) | {"podAntiAffinity": on_pods}
+
+
+def _on_spot(affinity: Object) -> Object:
+    """The user's affinity, on nodes with one of the labels of spot nodes."""
+    on_nodes = dict(affinity.get("nodeAffinity") or {})
+    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [None]
+    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in SPOT_LABELS]
+    terms = [
+        (x or {}) | {"matchExpressions": [*((x or {}).get("matchExpressions") or []), rule]}
+        for x in given
+        if x != {}  # a term without any rule matches no node
+        for rule in rules
+    ]
+    on_nodes[_REQUIRED] = {"nodeSelectorTerms": terms or given}
+    return affinity | {"nodeAffinity": on_nodes}
+
+
+def _narrowed(affinity: Object, key: str, rules: list[Object]) -> Object:
+    """The user's affinity with more rules for the node. Each of its terms, one of which must fit,
+    gets them."""
+    on_nodes = dict(affinity.get("nodeAffinity") or {})
+    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{key: []}]
+    # A term without any rule matches no node, and that must stay so.
+    terms = [x | {key: [*(x.get(key) or []), *rules]} for x in given if x]
+    on_nodes[_REQUIRED] = {"nodeSelectorTerms": terms or given}
+    return affinity | {"nodeAffinity": on_nodes}
+
+
+def labels(job: JobView) -> dict[str, str]:
+    """Labels of the job's pods. They select pods; ownership is checked by UID."""
+    return {
+        JOB_LABEL: job.name,
+        "app.kubernetes.io/name": "bamboo-agent",
+        "app.kubernetes.io/part-of": "bamboo",
+        "app.kubernetes.io/managed-by": "bamboo-operator",
+    }
+
+
+def _slot_labels(action: CreatePod) -> dict[str, str]:
+    return {
+        PIPELINE_LABEL: str(action.slot.pipeline),
+        STAGE_LABEL: str(action.slot.stage),
+        INCARNATION_LABEL: str(action.incarnation),
+    }
+
+
+def _restricted(container: Object) -> Object:
+    """With what the pod security level ``restricted`` asks of each container.
+
+    On a trusted cluster the template may say else; a privileged container is refused with these.
+    """
+    given = container.get("securityContext") or {}
+    capabilities = given.get("capabilities") or {}
+    if given.get("privileged") or capabilities.get("add"):
+        return container
+    secured = {"allowPrivilegeEscalation": False} | given
+    secured["capabilities"] = {"drop": ["ALL"]} | capabilities
+    return container | {"securityContext": secured}
+
+
+def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Object:
+    container = dict(own)
+    container.setdefault("args", [])
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
+    env |= {e["name"]: e for e in identity}
+    container.update(
+        name=AGENT_CONTAINER,
+        image=worker.image,
+        ports=[*(own.get("ports") or []), {"name": METRICS_PORT, "containerPort": _HEALTH_PORT}],
+        env=list(env.values()),
+        volumeMounts=[
+            *(own.get("volumeMounts") or []),
+            {"name": "bamboo-identity", "mountPath": _IDENTITY_DIR, "readOnly": True},
+        ],
+    )
+    if worker.resources:
+        container["resources"] = worker.resources
+    return {key: value for key, value in container.items() if value != []}
+
+
+def _identity_env(
+    spec: JobSpec, job: JobView, action: CreatePod, operator_address: str
+) -> list[Object]:
+    def from_field(name: str, path: str) -> Object:
+        return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+    values = {
+        "BAMBOO_OPERATOR_ADDRESS": operator_address,
+        "BAMBOO_ADDRESS_FILE": f"{_IDENTITY_DIR}/{ADDRESS_KEY}",
+        "BAMBOO_OPERATOR_NAME": SERVER_NAME,
+        "BAMBOO_JOB": f"{job.namespace}/{job.name}",
+        "BAMBOO_ZONE": action.zone,
+        "BAMBOO_TOKEN_FILE": f"{_IDENTITY_DIR}/token",
+        "BAMBOO_CA_FILE": f"{_IDENTITY_DIR}/{CA_KEY}",
+        "BAMBOO_GRACE_S": str(spec.worker.grace_period_s),
+        "BAMBOO_HEALTH_PORT": str(_HEALTH_PORT),
+        "BAMBOO_NOTICES": ",".join(spec.worker.notices),
+    }
+    return [
+        from_field("BAMBOO_AGENT", "metadata.name"),
+        from_field("BAMBOO_POD_UID", "metadata.uid"),
+        from_field("BAMBOO_POD_IP", "status.podIP"),
+        from_field("BAMBOO_NODE", "spec.nodeName"),
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
+
+
+def _recording_env(job: JobView, event_logs: str) -> list[Object]:
+    """Each job has its own folder, even if it is created again under the same name."""
+    if not event_logs:
+        return []
+    folder = f"{event_logs}/{job.namespace}/{job.name}/{job.uid}"
+    return [{"name": "BAMBOO_EVENT_LOG", "value": folder}]
+
+
+def _identity_volume() -> Object:
+    token = {"path": "token", "audience": AUDIENCE, "expirationSeconds": _TOKEN_LIFE_S}
+    bundle = {
+        "name": CA_CONFIG_MAP,
+        "items": [{"key": k, "path": k} for k in (CA_KEY, ADDRESS_KEY)],
+    }
+    sources = [{"serviceAccountToken": token}, {"configMap": bundle}]
+    return {"name": "bamboo-identity", "projected": {"sources": sources}}

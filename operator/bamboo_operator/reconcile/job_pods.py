@@ -1,0 +1,107 @@
+"""A job's pods in the API: listed, made, and deleted."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod
+from bamboo_core.controller.view import JobView
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import ApiError, Object
+from bamboo_operator.kube.labels import JOB_LABEL
+from bamboo_operator.kube.owners import is_agent
+from bamboo_operator.pods import manifests
+from bamboo_operator.reconcile.ports import Known, Ports
+
+log = logging.getLogger(__name__)
+
+REFUSED_PAUSE_S = 10.0
+"""Pause after the API server has rejected a pod."""
+
+
+class JobPods:
+    """Only pods that an operator has made count."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports, self._kube = ports, ports.kube
+
+    async def read(self, job: JobView) -> list[Object]:
+        """Those that are there, and those whose end has not been counted yet."""
+        labels = f"{JOB_LABEL}={job.name}"
+        listed = await self._ours(job.namespace, labels)
+        deleted = self._ports.deleted_pods.of(job.namespace, labels, listed)
+        return [*listed, *filter(self._ports.seals.is_ours, deleted)]
+
+    async def _ours(self, namespace: str, labels: str) -> list[Object]:
+        found = await self._kube.list(api.pods(namespace), labels=labels)
+        return list(filter(self._ports.seals.is_ours, found))
+
+    async def sweep(self, namespace: str, name: str) -> None:
+        """Delete the pods of a deleted job, since the garbage collector is slower."""
+        labels = f"{JOB_LABEL}={name}"
+        for pod in await self._ours(namespace, labels):
+            meta = pod["metadata"]
+            if is_agent(pod, name) and "deletionTimestamp" not in meta:
+                await self._kube.delete(api.pod(namespace, meta["name"]), uid=meta["uid"])
+
+    async def act(
+        self, job: JobView, spec: JobSpec, known: Known, actions: tuple[Action, ...]
+    ) -> None:
+        """Perform what the step has decided. A job that is refused gets no new pods."""
+        await self._ports.trust.publish(job)
+        for action in actions:
+            match action:
+                case CreatePod() if known.refusal is not None:
+                    self._wait(known)
+                case CreatePod():
+                    if not await self._create(job, spec, known, action):
+                        self._ports.again(job, REFUSED_PAUSE_S)
+                        return
+                case DeletePod():
+                    await self._delete(job, action)
+                case _:
+                    path = api.job(job.namespace, job.name)
+                    await self._kube.delete(path, uid=job.uid)
+
+    async def _create(self, job: JobView, spec: JobSpec, known: Known, action: CreatePod) -> bool:
+        """False: the API server rejects the pod, so it would reject the rest, too."""
+        ports = self._ports
+        pod = manifests.pod(
+            spec,
+            job,
+            action,
+            operator_address=ports.operator_address,
+            event_logs=ports.event_logs,
+            seal=ports.seals.seal(
+                namespace=job.namespace, job=job.name, job_uid=job.uid, pod=action.name
+            ),
+        )
+        try:
+            await self._kube.create(api.pods(job.namespace), pod)
+            known.rejected = ""
+        except ApiError as error:
+            if error.is_conflict:
+                return True
+            if not error.is_refusal:
+                raise
+            known.rejected = error.message
+            self._wait(known)
+            log.warning("pods are rejected", extra={"job": job.name, "error": error.message})
+            return False
+        return True
+
+    def _wait(self, known: Known) -> None:
+        """No pods for a while."""
+        until = self._ports.clock() + REFUSED_PAUSE_S
+        known.memory = replace(known.memory, refused_until=until)
+
+    async def _delete(self, job: JobView, action: DeletePod) -> None:
+        if action.force:
+            self._ports.on_forced()
+        log.info("deleting a pod", extra={"pod": action.name, "reason": action.reason})
+        grace_s = 0 if action.force else None
+        await self._kube.delete(
+            api.pod(job.namespace, action.name), uid=action.uid, grace_s=grace_s
+        )

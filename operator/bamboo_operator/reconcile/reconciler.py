@@ -1,0 +1,315 @@
+"""One reconcile: list, observe, decide (pure), write status, act.
+
+Status comes before actions, so the numbers of new pods are durable before the pods exist. Every
+action can be repeated; the queue retries after a failure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import replace
+
+from bamboo_core.admission.line import is_unheard
+from bamboo_core.api import limits
+from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.api.records import Problem
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller import turn as turns
+from bamboo_core.controller.reconcile import Step, lacks_pods, step
+from bamboo_core.controller.turn import Turn
+from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.job.training import ended
+from bamboo_operator.admission.kueue import Look, misnamed, queue_of
+from bamboo_operator.admission.line import Entry
+from bamboo_operator.arbiters.job_actor import JobActor
+from bamboo_operator.kube import api, object_views
+from bamboo_operator.kube.api import ApiError, Object
+from bamboo_operator.money import cost, prices
+from bamboo_operator.money.prices import Rate
+from bamboo_operator.reconcile.acceptance import accept, has_plan
+from bamboo_operator.reconcile.job_pods import JobPods
+from bamboo_operator.reconcile.ports import Known, Ports, Refusal
+from bamboo_operator.reconcile.shown_jobs import ShownJobs, figures
+from bamboo_operator.status import codec as statuses
+from bamboo_operator.status import durable_facts
+from bamboo_operator.status.writer import StatusWriter
+
+log = logging.getLogger(__name__)
+
+FULL_PAUSE_S = 10.0
+"""Pause after the operator had no room for a job's plans."""
+
+
+class Reconciler:
+    """Drives jobs toward the desired state. One call at a time for each job."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._kube = ports.kube
+        self._pods = JobPods(ports)
+        self._writer = StatusWriter(ports.kube)
+        self._known: dict[str, Known] = {}
+        self._uids: dict[tuple[str, str], set[str]] = {}
+        self.shown = ShownJobs()
+
+    async def reconcile(self, namespace: str, name: str) -> float | None:
+        """Returns the seconds until the next call is due even if nothing happens; None: never."""
+        body = await self._kube.get(api.job(namespace, name))
+        await self._forget_others(namespace, name, body)
+        if body is None:
+            self._leave_line(namespace, name)
+            await self._pods.sweep(namespace, name)
+            return None
+        job = object_views.job_view(body)
+        if job.deleting:
+            self._leave_line(namespace, name)
+            await self._ports.jobs.forget([job.uid])
+            return None
+        memory = statuses.read_memory(body)
+        known = self._known.setdefault(job.uid, Known(memory, memory.conditions))
+        uses_kueue = self._ports.kueue is not None
+        spec = accept(body, known, rules=self._ports.pod_rules, uses_kueue=uses_kueue)
+        if spec is None:
+            await self._refuse(job, body, known)
+            return None
+        if pause_s := self._standstill_s(job):
+            return pause_s
+        again_s = await self._lead(job, spec, body, known)
+        if known.fault:
+            known.fault, again_s = "", 0.0
+        return again_s
+
+    async def note_fault(self, namespace: str, name: str, error: Exception) -> None:
+        """Show an error in the job's status; best effort. Other jobs do not wait for this one."""
+        if self._ports.line is not None:
+            self._ports.line.refuse(namespace, name)
+        try:
+            body = await self._kube.get(api.job(namespace, name))
+            if body is None:
+                return
+            job, memory = object_views.job_view(body), statuses.read_memory(body)
+            text = str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {error}"
+            fault = lifecycle.stalled(memory.conditions, text, now=self._ports.clock())
+            written = await self._writer.write_conditions(job, body, fault)
+            if job.uid in self._uids.get((namespace, name), ()):
+                self.shown.show_conditions(job, body | {"status": written})
+        except Exception as late:
+            if not (
+                isinstance(late, ApiError) and late.is_absence
+            ):  # else the job was deleted meanwhile
+                log.exception(
+                    "the error cannot be shown in the status", extra={"job": f"{namespace}/{name}"}
+                )
+            return
+        if (known := self._known.get(job.uid)) is not None:
+            known.memory = replace(known.memory, conditions=fault)
+            known.shown, known.fault = fault, text
+
+    async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: Known) -> float | None:
+        pods = await self._pods.read(job)
+        look = await self._look(job, spec, body, known.memory)
+        if look is not None:
+            spec, job = look.spec, replace(job, queued=look.why)
+        full = self._full(job, spec, body, known.memory)  # a refused job keeps its share, too
+        if full and known.refusal is None:
+            known.refusal = Refusal(Reason.OPERATOR_FULL, full)
+            if not has_plan(body, known.memory):
+                await self._refuse(job, body, known)
+                return FULL_PAUSE_S
+        await self._ports.nodes.confirm(pods)
+        nodes = await self._ports.nodes.views(spec, job.uid)
+        view = ClusterView(nodes, object_views.pod_views(pods, job)).located()
+        actor = await self._actor(job, spec, body, known.memory)
+        if actor is not None:
+            actor.observe(spec, view, self._ports.clock())
+        training = (
+            actor.view()
+            if actor is not None
+            else ended(durable_facts.read(body), statuses.read_progress(body))
+        )
+        now = self._ports.clock()
+        turn = await self._turn(job, spec, view, training, known)
+        decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
+        known.memory = decided.memory
+        if not lacks_pods(spec, view, training, known.memory):
+            known.rejected = ""  # what was rejected is not wanted any more
+        self._ports.deleted_pods.counted(pods)
+        rate = await self._rate(view, training)
+        again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
+        again_s += [FULL_PAUSE_S] if full else []
+        status = replace(decided.status, conditions=known.shown)
+        self.shown.show(figures(job, spec, status, kept, rate))
+        await self._pods.act(job, spec, known, decided.actions)
+        if self._ports.budgets is not None:
+            least = disruptions.least_available(view, training)
+            was_planned = training.epoch > 0
+            retry_s = await self._ports.budgets.keep(job, least, may_be_left=was_planned)
+            again_s += [] if retry_s is None else [retry_s]
+        if decided.memory.terminal is not None:
+            self._leave_line(job.namespace, job.name)
+        if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
+            await self._ports.jobs.forget([job.uid])
+        elif turns.is_at_rest(spec, view, training):
+            await self._ports.jobs.rest(job.uid)
+        if look is not None and self._ports.kueue is not None:
+            has_pods = any(not pod.has_ended for pod in view.pods)
+            is_working = any(
+                c.type == ConditionType.RUNNING and c.status for c in decided.status.conditions
+            )
+            after_s = await self._ports.kueue.settle(
+                job, look, has_pods=has_pods, is_working=is_working, outcome=decided.memory.terminal
+            )
+            again_s += [] if after_s is None else [after_s]
+        due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
+        return min([*due, *again_s], default=None)
+
+    def _standstill_s(self, job: JobView) -> float:
+        """How long the job's agents may wait for their programs, which is no time to read pods."""
+        actor = self._ports.jobs.find(job.uid)
+        return actor.standstill_s() if actor is not None else 0.0
+
+    def _full(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> list[Problem]:
+        """The operator has no room for the job's plans. What trains already goes on."""
+        if spec.suspend or memory.terminal is not None:
+            return []
+        is_started = memory.trained and self._ports.jobs.find(job.uid) is None
+        tasks = limits.tasks(spec, chunks=durable_facts.chunks(body))
+        why = self._ports.jobs.held.hold(job, tasks, is_started=is_started)
+        return [Problem("plans", why)] if why else []
+
+    async def _look(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> Look | None:
+        """Ask Kueue about the job; None: the job names no queue. An ended job stays as it is."""
+        queue = queue_of(body)
+        if self._ports.kueue is None or not queue or misnamed(queue):
+            return None
+        look = await self._ports.kueue.look(job, spec, queue)
+        return look if memory.terminal is None else replace(look, spec=spec, why="")
+
+    async def _turn(
+        self, job: JobView, spec: JobSpec, view: ClusterView, training: TrainingView, known: Known
+    ) -> Turn | None:
+        """The job's turn among those that compete with it; None: it does not compete."""
+        line, memory = self._ports.line, known.memory
+        if line is None:
+            return None
+        if spec.suspend or memory.terminal is not None:
+            line.leave(job.namespace, job.name)
+            return None
+        seats = spec.pipelines.count * spec.pipelines.stages
+        held = sum(pod.is_alive and bool(pod.node) for pod in view.pods)
+        assured = turns.assured(spec, view, training, memory)
+        now = self._ports.clock()
+        line.note(
+            Entry(
+                job,
+                spec,
+                is_training=turns.is_training(view, training),
+                assured=assured,
+                is_whole=held >= seats,
+                is_hurt=held < assured,
+                closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
+                is_refused=bool(known.rejected or known.refusal),
+                is_unheard=is_unheard(view, now),
+                waiting=Counter(p.zone for p in view.pods if p.is_alive and not p.node),
+            )
+        )
+        return await line.turn(job)
+
+    def _leave_line(self, namespace: str, name: str) -> None:
+        if self._ports.line is not None:
+            self._ports.line.leave(namespace, name)
+
+    async def _rate(self, view: ClusterView, training: TrainingView) -> Rate | None:
+        """The present cost of the job's nodes."""
+        if not self._ports.prices:
+            return None
+        nodes = await self._ports.nodes.list()
+        return prices.rate(self._ports.prices, nodes, view.used(training))
+
+    async def _actor(
+        self, job: JobView, spec: JobSpec, body: Object, memory: Memory
+    ) -> JobActor | None:
+        """None: the job has ended, and its agents are gone or about to go."""
+        actor = self._ports.jobs.find(job.uid)
+        if actor is not None and not actor.is_overtaken:
+            return actor
+        await self._ports.jobs.end(job.uid)
+        if memory.terminal is not None:
+            return None
+        reported = statuses.read_progress(body)
+        return self._ports.jobs.lead(job, spec, durable_facts.read(body), reported)
+
+    async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
+        """Forget earlier jobs of this name."""
+        gone = self._uids.pop((namespace, name), set())
+        if body is not None:
+            uid = body["metadata"]["uid"]
+            gone.discard(uid)
+            self._uids[namespace, name] = {uid}
+        await self._ports.jobs.forget(gone)
+        self._ports.trust.forget(namespace, gone)
+        if self._ports.budgets is not None:
+            self._ports.budgets.forget(gone)
+        for old in gone:
+            self._known.pop(old, None)
+            self._writer.forget(old)
+            self.shown.forget(old)
+
+    # ------------------------------------------------------------ status
+
+    async def _write(
+        self,
+        job: JobView,
+        spec: JobSpec,
+        body: Object,
+        known: Known,
+        decided: Step,
+        rate: Rate | None,
+        now: float,
+    ) -> tuple[list[float], Object]:
+        """Write the status, and what the API server or the operator says against the job.
+
+        Returns when to look again, and what is written now.
+        """
+        conditions = decided.status.conditions
+        if known.rejected:
+            conditions = lifecycle.rejected(conditions, known.rejected, now=now)
+        if known.refusal is not None:
+            problems, reason = known.refusal.problems, known.refusal.reason
+            conditions = lifecycle.refuse(problems, conditions, now=now, reason=reason)
+        if known.fault:
+            conditions = lifecycle.stalled(conditions, known.fault, now=now)
+        known.shown = lifecycle.dated(conditions, known.shown, now)
+        status = replace(decided.status, conditions=known.shown)
+        old = body.get("status") or {}
+        new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
+        if known.refusal is not None and "identity" in old:
+            new["identity"] = old["identity"]  # what was changed has not been accepted
+        if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:
+            new["cost"] = paid
+        again_s, kept = await self._writer.write(job, old, new, sharing=self.shown.unended, now=now)
+        return [] if again_s is None else [again_s], kept
+
+    async def _refuse(self, job: JobView, body: Object, known: Known) -> None:
+        """Do not lead the job. If its spec is bad and it has had no plan, delete its pods."""
+        assert known.refusal is not None
+        self._leave_line(job.namespace, job.name)
+        is_unled = has_plan(body, known.memory)
+        may_wait = known.refusal.reason == Reason.OPERATOR_FULL  # until there is room
+        if not (is_unled or may_wait) and known.memory.incarnation >= 0:
+            await self._pods.sweep(job.namespace, job.name)
+        before, written = known.memory.conditions, body.get("status") or {}
+        refused = lifecycle.refuse(
+            known.refusal.problems,
+            before,
+            now=self._ports.clock(),
+            reason=known.refusal.reason,
+            is_unled=is_unled,
+        )
+        if refused != before or written.get("observedGeneration") != job.generation:
+            written = await self._writer.write_conditions(job, body, refused)
+            known.memory = statuses.read_memory(body | {"status": written})
+            known.shown, known.fault = refused, ""
+        self.shown.show_conditions(job, body | {"status": written})

@@ -1,0 +1,377 @@
+"""Converts the job's status between the API and the core's types.
+
+There are two writers, each with its own fields: the reconciler (everything here) and the arbiter
+(``status.arbiter``). So neither can undo the other's writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bamboo_core.api import spec as specs
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.reasons import ConditionType, JobPhase
+from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode
+from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
+from bamboo_core.controller.view import (
+    Condition,
+    DryZone,
+    JobView,
+    Losses,
+    Memory,
+    Shortage,
+    Slot,
+    parse_pod_name,
+)
+from bamboo_core.job.training import LastReported
+from bamboo_core.protection.choice import Estimate, Verdict
+from bamboo_core.protection.inputs import Input, inputs
+from bamboo_core.protocol.channels import Route
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import Object
+from bamboo_operator.kube.labels import JOB_LABEL, STAGE_LABEL
+from bamboo_operator.kube.timestamps import instant, timestamp
+from bamboo_operator.status import failed_agents, totals
+
+_MAX_ZONES = 8
+_MAX_MESSAGE = 1024
+_MAX_SETTLED = 96
+_LARGE = 1e9
+
+
+def read_memory(body: Object) -> Memory:
+    """The memory of an earlier operator."""
+    status = body.get("status") or {}
+    conditions = tuple(_condition(c) for c in status.get("conditions") or [])
+    terminal, reason, message = _terminal(conditions)
+    pods, name = status.get("pods") or {}, body["metadata"]["name"]
+    return Memory(
+        incarnation=int(pods.get("incarnation", -1)),
+        failures=failed_agents.read(status.get("failures"), name),
+        losses=read_progress(body).losses,
+        settled=frozenset(f"{name}-{short}" for short in (pods.get("settled") or "").split()),
+        terminal=terminal,
+        started_at=timestamp(status.get("startTime")),
+        finished_at=timestamp(status.get("completionTime")),
+        reason=reason,
+        message=message,
+        assured=int(pods.get("assured", 0)),
+        assured_of=pods.get("assuredOf", ""),
+        trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
+        times=totals.read_times(status),
+        conditions=conditions,
+        short=tuple(_shortage(short) for short in status.get("withoutNode") or []),
+        dry=tuple(_dry_zone(dry) for dry in status.get("dryZones") or []),
+    )
+
+
+def _dry_zone(value: Object) -> DryZone:
+    return DryZone(
+        zone=value["zone"],
+        times=int(value.get("times", 1)),
+        since=timestamp(value.get("since")) or 0.0,
+        until=timestamp(value.get("until")) or 0.0,
+        room=int(value.get("room", 0)),
+    )
+
+
+def _shortage(value: Object) -> Shortage:
+    slots = (Slot(*map(int, text.split("-"))) for text in value["slots"].split())
+    return Shortage(timestamp(value["since"]) or 0.0, tuple(slots))
+
+
+def _without_node(short: Shortage) -> Object:
+    slots = " ".join(f"{slot.pipeline}-{slot.stage}" for slot in short.slots)
+    return {"since": instant(short.since), "slots": slots}
+
+
+def _dry_zones(memory: Memory) -> list[Object]:
+    return [
+        {
+            "zone": dry.zone,
+            "times": dry.times,
+            "since": instant(dry.since),
+            "until": instant(dry.until),
+            "room": dry.room,
+        }
+        for dry in (memory.dry if memory.terminal is None else ())
+    ]
+
+
+def read_progress(body: Object) -> LastReported:
+    """The progress that users see now. It holds until agents report more."""
+    status = body.get("status") or {}
+    progress, losses = status.get("progress") or {}, status.get("losses") or {}
+    loss, validation = progress.get("loss"), progress.get("validationLoss")
+    return LastReported(
+        losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
+        progress=TrainingProgress(
+            committed=int(progress.get("step", 0)) - 1,
+            loss=None if loss is None else float(loss),
+            validation_loss=None if validation is None else float(validation),
+            skipped=int(progress.get("skippedSteps", 0)),
+        ),
+        checkpoint_error=status.get("checkpointError", ""),
+        totals=totals.read(status),
+        route=_read_route(status.get("transport")),
+    )
+
+
+def _read_route(found: Object | None) -> Route | None:
+    if not found:
+        return None
+    is_encrypted = bool(found.get("encrypted", False))
+    return Route(Channel(found["channel"]), "", found.get("reason", ""), is_encrypted)
+
+
+def read(body: Object) -> JobStatus:
+    """The counters and numbers that a job has whatever becomes of it."""
+    status, reported, memory = body["status"], read_progress(body), read_memory(body)
+    checkpoint = status.get("lastCheckpoint") or {}
+    return JobStatus(
+        JobPhase(status["phase"]),
+        memory.conditions,
+        epoch=int(status.get("planEpoch", 0)),
+        attempt=int(status.get("attempt", 0)),
+        progress=reported.progress,
+        checkpoint_step=int(checkpoint.get("step", -1)),
+        losses=reported.losses,
+        failures=memory.failures,
+        totals=reported.totals,
+        times=memory.times,
+    )
+
+
+def _condition(value: Object) -> Condition:
+    return Condition(
+        value["type"],
+        {"True": True, "False": False}.get(value.get("status", "")),
+        value.get("reason", ""),
+        value.get("message", ""),
+        timestamp(value.get("lastTransitionTime")) or 0.0,
+    )
+
+
+def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str]:
+    for condition in conditions:
+        if condition.status and condition.type == ConditionType.COMPLETE:
+            return Outcome.COMPLETE, condition.reason, condition.message
+        if condition.status and condition.type == ConditionType.FAILED:
+            return Outcome.FAILED, condition.reason, condition.message
+    return None, "", ""
+
+
+def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
+    """The status of an accepted job, without the instants of :func:`with_times`."""
+    found: Object = {
+        "observedGeneration": job.generation,
+        "phase": status.phase,
+        "conditions": conditions(status.conditions, job.generation),
+        "startTime": memory.started_at and instant(memory.started_at),
+        "completionTime": memory.finished_at and instant(memory.finished_at),
+        "planEpoch": status.epoch,
+        "attempt": status.attempt,
+        "rollbacks": status.rollbacks or None,
+        "activePipelines": status.pipelines,
+        "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
+        "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
+        "feasiblePipelines": status.feasible_pipelines,
+        "selector": f"{JOB_LABEL}={job.name},{STAGE_LABEL}=0",  # one pod for each pipeline
+        "agents": _zones(status.zones),
+        "progress": _progress(status),
+        "losses": {"total": status.losses.total, "noticed": status.losses.noticed},
+        "failures": failed_agents.write(memory.failures, job.name),
+        "totals": totals.write(status.totals),
+        "times": totals.write_times(status.times),
+        "lastCheckpoint": _checkpoint(status),
+        "checkpointError": _clipped(status.checkpoint_error) or None,
+        "protection": _protection(status),
+        "transport": _transport(status),
+        "identity": specs.identity_hash(spec),
+        "withoutNode": [_without_node(short) for short in memory.short] or None,
+        "dryZones": _dry_zones(memory) or None,
+        "pods": _pods(job, memory),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def conditions(values: Iterable[Condition], generation: int) -> list[Object]:
+    """Conditions in the format of Kubernetes."""
+    return [
+        {
+            "type": c.type,
+            "status": "Unknown" if c.status is None else str(c.status),
+            "reason": c.reason,
+            "message": _clipped(c.message),
+            "lastTransitionTime": instant(c.since),
+            "observedGeneration": generation,
+        }
+        for c in values
+    ]
+
+
+def envelope(job: JobView, status: Object) -> Object:
+    """The body of a server-side apply of the status."""
+    return {
+        "apiVersion": api.API_VERSION,
+        "kind": "BambooJob",
+        "metadata": {"name": job.name, "namespace": job.namespace, "uid": job.uid},
+        "status": status,
+    }
+
+
+def _progress(status: JobStatus) -> Object:
+    progress = status.progress
+    found: Object = {"step": progress.committed + 1, "steps": status.steps}
+    if progress.loss is not None:
+        found["loss"] = _number(progress.loss, 4)
+    if progress.validation_loss is not None:
+        found["validationLoss"] = _number(progress.validation_loss, 4)
+    if status.samples_per_s:
+        found["samplesPerSecond"] = _number(status.samples_per_s, 1)
+    if progress.skipped:
+        found["skippedSteps"] = progress.skipped
+    return found
+
+
+def _number(value: float, digits: int) -> str:
+    """Short even if the number is huge: a loss may explode."""
+    return f"{value:.{digits}f}" if abs(value) < _LARGE else f"{value:.{digits}e}"
+
+
+def _checkpoint(status: JobStatus) -> Object | None:
+    if status.checkpoint_step < 0:
+        return None
+    return {"step": status.checkpoint_step, "path": status.checkpoint_path}
+
+
+def _protection(status: JobStatus) -> Object | None:
+    found: Object = {}
+    if status.copies:
+        copies = [{"count": count, "layers": layers} for count, layers in status.copies]
+        found |= {"leastCopies": status.copies[0][0], "copies": copies}
+    if status.mode is not None:
+        found |= _verdict(status.mode, status.verdict)
+    return found or None
+
+
+def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:
+    """The decision of mode Auto, with its reason and inputs."""
+    if verdict is None or verdict.mode is not mode:
+        return {"mode": mode.value}
+    return {
+        "mode": mode.value,
+        "reason": _clipped(verdict.reason),
+        "inputs": [_input(x) for x in inputs(verdict.facts)],
+        "estimates": [_estimate(e) for e in verdict.estimates],
+    }
+
+
+def _input(x: Input) -> Object:
+    value = str(x.value) if isinstance(x.value, int) else f"{x.value:.4g}"
+    return {"name": x.name, "value": value, "source": x.source.value}
+
+
+def _estimate(estimate: Estimate) -> Object:
+    if estimate.excluded:
+        return {"mode": estimate.mode.value, "excluded": _clipped(estimate.excluded)}
+    return {
+        "mode": estimate.mode.value,
+        "overhead": _number(estimate.overhead, 4),
+        "pauseSeconds": _number(estimate.pause_s, 2),
+        "fatalPerHour": f"{estimate.fatal_per_hour:.2g}",
+        "lostSecondsPerHour": _number(estimate.lost_s_per_hour, 1),
+    }
+
+
+def _transport(status: JobStatus) -> Object | None:
+    if status.route is None:
+        return None
+    route, share = status.route, round(status.totals.group_share, 3)
+    return {
+        "channel": route.channel.value,
+        "encrypted": route.is_encrypted,
+        "reason": route.reason,
+        **({"groupShare": share} if route.channel is Channel.PROCESS_GROUP else {}),
+    }
+
+
+def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
+    listed = zones[:_MAX_ZONES]
+    if len(zones) > _MAX_ZONES:
+        rest = zones[_MAX_ZONES:]
+        others = ZoneCount(
+            "others",
+            wanted=sum(z.wanted for z in rest),
+            running=sum(z.running for z in rest),
+            connected=sum(z.connected for z in rest),
+            spot=sum(z.spot for z in rest),
+        )
+        listed = (*listed, others)
+    return [
+        {
+            "zone": z.zone,
+            "wanted": z.wanted,
+            "running": z.running,
+            "connected": z.connected,
+            "spot": z.spot,
+        }
+        for z in listed
+    ]
+
+
+def _pods(job: JobView, memory: Memory) -> Object:
+    found: Object = {"incarnation": memory.incarnation, "settled": _settled(job, memory)}
+    found |= {"assured": memory.assured} if memory.assured else {}
+    return found | ({"assuredOf": memory.assured_of} if memory.assured_of else {})
+
+
+def _settled(job: JobView, memory: Memory) -> str:
+    """The newest agents; the pods of older ones are about to be deleted. A finished job needs
+    none."""
+    if memory.terminal is not None:
+        return ""
+    names = sorted(memory.settled, key=lambda name: (_incarnation(job, name), name))
+    return " ".join(name.removeprefix(f"{job.name}-") for name in names[-_MAX_SETTLED:])
+
+
+def _incarnation(job: JobView, name: str) -> int:
+    parsed = parse_pod_name(job.name, name)
+    return parsed[1] if parsed is not None else -1
+
+
+def with_times(new: Object, old: Object, now: float) -> Object:
+    """Add the instants of what has changed since the old status."""
+    out = dict(new)
+    progress, before = dict(new["progress"]), old.get("progress") or {}
+    same = {k: v for k, v in before.items() if k != "reportTime"} == progress
+    progress["reportTime"] = before["reportTime"] if same and before else instant(now)
+    out["progress"] = progress
+    if "lastCheckpoint" in new:
+        known = old.get("lastCheckpoint") or {}
+        same = known.get("step") == new["lastCheckpoint"]["step"] and "time" in known
+        out["lastCheckpoint"] = new["lastCheckpoint"] | {
+            "time": known["time"] if same else instant(now)
+        }
+    return out
+
+
+def differ_in_progress_only(a: Object, b: Object) -> bool:
+    """True: only numbers that grow by themselves have changed, so a write can wait."""
+
+    def core(value: Object) -> Object:
+        kept = {k: v for k, v in value.items() if k not in ("progress", "totals", "arbiter")}
+        kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
+        # The message of Running contains "step 17 of 100".
+        kept["conditions"] = [
+            {k: v for k, v in c.items() if k != "message" or c["type"] != ConditionType.RUNNING}
+            for c in value.get("conditions") or []
+        ]
+        return kept
+
+    return core(a) == core(b)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."

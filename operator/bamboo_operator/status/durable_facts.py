@@ -1,0 +1,88 @@
+"""The arbiter's durable facts in ``status.arbiter``: read at the start, written before they count.
+
+:class:`Line` of the core says what a write may replace. The resource version makes look and write
+one action.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.controller.view import JobView
+from bamboo_core.job import durable_writer
+from bamboo_core.job.durable_writer import OvertakenError as OvertakenError
+from bamboo_core.model.numerics import BatchShape
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import Api, ApiError, Object
+
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Line(durable_writer.Line):
+    """One leader's facts of one job, with a mark that no other leader has."""
+
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+
+
+class NotWrittenError(Exception):
+    """The API server refused the write or could not be reached; try again."""
+
+
+class JobGoneError(Exception):
+    """The job was deleted."""
+
+
+def read(body: Object) -> Durable:
+    """The facts of a BambooJob. ValueError if they are unreadable."""
+    return codec.from_json((body.get("status") or {}).get("arbiter") or {})
+
+
+def chunks(body: Object) -> int | None:
+    """Number of chunks of the gradients, as the first plan has fixed it; None: no plan was made."""
+    batch = ((body.get("status") or {}).get("arbiter") or {}).get("batch")
+    return BatchShape(*batch).chunks if batch else None
+
+
+async def write(kube: Api, job: JobView, durable: Durable, line: Line) -> None:
+    """Make the facts durable. Raises NotWrittenError, OvertakenError or JobGoneError."""
+    for _ in range(_TRIES):
+        try:
+            if await _try(kube, job, durable, line):
+                return
+        except ApiError as error:
+            raise NotWrittenError(str(error)) from error
+    raise NotWrittenError("the job changes too often")
+
+
+async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
+    """False: the job has changed meanwhile, perhaps only in another part."""
+    body = await kube.get(api.job(job.namespace, job.name))
+    if body is None or body["metadata"]["uid"] != job.uid:
+        raise JobGoneError("the job is gone")
+    line.check((body.get("status") or {}).get("arbiter") or {}, durable)
+    meta = {
+        "name": job.name,
+        "namespace": job.namespace,
+        "uid": job.uid,
+        "resourceVersion": body["metadata"]["resourceVersion"],
+    }
+    patch = {
+        "apiVersion": api.API_VERSION,
+        "kind": "BambooJob",
+        "metadata": meta,
+        "status": {"arbiter": line.body(durable)},
+    }
+    try:
+        path = api.job_status(job.namespace, job.name)
+        await kube.apply(path, patch, manager=api.ARBITER_MANAGER)
+    except ApiError as error:
+        if error.is_conflict:
+            return False
+        if error.is_absence:
+            raise JobGoneError("the job is gone") from error
+        raise
+    return True

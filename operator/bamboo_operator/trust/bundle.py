@@ -1,0 +1,92 @@
+"""The CA bundle and the operator's address, in every namespace where agents run.
+
+The jobs own the config map together, so it is deleted with the last of them, even without the
+operator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from bamboo_core.controller.view import JobView
+from bamboo_operator.kube import api
+from bamboo_operator.kube.api import Api, Object
+from bamboo_operator.kube.owners import owner
+
+CA_CONFIG_MAP = "bamboo-operator-ca"
+CA_KEY = "ca.crt"
+ADDRESS_KEY = "address"
+
+AGAIN_S = 60.0
+"""Publish again after so long, in case the config map was deleted."""
+TOGETHER_S = 5.0
+"""New owners of a config map that is there are written after so long, with those that follow."""
+MAX_OWNERS = 32
+"""Owners of a config map. Further jobs in the namespace become owners when one of these is gone."""
+
+
+class Trust:
+    """Publishes the bundle once for many pods."""
+
+    def __init__(
+        self, kube: Api, bundle: str, address: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kube, self._clock = kube, clock
+        self._bundle, self._address = bundle, address
+        self._published: dict[str, float] = {}
+        self._has_news: set[str] = set()  # namespaces with owners that are not written yet
+        self._owners: defaultdict[str, dict[str, JobView]] = defaultdict(dict)
+
+    async def publish(self, job: JobView) -> None:
+        """Ensure that the config map exists for the job's agents."""
+        owners = self._owners[job.namespace]
+        if job.uid not in owners and len(owners) < MAX_OWNERS:
+            owners[job.uid] = job
+            self._has_news.add(job.namespace)
+        at = self._published.get(job.namespace)
+        pause_s = TOGETHER_S if job.namespace in self._has_news else AGAIN_S
+        if at is not None and self._clock() - at < pause_s:
+            return
+        path = api.config_map(job.namespace, CA_CONFIG_MAP)
+        body = _config_map(job.namespace, self._bundle, self._address, owners=owners.values())
+        began, written = self._clock(), [*owners]
+        await self._kube.apply(path, body, manager=api.MANAGER)
+        self._published[job.namespace] = began
+        if [*owners] == written:
+            self._has_news.discard(job.namespace)
+
+    def renew(self, bundle: str) -> None:
+        """Publish another bundle from now on."""
+        self._bundle = bundle
+        self._published.clear()
+
+    def forget(self, namespace: str, uids: Iterable[str]) -> None:
+        """These jobs are gone. The next job that needs the config map becomes an owner."""
+        owners = self._owners[namespace]
+        for uid in uids:
+            if owners.pop(uid, None) is not None:
+                self._published.pop(namespace, None)
+        if not owners:
+            del self._owners[namespace]
+            self._has_news.discard(namespace)
+
+
+def _config_map(namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]) -> Object:
+    """The CA bundle and the operator's address, for agents in this namespace.
+
+    The address may change with the operator's pod; the kubelet keeps the mounted file up to date.
+    owners: jobs; the garbage collector deletes the config map when all of them are gone.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": CA_CONFIG_MAP,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/part-of": "bamboo"},
+            "ownerReferences": [owner(job, controls=False) for job in owners],
+        },
+        "data": {CA_KEY: bundle, ADDRESS_KEY: address},
+    }
