@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_core.api.events import EventReason
-from bamboo_devcluster.kubeapi import Object
+from bamboo_devcluster.kube.client import Object
 from bamboo_operator.kube import api as paths
 from bamboo_operator.trust.bundle import CA_CONFIG_MAP, CA_KEY
 from bamboo_sim import arguments, results_file

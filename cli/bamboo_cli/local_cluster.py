@@ -26,8 +26,8 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.programs import Programs
 from bamboo_cli.timeline import Stopwatch
 from bamboo_core.model.counts import counted
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
+from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import NodeSpec, spread_nodes
 
 SYSTEM_NAMESPACE = "bamboo-system"

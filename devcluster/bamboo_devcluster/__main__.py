@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from bamboo_devcluster import binaries, kueue
 from bamboo_devcluster.cluster import NODE_KINDS, Cluster, Options
 from bamboo_devcluster.directory import is_running, stop_cluster
 from bamboo_devcluster.errors import DevclusterError, SpecError
+from bamboo_devcluster.programs import binaries, kueue
 from bamboo_devcluster.spec import NodeSpec, Taint, spread_nodes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

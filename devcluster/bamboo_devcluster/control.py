@@ -10,10 +10,10 @@ from typing import Any
 
 from aiohttp import web
 
-from bamboo_devcluster import pki
 from bamboo_devcluster.errors import DevclusterError
-from bamboo_devcluster.kubeapi import ApiError, UnreachableError
-from bamboo_devcluster.node_kind import NodeKind
+from bamboo_devcluster.kube import pki
+from bamboo_devcluster.kube.client import ApiError, UnreachableError
+from bamboo_devcluster.nodes.interface import NodeKind
 from bamboo_devcluster.spec import NodeSpec
 
 _OPERATOR = "devcluster-admin"

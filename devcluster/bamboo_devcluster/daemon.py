@@ -16,24 +16,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bamboo_devcluster import binaries, launch, pki
-from bamboo_devcluster.addresses import AddressBlock
-from bamboo_devcluster.components import LOOPBACK, Ports
-from bamboo_devcluster.container import Backoff
+from bamboo_devcluster.children import launch
+from bamboo_devcluster.children.environment import container_path
 from bamboo_devcluster.control import ControlServer
+from bamboo_devcluster.controlplane.components import LOOPBACK, Ports
+from bamboo_devcluster.controlplane.startup import ControlPlane
 from bamboo_devcluster.directory import lock_directory, remove_files, sign_lock
-from bamboo_devcluster.environment import container_path
 from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk_full
-from bamboo_devcluster.events import EventRecorder
-from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_devcluster.kubelet.cluster import Kubelets
-from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.kube import pki
+from bamboo_devcluster.kube.client import KubeApi
 from bamboo_devcluster.layout import Layout
-from bamboo_devcluster.node_kind import NodeKind
-from bamboo_devcluster.pod_start import NodePorts
-from bamboo_devcluster.process_nodes import ProcessNodes
+from bamboo_devcluster.nodes.interface import NodeKind
+from bamboo_devcluster.nodes.kubelet.preparation import Kubelets
+from bamboo_devcluster.nodes.pods.container import Backoff
+from bamboo_devcluster.nodes.pods.events import EventRecorder
+from bamboo_devcluster.nodes.pods.start import NodePorts
+from bamboo_devcluster.nodes.process.addresses import AddressBlock
+from bamboo_devcluster.nodes.process.endpoint import KubeletServers
+from bamboo_devcluster.nodes.process.kind import ProcessNodes
+from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import ImageMap, NodeSpec
-from bamboo_devcluster.startup import ControlPlane
 
 _ANSWER_S = 150.0  # longer than a node without archives takes
 

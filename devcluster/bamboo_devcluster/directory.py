@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bamboo_devcluster.errors import DirectoryError, disk_full_message, is_disk_full
-from bamboo_devcluster.kubelet.leftovers import remove_leftovers
+from bamboo_devcluster.nodes.kubelet.leftovers import remove_leftovers
 
 _STOP_TIMEOUT_S = 30.0
 _UNLOCK_TIMEOUT_S = 3.0

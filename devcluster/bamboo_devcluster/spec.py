@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from bamboo_devcluster.errors import SpecError
-from bamboo_devcluster.quantities import parse_quantity
+from bamboo_devcluster.kube.quantities import parse_quantity
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")

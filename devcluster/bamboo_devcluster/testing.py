@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.errors import DevclusterError
-from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
-from bamboo_devcluster.kubelet.tools import find_tools
+from bamboo_devcluster.kube.client import ApiError, KubeApi, Object, UnreachableError
+from bamboo_devcluster.nodes.kubelet.prerequisites import find_tools
+from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import spread_nodes
 
 ZONES = ("zone-a", "zone-b", "zone-c")

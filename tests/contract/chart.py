@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from bamboo_devcluster import binaries
+from bamboo_devcluster.programs import binaries
 
 CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
 

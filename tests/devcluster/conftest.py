@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bamboo_devcluster.cluster import Cluster, Options
-from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
+from bamboo_devcluster.kube.client import KubeApi
+from bamboo_devcluster.nodes.kubelet.images import MACHINE_IMAGE
 from bamboo_devcluster.spec import spread_nodes
 from bamboo_devcluster.testing import need_kubelets, wait_for
 

@@ -5,10 +5,10 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from bamboo_devcluster import pki
 from bamboo_devcluster.__main__ import main
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.errors import DevclusterError, SpecError
+from bamboo_devcluster.kube import pki
 from bamboo_devcluster.spec import NodeSpec
 
 

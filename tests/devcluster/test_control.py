@@ -7,9 +7,9 @@ from typing import Any
 
 import aiohttp
 
-from bamboo_devcluster import pki
 from bamboo_devcluster.control import ControlServer
 from bamboo_devcluster.errors import NodeError
+from bamboo_devcluster.kube import pki
 
 
 class FakeNodes:

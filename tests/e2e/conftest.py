@@ -18,8 +18,8 @@ import pytest
 from bamboo_agent.worker.main import GROUP_FLOOR_VARIABLE
 from bamboo_cli import local_cluster
 from bamboo_cli.job import Job
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
+from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import NodeSpec
 from bamboo_sim.protocol.fleet.logs import divergences, non_empty_logs
 

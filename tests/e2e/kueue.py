@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from bamboo_cli.programs import Programs
-from bamboo_devcluster import kueue
+from bamboo_devcluster.programs import kueue
 
 from .jobs import eventually
 

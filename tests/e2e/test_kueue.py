@@ -15,8 +15,8 @@ from bamboo_cli import local_cluster
 from bamboo_cli.errors import ProgramError
 from bamboo_cli.job import Job
 from bamboo_cli.weights import final_hashes
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.programs import binaries
 
 from . import kueue
 from .conftest import RecordedCluster

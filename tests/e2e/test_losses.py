@@ -19,7 +19,7 @@ from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.recoveries import recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
-from bamboo_devcluster import audit
+from bamboo_devcluster.controlplane import audit
 from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines
 
 from .conftest import machines

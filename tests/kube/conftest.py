@@ -12,7 +12,7 @@ import pytest_asyncio
 import yaml
 
 from bamboo_devcluster.cluster import Cluster
-from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_devcluster.kube.client import ApiError, KubeApi
 from bamboo_devcluster.testing import wait_for
 from bamboo_operator.kube.client import Kube, connect
 

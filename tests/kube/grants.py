@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bamboo_devcluster import audit
-from bamboo_devcluster.audit import Request
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.controlplane import audit
+from bamboo_devcluster.controlplane.audit import Request
 
 from .operators import Account, until
 

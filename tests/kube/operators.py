@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.programs import binaries
 from bamboo_operator import config
 from bamboo_operator.app import LEASE, App
 from bamboo_operator.config import Config

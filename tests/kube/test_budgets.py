@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bamboo_core.controller.view import JobView
-from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_devcluster.kube.client import ApiError, KubeApi
 from bamboo_devcluster.testing import wait_for
 from bamboo_operator.kube import api
 from bamboo_operator.kube.client import Kube

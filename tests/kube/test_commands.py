@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.layout.commands import commands
 
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.programs import binaries
 
 pytestmark = pytest.mark.timeout(300)
 

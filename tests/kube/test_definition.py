@@ -25,9 +25,9 @@ from bamboo_core.controller.view import ClusterView, JobView, Memory, Slot, Trai
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protection.choice import choose
 from bamboo_core.validation.reading import from_manifest
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
-from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_devcluster.kube.client import ApiError, KubeApi
+from bamboo_devcluster.programs import binaries
 from bamboo_operator.kube import api, object_views
 from bamboo_operator.kube.client import Kube
 from bamboo_operator.pods import manifests

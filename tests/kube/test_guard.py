@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
-from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.kube.client import KubeApi
+from bamboo_devcluster.programs import binaries
 
 CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"

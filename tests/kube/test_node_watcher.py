@@ -20,7 +20,7 @@ from bamboo_agent import node_watcher
 from bamboo_agent.node_watcher import BOOT_ANNOTATION
 from bamboo_core.evidence.node_notices import AT_RISK_TAINT, LEAVING_TAINT
 from bamboo_devcluster.cluster import Cluster
-from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.kube.client import KubeApi
 from bamboo_devcluster.testing import wait_for
 
 from .grants import CLEAN, audited

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.kube.client import KubeApi
 from bamboo_operator.app import LEASE, App
 from bamboo_operator.election.other_releases import ACCOUNT, SERVES
 from bamboo_operator.kube import api, object_views

@@ -10,7 +10,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_core.validation.reading import from_manifest
-from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_devcluster.kube.client import ApiError, KubeApi
 from bamboo_operator.kube import api
 from bamboo_operator.pods import manifests
 

@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 
 from bamboo_core.admission.quota import QUEUE_LABEL
-from bamboo_devcluster.audit import Request
 from bamboo_devcluster.cluster import Cluster
-from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.controlplane.audit import Request
+from bamboo_devcluster.kube.client import KubeApi
 from bamboo_devcluster.testing import wait_for
 from bamboo_operator.admission.kueue import GROUP, PLURAL, workload_name
 from bamboo_operator.kube import api, object_views

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_devcluster.kube.client import ApiError, KubeApi
 
 from .jobs import job
 from .rule_cases import CASES, CHECKPOINT, Case

@@ -16,10 +16,12 @@ from typing import Any
 
 import yaml
 
-from bamboo_devcluster import binaries, components, pki
-from bamboo_devcluster.components import Component
-from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
+from bamboo_devcluster.controlplane import components
+from bamboo_devcluster.controlplane.components import Component
+from bamboo_devcluster.kube import pki
+from bamboo_devcluster.kube.client import ApiError, KubeApi, Object, UnreachableError
 from bamboo_devcluster.layout import Layout
+from bamboo_devcluster.programs import binaries
 from bamboo_sim.results_file import ROOT
 
 OPERATOR_NAMESPACE = "bamboo-system"

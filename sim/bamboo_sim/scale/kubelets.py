@@ -13,13 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bamboo_devcluster.kubeapi import (
-    ApiError,
-    KubeApi,
-    Object,
-    UnreachableError,
-    is_not_found,
-)
+from bamboo_devcluster.kube.client import ApiError, KubeApi, Object, UnreachableError, is_not_found
 from bamboo_operator.kube.owners import owner_of
 from bamboo_operator.trust.identity import AUDIENCE
 from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE, ZONES, ready_condition

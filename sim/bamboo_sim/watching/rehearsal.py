@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from bamboo_devcluster import prometheus
+from bamboo_devcluster.programs import prometheus
 from bamboo_sim.watching import boards, queries, rules, server, source
 from bamboo_sim.watching.server import PrometheusError, Series, Server
 from bamboo_sim.watching.story import CALM, NAMESPACE, STORM, Story

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from bamboo_devcluster import prometheus
+from bamboo_devcluster.programs import prometheus
 
 _LOOK_S = 0.05
 _REQUEST_S = 30.0

@@ -5,10 +5,10 @@ import ssl
 
 import aiohttp
 
-from bamboo_devcluster import audit
-from bamboo_devcluster.audit import Request
 from bamboo_devcluster.cluster import Cluster
-from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.controlplane import audit
+from bamboo_devcluster.controlplane.audit import Request
+from bamboo_devcluster.kube.client import KubeApi
 
 
 async def test_it_holds_what_service_accounts_ask(

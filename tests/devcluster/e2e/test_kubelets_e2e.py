@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.errors import NodeError
-from bamboo_devcluster.kubelet.cgroups import hierarchies
+from bamboo_devcluster.nodes.kubelet.cgroups import hierarchies
+from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import NodeSpec
 from bamboo_devcluster.testing import wait_for
 

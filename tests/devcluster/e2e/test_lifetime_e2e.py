@@ -14,8 +14,8 @@ import pytest
 
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.errors import DirectoryError
-from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
+from bamboo_devcluster.kube.client import KubeApi
+from bamboo_devcluster.nodes.kubelet.images import MACHINE_IMAGE
 from bamboo_devcluster.testing import wait_for
 
 SLEEPER = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bamboo_devcluster.errors import NodeError
-from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
+from bamboo_devcluster.nodes.kubelet.images import MACHINE_IMAGE
 from bamboo_devcluster.spec import NodeSpec, Taint
 from bamboo_devcluster.testing import wait_for
 

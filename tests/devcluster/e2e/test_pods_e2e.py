@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from bamboo_devcluster import binaries
-from bamboo_devcluster.kubeapi import ApiError
-from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
+from bamboo_devcluster.kube.client import ApiError
+from bamboo_devcluster.nodes.kubelet.images import MACHINE_IMAGE
+from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.testing import wait_for
 
 SLEEP = "import time\nprint('up')\nwhile True: time.sleep(1)"

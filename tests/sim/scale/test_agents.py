@@ -15,7 +15,7 @@ import pytest_asyncio
 from tests.operator.harness import AGENTS, Harness
 
 from bamboo_core.arbiter_state.events import DesiredState
-from bamboo_devcluster.kubeapi import ApiError
+from bamboo_devcluster.kube.client import ApiError
 from bamboo_operator.arbiters.job_actor import JobActor
 from bamboo_sim.scale.agents import FakeAgent, Fleet, Operator, Training
 from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE, ControlPlane

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from bamboo_devcluster import prometheus
+from bamboo_devcluster.programs import prometheus
 from bamboo_sim.results_file import ROOT
 from bamboo_sim.watching import boards, queries, rules, source
 from bamboo_sim.watching.story import Story
