@@ -18,14 +18,14 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import job_file, local_cluster
-from bamboo_cli.chaos import Chaos
-from bamboo_cli.faults import Fault
-from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
-from bamboo_cli.manifest import read_spec
-from bamboo_cli.session import Session
-from bamboo_cli.snapshot import Snapshot
-from bamboo_cli.timeline import Stopwatch
+from bamboo_cli.estimate.manifest import read_spec
+from bamboo_cli.job.snapshot import Snapshot
+from bamboo_cli.quickstart import job_file, local_cluster
+from bamboo_cli.quickstart.injection import Chaos
+from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.quickstart.session import Session
+from bamboo_cli.quickstart.stopwatch import Stopwatch
+from bamboo_cli.run.faults import Fault
 from bamboo_sim import results_file
 from bamboo_sim.watching import boards, picture, queries, rehearsal, rules, truth
 from bamboo_sim.watching.scraped import SCRAPE_S, Targets, ask, watched

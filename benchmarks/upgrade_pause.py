@@ -23,10 +23,10 @@ from typing import Any
 
 from rich.console import Console
 
-from bamboo_cli import job_file, local_cluster
-from bamboo_cli.job import Job, read_job
-from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
-from bamboo_cli.timeline import Stopwatch
+from bamboo_cli.job.state import Job, read_job
+from bamboo_cli.quickstart import job_file, local_cluster
+from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.quickstart.stopwatch import Stopwatch
 from bamboo_sim import arguments, results_file
 from bamboo_sim.protocol.fleet.logs import step_ends
 

@@ -6,17 +6,17 @@ import sys
 
 import click
 
-from bamboo_cli.agent_logs import logs
-from bamboo_cli.drill import preempt
+from bamboo_cli.commands.explain import explain
+from bamboo_cli.commands.logs import logs
+from bamboo_cli.commands.plan import plan
+from bamboo_cli.commands.preempt import preempt
+from bamboo_cli.commands.profile import profile
+from bamboo_cli.commands.quickstart import quickstart
+from bamboo_cli.commands.report import report
+from bamboo_cli.commands.status import status
+from bamboo_cli.commands.top import top
+from bamboo_cli.commands.version import version
 from bamboo_cli.errors import CommandError
-from bamboo_cli.explain_command import explain
-from bamboo_cli.plan_command import plan
-from bamboo_cli.profile_command import profile
-from bamboo_cli.quickstart_command import quickstart
-from bamboo_cli.report_command import report
-from bamboo_cli.status_command import status
-from bamboo_cli.top_screen import top
-from bamboo_cli.version_command import version
 from bamboo_devcluster.errors import DevclusterError
 
 

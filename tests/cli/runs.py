@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.cli.events import event
 
-from bamboo_cli.faults import Fault, FaultLog, Hit
-from bamboo_cli.history import Frame
-from bamboo_cli.job import Job, read_job
-from bamboo_cli.recoveries import PlanSummary
-from bamboo_cli.run_model import Gone, Life, Run, Span
+from bamboo_cli.job.state import Job, read_job
+from bamboo_cli.run.faults import Fault, FaultLog, Hit
+from bamboo_cli.run.from_watching import Frame
+from bamboo_cli.run.model import Gone, Life, Run, Span
+from bamboo_cli.run.recovery import PlanSummary
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from bamboo_agent.worker.main import GROUP_FLOOR_VARIABLE
-from bamboo_cli import local_cluster
-from bamboo_cli.job import Job
+from bamboo_cli.job.state import Job
+from bamboo_cli.quickstart import local_cluster
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import NodeSpec

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from bamboo_cli.job import Job, read_job
-from bamboo_cli.programs import Programs
+from bamboo_cli.job.state import Job, read_job
+from bamboo_cli.quickstart.programs import Programs
 
 Object = dict[str, Any]
 _POLL_S = 0.1

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_cli.programs import Programs
+from bamboo_cli.quickstart.programs import Programs
 from bamboo_devcluster.programs import kueue
 
 from .jobs import eventually

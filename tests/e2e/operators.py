@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 
 from .jobs import eventually
 

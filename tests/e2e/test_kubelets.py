@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli import local_cluster
-from bamboo_cli.job import Job
-from bamboo_cli.local_cluster import LocalCluster
+from bamboo_cli.job.state import Job
+from bamboo_cli.quickstart import local_cluster
+from bamboo_cli.quickstart.local_cluster import LocalCluster
 from bamboo_core import __version__
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.spec import spread_nodes

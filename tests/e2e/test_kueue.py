@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli import local_cluster
 from bamboo_cli.errors import ProgramError
-from bamboo_cli.job import Job
-from bamboo_cli.weights import final_hashes
+from bamboo_cli.job.state import Job
+from bamboo_cli.quickstart import local_cluster
+from bamboo_cli.quickstart.final_state import final_hashes
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.programs import binaries
 

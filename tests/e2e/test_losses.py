@@ -12,12 +12,12 @@ import pytest
 from tests.kube.grants import is_refused
 from tests.rotation import in_turn
 
-from bamboo_cli.job import Job
-from bamboo_cli.job_events import read_events
-from bamboo_cli.job_pods import Seat, seats
-from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
-from bamboo_cli.recoveries import recovery
-from bamboo_cli.weights import final_hashes
+from bamboo_cli.job.events import read_events
+from bamboo_cli.job.pods import Seat, seats
+from bamboo_cli.job.state import Job
+from bamboo_cli.quickstart.final_state import final_hashes
+from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.run.recovery import recovery
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster.controlplane import audit
 from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_cli.faults import Fault
+from bamboo_cli.run.faults import Fault
 from bamboo_devcluster.cluster import Cluster, is_running, stop_cluster
 
 from .conftest import CHECKOUT

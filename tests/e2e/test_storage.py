@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_cli.job import ConditionLine, Job
+from bamboo_cli.job.state import ConditionLine, Job
 
 from .jobs import User, eventually, tiny_job
 

@@ -21,9 +21,9 @@ import pytest
 import yaml
 from tests.layout.commands import commands
 
-from bamboo_cli.job import Job
-from bamboo_cli.job_pods import Seat, seats
-from bamboo_cli.weights import final_hashes
+from bamboo_cli.job.pods import Seat, seats
+from bamboo_cli.job.state import Job
+from bamboo_cli.quickstart.final_state import final_hashes
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster.spec import NodeSpec, Taint
 from bamboo_sim.watching import queries, rehearsal, scraped

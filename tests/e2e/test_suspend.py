@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli.job import Job
-from bamboo_cli.weights import final_hashes
+from bamboo_cli.job.state import Job
+from bamboo_cli.quickstart.final_state import final_hashes
 
 from .jobs import STEPS, Gate, User, eventually, tiny_job
 

@@ -80,7 +80,7 @@ _KEPT = (
 )
 _KUBECTL = "tests/kube/test_commands.py::test_commands_about_a_job"
 _MUTATION = "tests/sim/mutation/test_command.py::test_a_few_mutants_of_one_module"
-_PLAN = "tests/cli/test_plan.py::test_json_has_the_whole_answer"
+_PLAN = "tests/cli/estimate/test_plan.py::test_json_has_the_whole_answer"
 _QUICKSTART = "tests/e2e/test_quickstart.py::test_the_whole_quick_start"
 _SCRIPTS = "tests/layout/test_scripts.py::test_scripts_can_be_run"
 _TESTS = "tests/layout/test_scripts.py::test_ci_runs_the_readmes_test_command"
@@ -112,9 +112,9 @@ COVERED: dict[str, Covered] = {
     ),
     r"kubectl (apply|get|describe|wait|patch|logs|delete) .*": Covered(_KUBECTL),
     r"bamboo status .*": Covered(_KUBECTL, ".venv/bin/bamboo status --help"),
-    r"bamboo explain .*": Covered("tests/cli/test_explain.py::test_the_command"),
-    r"bamboo top( .*)?": Covered("tests/cli/test_top.py::test_the_command"),
-    r"bamboo logs .*": Covered("tests/cli/test_logs.py::test_the_command"),
+    r"bamboo explain .*": Covered("tests/cli/job/test_diagnosis.py::test_the_command"),
+    r"bamboo top( .*)?": Covered("tests/cli/commands/test_top.py::test_the_command"),
+    r"bamboo logs .*": Covered("tests/cli/commands/test_logs.py::test_the_command"),
     r"bamboo (?P<options>plan .*)": Covered(_PLAN, ".venv/bin/bamboo {options}"),
     r"(bamboo-devcluster (node )?(up|down|status|kill|add)|rm -r \"\$\{cluster%/cluster\}\").*": (
         Covered(_CLUSTER, ".venv/bin/bamboo-devcluster --help")

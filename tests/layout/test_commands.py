@@ -98,7 +98,7 @@ def test_commands_in_sentences_name_what_exists(page: str, text: str) -> None:
     source = found[0].read_text() if found[0].is_file() else ""
     if words[0] in ("scripts/explore", "scripts/quickstart"):  # they pass options on
         source += (ROOT / "sim/bamboo_sim/protocol/__main__.py").read_text()
-        source += (ROOT / "cli/bamboo_cli/quickstart_command.py").read_text()
+        source += (ROOT / "cli/bamboo_cli/commands/quickstart.py").read_text()
     if words[0] == "scripts/mutate":
         source += (ROOT / "sim/bamboo_sim/mutation/__main__.py").read_text()
     assert [option for option in options if option not in source] == [], f"{page}: {text}"

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from bamboo_cli.svg import Axis
+from bamboo_cli.views.svg.elements import Axis
 from bamboo_sim.watching.panels import COLUMNS, TIMELINE, Board, Panel, Place, Row, placed
 from bamboo_sim.watching.server import Series
 

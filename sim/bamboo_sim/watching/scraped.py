@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_sim.watching import boards, queries, rehearsal, rules, server, source
 from bamboo_sim.watching.server import Series, Server
 

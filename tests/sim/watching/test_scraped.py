@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_cli.local_cluster import SYSTEM_NAMESPACE
+from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE
 from bamboo_sim.watching import rules, scraped
 
 

@@ -1,0 +1,122 @@
+"""The figures of jobs and agents that `bamboo top` lists. Pure.
+
+Figures are those of the status, the pauses of a job too. The pauses that an agent caused, and the
+last preemption, are read from the events that the API server still has, by default of an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bamboo_cli.job.events import JobEvent, read_events
+from bamboo_cli.job.pods import agent_zones
+from bamboo_cli.job.state import Job, Manifest, read_job
+from bamboo_core.api.events import EventReason
+from bamboo_core.controller.view import parse_pod_name
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Pauses of training, by the events."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job. None: not known."""
+
+    job: Job
+    samples_per_s: float | None
+    steps_per_s: float | None
+    ready: str  # agents connected / wanted
+    zones: Mapping[str, int]  # zone -> agents that run
+    last_loss_at: float | None  # Unix time of the newest loss or notice, by the events
+    usd_per_h: float | None = None  # of the nodes that it uses and that have a price
+    has_unpriced: bool = False  # some have none
+
+
+@dataclass(frozen=True)
+class AgentRow:
+    """One agent's pod."""
+
+    name: str
+    zone: str
+    node: str
+    phase: str
+    is_ready: bool
+    age_s: float | None
+    trouble: str  # why it leaves or does not run
+    pauses: Pauses  # that the agent caused
+
+
+def job_row(manifest: Manifest, events: Iterable[Manifest], now: float | None = None) -> JobRow:
+    """now: as for :func:`read_job`."""
+    status, spec = manifest.get("status") or {}, manifest["spec"]
+    job = read_job(manifest, now)
+    speed = 0.0 if job.silent_s else job.samples_per_s
+    batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
+    cost = status.get("cost") or {}
+    return JobRow(
+        job,
+        speed or None,
+        speed / batch if batch and speed else None,
+        str(status.get("agentsSummary", "-")),
+        {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
+        _last_loss(read_events(events)),
+        cost.get("dollarsPerHour"),
+        bool(cost.get("unpricedNodes")),
+    )
+
+
+def agent_rows(
+    manifest: Manifest,
+    pods: Iterable[Manifest],
+    nodes: Iterable[Manifest],
+    events: Iterable[Manifest],
+    now: float,
+) -> list[AgentRow]:
+    """One row for each pod, by name. now: Unix time in seconds."""
+    name = manifest["metadata"]["name"]
+    pods = [pod for pod in pods if parse_pod_name(name, pod["metadata"]["name"]) is not None]
+    zones, known = agent_zones(pods, nodes), read_events(events)
+    rows = [_agent_row(pod, zones, known, now) for pod in pods]
+    return sorted(rows, key=lambda row: row.name)
+
+
+def _agent_row(
+    pod: Manifest, zones: Mapping[str, str], known: Sequence[JobEvent], now: float
+) -> AgentRow:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    name, made = metadata["name"], metadata.get("creationTimestamp")
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    unplaced = conditions.get("PodScheduled", {})
+    trouble = "" if unplaced.get("status") != "False" else str(unplaced.get("message", ""))
+    for container in status.get("containerStatuses") or []:
+        state = container.get("state") or {}
+        trouble = trouble or (state.get("waiting") or {}).get("reason", "")
+    return AgentRow(
+        name,
+        zones.get(name, ""),
+        pod["spec"].get("nodeName", ""),
+        "Terminating" if metadata.get("deletionTimestamp") else status.get("phase", "Pending"),
+        conditions.get("Ready", {}).get("status") == "True",
+        now - datetime.fromisoformat(made).timestamp() if made else None,
+        trouble,
+        _caused(known, name),
+    )
+
+
+def _last_loss(known: Iterable[JobEvent]) -> float | None:
+    reasons = (EventReason.AGENT_LOST, EventReason.AGENT_LEAVING)
+    return max((e.at for e in known if e.reason in reasons), default=None)
+
+
+def _caused(known: Sequence[JobEvent], agent: str) -> Pauses:
+    """Those whose stop names the agent."""
+    epochs = {e.epoch for e in known if e.reason == EventReason.STOPPED and agent in e.agents}
+    ended = [e for e in known if e.reason == EventReason.RESUMED and e.epoch in epochs]
+    return Pauses(len(ended), sum(e.pause_s for e in ended))

@@ -1,0 +1,97 @@
+"""Reads the pods of a BambooJob, and the zones of pods and nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bamboo_cli.job.state import Manifest
+from bamboo_core.controller.view import Slot, parse_pod_name
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The newest pod of a slot."""
+
+    pod: str
+    phase: str  # as `kubectl get pods` shows it
+    node: str
+    zone: str  # of the node, or the one that the pod asks for
+    incarnation: int
+
+
+def zones_of(nodes: Iterable[Manifest]) -> dict[str, str]:
+    """Node name -> zone ("" if it has no zone label)."""
+    return {
+        node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(ZONE_LABEL, "")
+        for node in nodes
+    }
+
+
+def agent_zones(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> dict[str, str]:
+    """Pod -> zone: of its node, else the one that it asks for. Pods without either are absent."""
+    known = zones_of(nodes)
+    found = {}
+    for pod in pods:
+        spec = pod.get("spec") or {}
+        asked = (spec.get("nodeSelector") or {}).get(ZONE_LABEL, "")
+        if zone := known.get(spec.get("nodeName", "")) or asked:
+            found[pod["metadata"]["name"]] = zone
+    return found
+
+
+def ready_by_zone(nodes: Iterable[Manifest]) -> dict[str, tuple[int, int]]:
+    """Zone -> (ready nodes, all nodes), sorted by zone."""
+    ready: Counter[str] = Counter()
+    every: Counter[str] = Counter()
+    for node in nodes:
+        zone = (node["metadata"].get("labels") or {}).get(ZONE_LABEL, "")
+        every[zone] += 1
+        ready[zone] += _is_ready(node)
+    return {zone: (ready[zone], every[zone]) for zone in sorted(every)}
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def seats_by_pod(pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[str, Seat]:
+    """Every pod that has not ended. zones: pod -> zone."""
+    found = (_seat(pod, 0, zones) for pod in pods)
+    return {seat.pod: seat for seat in found if seat.phase not in ("Succeeded", "Failed")}
+
+
+def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:
+    """The pod of each slot: the newest running one, else the newest. zones: pod -> zone."""
+    found: dict[Slot, Seat] = {}
+    for pod in pods:
+        parsed = parse_pod_name(job, pod["metadata"]["name"])
+        if parsed is None:
+            continue
+        slot, incarnation = parsed
+        seat = _seat(pod, incarnation, zones)
+        if slot not in found or _order(found[slot]) < _order(seat):
+            found[slot] = seat
+    return found
+
+
+def _order(seat: Seat) -> tuple[bool, int]:
+    """A replacement may wait beside a running pod that will leave."""
+    return seat.phase == "Running", seat.incarnation
+
+
+def _seat(pod: Manifest, incarnation: int, zones: Mapping[str, str]) -> Seat:
+    node = pod["spec"].get("nodeName", "")
+    leaving = pod["metadata"].get("deletionTimestamp")
+    phase = "Terminating" if leaving else (pod.get("status") or {}).get("phase", "Pending")
+    return Seat(
+        pod=pod["metadata"]["name"],
+        phase=phase,
+        node=node,
+        zone=zones.get(pod["metadata"]["name"], ""),
+        incarnation=incarnation,
+    )

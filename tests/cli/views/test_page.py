@@ -1,0 +1,121 @@
+"""The report as a page and as text."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.cli.runs import two_zones
+
+from bamboo_cli.run.figures import facts
+from bamboo_cli.run.model import Account, Run, Span
+from bamboo_cli.views.page import page
+from bamboo_cli.views.svg.charts import charts
+from bamboo_cli.views.terminal.run_report import text_report
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def run(training: dict[str, Any]) -> Run:
+    return two_zones(training)
+
+
+def test_the_legend_has_the_marks_and_colours_of_the_charts(run: Run) -> None:
+    html = page(run, {})
+    assert "&#x25BC;</b> left after a notice" in html  # as it is drawn: on its tip
+    colour = re.search(r'background:(#\w+)"></span>training paused', html)
+    assert colour is not None
+    assert charts(run)[1].svg.count(colour[1]) == 1  # one pause
+    calm = page(replace(run, gone=[], pauses=[]), {})
+    assert "training paused" not in calm
+    assert "lost without notice" not in calm
+    never = replace(run.job, paused=())
+    assert "<b>0</b>pauses since the start" in page(replace(run, job=never), {})
+
+
+def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> None:
+    known = dict(facts(replace(run, pauses=[], gone=[])))
+    assert known["pauses since the start"] == "4, 4.2 s in all (3 Loss, 1 Notice)"
+    assert known["restores"] == "0, 7 steps repeated"
+    once = replace(run, job=replace(run.job, repeated_steps=1))
+    assert dict(facts(once))["restores"] == "0, 1 step repeated"
+    assert "USD per hour now" not in known
+    assert account(run, Account((1.5, 4.0), None)) == ["1.50, on demand 4.00"]
+    assert account(run, Account((0.0, 0.0), (12.345, 40.0))) == ["12.35, on demand 40.00"]
+
+
+def account(run: Run, found: Account) -> list[str]:
+    """The figures in USD that the page shows."""
+    return [text for name, text in facts(replace(run, account=found)) if name.startswith("USD")]
+
+
+def test_nodes_without_a_price_are_not_free(run: Run) -> None:
+    missing = "without 2 nodes of no pool in the chart's prices"
+    assert account(run, Account((0.0, 0.0), (0.0, 0.0), unpriced=2)) == [
+        f"0.00, on demand 0.00, {missing}"
+    ] * 2  # fmt: skip
+    (text,) = account(run, Account((1.5, 4.0), None, unpriced=1))
+    assert text == "1.50, on demand 4.00, without 1 node of no pool in the chart's prices"
+
+
+def test_long_tables_are_folded(run: Run) -> None:
+    assert "<details open><summary>1 agent</summary>" in page(run, {})
+    assert "<details><summary>11 agents</summary>" in page(replace(run, gone=run.gone * 11), {})
+
+
+def test_a_job_that_has_not_run_has_no_empty_tables(run: Run) -> None:
+    html = page(replace(run, lives=[], gone=[], pauses=[], progress=[], loss=[]), {})
+    assert "Nothing has run yet" in html
+    assert "<table" not in html
+
+
+def test_the_page_stands_alone(run: Run) -> None:
+    html = page(run, {"a": 3.6, "b": 7.2}, ["All bits are equal."])
+    assert not re.search(r"<script|<link|<img|src=|@import|url\(", html)
+    assert not re.sub(r'xmlns="http://www.w3.org/2000/svg"', "", html).count("://")
+    assert html.count("<svg") == 4
+    assert "Something is &lt;not&gt; known." in html
+    assert "All bits are equal." in html
+    assert "0.10 USD for 0.02 agent-hours" in html
+    assert "1970-01-01 00:16:50 UTC</td><td>gpt-p0-s1-i0" in html
+
+
+def test_a_name_cannot_smuggle_markup(run: Run) -> None:
+    lives = [replace(run.lives[0], zone="<script>x</script>")]
+    assert "<script" not in page(replace(run, lives=lives), {})
+
+
+def test_without_prices_the_page_says_so(run: Run) -> None:
+    html = page(run, {})
+    assert "No prices given" in html
+    assert html.count("not given</td>") == 2
+
+
+def test_the_page_of_a_quick_start_does_not_speak_of_money(run: Run) -> None:
+    """Its machines have no price, and the command no --price."""
+    html = page(run, None)
+    assert "<h2>Agent-hours</h2>" in html
+    assert "<td>a</td>" in html
+    assert not re.search(r"USD|price|money", html)
+
+
+def test_an_empty_run_has_a_page(run: Run) -> None:
+    empty = Run(run.job, 32, Span(5.0, 5.0))
+    assert "<svg" not in page(empty, {})
+
+
+def test_the_text_has_the_same_figures(run: Run) -> None:
+    out = io.StringIO()
+    many = [replace(run.gone[0], at=1000.0 + n) for n in range(12)]
+    Console(file=out, width=120).print(text_report(replace(run, gone=many), {"a": 3.6, "b": 7.2}))
+    said = out.getvalue()
+    for words in (
+        "20 of 32", "2 (1 with notice)", "4, 4.2 s in all", "16.0", "0.10 USD", "2 before",
+        "Something is <not> known.",
+    ):  # fmt: skip
+        assert words in said
