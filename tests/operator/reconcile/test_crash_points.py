@@ -329,10 +329,10 @@ async def test_a_sealed_pod_keeps_its_seal(call: int, how: How) -> None:
     seal = made.seal(namespace="ns", job="job", job_uid="uid-1", pod="job-p0-s0-i0")
     pod = pod_object()
     pod["metadata"]["annotations"][seals.ANNOTATION] = seal
-    assert server.injected == 1
     before = server.objects[api.secret("system", tls.SECRET)]["data"]
     for now in (first, later, later):
         assert (await boot(server, now)).is_ours(pod)
+    assert server.injected == 1
     after = server.objects[api.secret("system", tls.SECRET)]["data"]
     assert before["tls.crt"] != after["tls.crt"]
     assert before["tls.crt"] == after["previous.crt"]
