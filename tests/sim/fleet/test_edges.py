@@ -119,9 +119,10 @@ async def test_a_new_leader_waits_for_a_slow_list_of_checkpoints(
     fleet: LocalFleet, undisturbed: TrainingResult
 ) -> None:
     await fleet.until(lambda: fleet.status().checkpoint is not None, "a checkpoint")
+    at = time.monotonic()
     fleet.faults.slow_disk(0.25)
     await fleet.operator.replace()
-    await fleet.until(lambda: fleet.recorded(EventReason.RESUMED), "a commit under a new plan")
+    await fleet.until(lambda: fleet.recorded(EventReason.RESUMED, after=at), "a new plan's commit")
     fleet.faults.heal()
     await assert_equal(fleet, undisturbed)
 
@@ -135,7 +136,9 @@ async def test_a_slow_durable_write_costs_no_healthy_agent(
     await fleet.until(lambda: fleet.recorded(EventReason.STOPPED, after=at), "a stop")
     if fails:
         asyncio.get_running_loop().call_later(3.0, lambda: write_well(fleet))
-    await fleet.until(lambda: fleet.recorded(EventReason.RESUMED), "a commit without agent-0")
+    await fleet.until(
+        lambda: fleet.recorded(EventReason.RESUMED, after=at), "a commit without agent-0"
+    )
     write_well(fleet)
     await assert_equal(fleet, undisturbed, gone=("agent-0",))
 

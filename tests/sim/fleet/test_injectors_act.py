@@ -158,7 +158,7 @@ NO_FAULTS = {
         *("redone_tasks", "samples", "status", "steps", "suspended", "thaw", "until", "weights"),
     },
 }
-"""What is no fault of these classes. ``stop`` and ``start`` of an operator replace it."""
+"""Public names that are no faults. ``stop`` and ``start`` of an operator replace it."""
 
 
 def heal(fleet: LocalFleet) -> None:
@@ -271,7 +271,7 @@ SWITCHED: dict[str, tuple[str, Effect]] = {
     },
     "always UPDATE in each step": (f"{ALWAYS} UPDATE", Effect.MISCOMPUTED),
 }
-"""What the switch can be armed with, without the rest of the instruction."""
+"""Case -> words with which the switch is armed, without the rest of the instruction."""
 
 
 @pytest.fixture

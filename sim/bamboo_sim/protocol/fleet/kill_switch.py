@@ -54,7 +54,7 @@ _COMPUTES: dict[Op, tuple[ModuleType, str]] = {
     Op.REDUCE: (sums, "add_tree"),
     Op.UPDATE: (optim, "update"),
 }
-"""What computes the results of an instruction."""
+"""Operation -> the function that computes its results."""
 
 
 def arm(path: Path, moment: str, instruction: str) -> None:

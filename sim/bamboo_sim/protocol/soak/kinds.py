@@ -14,7 +14,7 @@ from bamboo_sim.protocol.fleet.local_fleet import LocalFleet, Processes
 from bamboo_sim.protocol.fleet.local_operator import Writes
 
 Did = tuple[str, tuple[str, ...]]
-"""What was done, and the victims: agents or the operator."""
+"""A text that says what was done, and the victims: agents or the operator."""
 
 
 @dataclass(frozen=True)
