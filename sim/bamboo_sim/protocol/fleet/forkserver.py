@@ -16,6 +16,7 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -102,6 +103,9 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         for name, fd in zip(names, fds[1:], strict=True):
             arguments += [name, str(fd)]
         code = int(worker.main(arguments))
+    except BaseException:
+        traceback.print_exc()  # a fault that cannot be installed says why in the agent's log
+        raise
     finally:
         sys.stderr.flush()
         os._exit(code)

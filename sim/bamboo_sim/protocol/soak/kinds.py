@@ -1,4 +1,4 @@
-"""Kinds of faults. Each returns what it did to which job, once it has ended by itself;
+"""Kinds of faults. Each returns what it did, and its victims, once it has ended by itself;
 :meth:`Injector.heal` ends the rest. Faults of agents are for ever unless they say otherwise."""
 
 from __future__ import annotations
