@@ -14,16 +14,17 @@ import torch
 
 from bamboo_agent.compute import optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
+from bamboo_agent.compute.buffers import Buffer, Pool
 from bamboo_agent.compute.checks import Checks, digest_of
 from bamboo_agent.compute.digests import combined, digest
 from bamboo_agent.compute.held import HeldLayers
 from bamboo_agent.compute.host_blocks import HostBlocks
 from bamboo_agent.compute.host_memory import HostMemory
-from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
+from bamboo_agent.compute.kinds import LayerRecord, Losses, Slice, Sum, Vote
+from bamboo_agent.compute.layers import Layer, LayerBuilder
 from bamboo_agent.compute.random_state import seed_forward
 from bamboo_agent.compute.stage import Halves
-from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
-from bamboo_agent.compute.votes import Vote
+from bamboo_agent.compute.sums import Layout
 from bamboo_agent.model import Model
 from bamboo_core.model import claims, sampling
 from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, Question, Said

@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from bamboo_agent.compute.host_blocks import Block, HostBlocks, Tally
-from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
+from bamboo_agent.compute.kinds import LayerRecord
+from bamboo_agent.compute.layers import Layer, LayerBuilder
 from bamboo_core.api.progress import Hosted
 
 _ALIGN = 64  # bytes; a multiple of every number's size

@@ -9,26 +9,19 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from bamboo_agent.compute.digests import digest
+from bamboo_agent.compute.kinds import LayerRecord
 from bamboo_agent.compute.random_state import seed_weights
 from bamboo_agent.model import FactoryError, Model
 
 OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer (its state is per parameter)."""
-
-
-@dataclass(frozen=True)
-class LayerRecord:
-    """A layer's state as plain data."""
-
-    tensors: dict[str, torch.Tensor]
-    extra: str = "{}"  # JSON: optimizer state that is not a tensor
 
 
 class Layer:

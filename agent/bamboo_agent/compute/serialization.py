@@ -7,26 +7,15 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.layers import LayerRecord
-from bamboo_agent.compute.sums import Buffer, Slice, Sum
-from bamboo_agent.compute.votes import Vote
+from bamboo_agent.compute.buffers import Buffer
+from bamboo_agent.compute.kinds import FileRecord, LayerRecord, Slice, Sum, Vote
 from bamboo_core.model.claims import Said
 from bamboo_core.model.items import Kind, parse_item
 
 
 @dataclass(frozen=True)
-class FileRecord:
-    """FILE: a layer's file in a checkpoint."""
-
-    path: str = ""
-    sha256: str = ""
-    num_bytes: int = 0
-    error: str = ""  # why it was not written
-
-
-@dataclass(frozen=True)
 class Serialized:
-    """A payload to send; see :class:`bamboo_agent.transport.base.Frame`."""
+    """A payload to send; see :class:`bamboo_agent.transport.frames.Frame`."""
 
     meta: dict[str, Any]
     tensors: tuple[torch.Tensor | None, ...] = ()

@@ -6,76 +6,19 @@ memory. It becomes a flat buffer when it is sent or starts a chunk. Flattening a
 gives the bits of a sum from zero: the two differ only in the sign of zeros. A chunk starts with a
 flattened leaf and so is never -0.0; adding -0.0 to it changes nothing.
 
-Buffers come from a pool, since new memory pages cost more than an addition. A buffer returns to the
-pool when its last holder (the store, a slice, a send) drops it.
+The memory of the sums comes from :mod:`bamboo_agent.compute.buffers`.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 
+from bamboo_agent.compute.buffers import Buffer, Pool
+from bamboo_agent.compute.kinds import Sum
 from bamboo_agent.compute.layers import Layer
 from bamboo_core.model.numerics import tree_order
-
-Losses = dict[int, float]
-"""micro-batch -> mean loss. Part of the sums of the last stage."""
-
-
-class Buffer:
-    """A flat tensor that returns to its pool when this object is no longer referenced.
-
-    lent: number of sends that still read it. It must not be written while it is lent.
-    """
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-        self.lent = 0
-
-
-class Pool:
-    """Flat buffers by size."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._free: dict[int, list[torch.Tensor]] = {}
-        self.allocated_bytes = 0
-
-    def take(self, size: int) -> Buffer:
-        """A buffer of ``size`` fp32 numbers, contents undefined."""
-        free = self._free.setdefault(size, [])
-        if free:
-            tensor = free.pop()
-        else:
-            tensor = torch.empty(size, dtype=torch.float32, device=self._device)
-            self.allocated_bytes += tensor.numel() * 4
-        buffer = Buffer(tensor)
-        weakref.finalize(buffer, free.append, tensor).atexit = False
-        return buffer
-
-
-@dataclass
-class Sum:
-    """PART, LEAF or FOLDED: either ``parts``, one tensor per parameter, or a flat ``buffer``.
-
-    A part that is None stands for zeros: no micro-batch has used the parameter.
-    """
-
-    losses: Losses = field(default_factory=dict)
-    buffer: Buffer | None = None
-    parts: list[torch.Tensor | None] | None = None
-
-
-@dataclass(frozen=True)
-class Slice:
-    """CHUNK or RED: one of C slices of a buffer. Only slice 0 has losses."""
-
-    tensor: torch.Tensor
-    losses: Losses
-    buffer: Buffer | None = None
 
 
 class Layout:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from bamboo_agent.compute.sums import Losses
+from bamboo_agent.compute.kinds import Losses, Vote
 from bamboo_core.model.claims import Claims, Said, about_gradient, about_losses
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
@@ -15,15 +14,6 @@ from bamboo_core.protocol.messages import CommitRecord
 
 Numbers = tuple[float | None] | tuple[tuple[int, float | None], ...]
 """The norm of a gradient, or losses with their micro-batches. None: not a number."""
-
-
-@dataclass(frozen=True)
-class Vote:
-    """VOTE: what an agent contributes to the commit."""
-
-    norms: dict[int, float] = field(default_factory=dict)  # layer -> norm of its reduced gradient
-    losses: dict[int, float] = field(default_factory=dict)  # micro-batch -> mean loss
-    claims: Claims = field(default_factory=dict)  # forwards, and copies of layers in some steps
 
 
 def unequal(step: int, cast: Mapping[AgentId, Vote], layers: int) -> dict[AgentId, Claims]:

@@ -19,8 +19,7 @@ import fsspec
 import safetensors.torch
 from safetensors import SafetensorError
 
-from bamboo_agent.compute.layers import LayerRecord
-from bamboo_agent.compute.serialization import FileRecord
+from bamboo_agent.compute.kinds import FileRecord, LayerRecord
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import Manifest
 

@@ -1,61 +1,15 @@
-"""The transport interface: frames that carry one item each, and events for the worker."""
+"""The transport interface: it takes frames, and has events for the worker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-import torch
-
-from bamboo_agent.compute.sums import Buffer
+from bamboo_agent.transport.frames import Frame
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.items import Item, Kind
-from bamboo_core.protocol.messages import CommitRecord, Peer
-
-
-class Lane(IntEnum):
-    """Boundary tensors and votes never wait behind bulk (sums, weights)."""
-
-    BOUNDARY = 0
-    BULK = 1
-
-
-_BULK = frozenset({Kind.ACT, Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind.RED, Kind.VER})
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One item in transit."""
-
-    item: Item
-    fence: Fence
-    commit: CommitRecord | None = None
-    meta: dict[str, Any] = field(default_factory=dict)  # a JSON object
-    tensors: tuple[torch.Tensor | None, ...] = ()  # contiguous, on the CPU
-    owner: Buffer | None = None  # has their memory; ``lent`` counts frames that still read it
-
-    @property
-    def lane(self) -> Lane:
-        """The lane that the frame is queued in."""
-        return Lane.BULK if self.item.kind in _BULK else Lane.BOUNDARY
-
-    def lend(self) -> None:
-        """Call before handing the frame to a transport."""
-        if self.owner is not None:
-            self.owner.lent += 1
-
-    def release(self) -> None:
-        """The transport no longer reads the tensors."""
-        if self.owner is not None:
-            self.owner.lent -= 1
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the tensors."""
-        return sum(t.numel() * t.element_size() for t in self.tensors if t is not None)
+from bamboo_core.protocol.messages import Peer
 
 
 @dataclass(frozen=True)

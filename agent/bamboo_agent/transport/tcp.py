@@ -24,7 +24,8 @@ from functools import partial
 from bamboo_agent.addresses import split_address
 from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.strangers import Refusals, Strangers
-from bamboo_agent.transport.base import Arrived, Broken, Frame, Lane
+from bamboo_agent.transport.base import Arrived, Broken
+from bamboo_agent.transport.frames import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
 from bamboo_agent.transport.incoming import Incoming
 from bamboo_agent.transport.links import Outgoing, tune

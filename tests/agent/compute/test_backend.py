@@ -9,11 +9,11 @@ import torch
 from tests.agent.compute.bench import Bench
 from torch import nn
 
+from bamboo_agent.compute.kinds import FileRecord, Slice, Sum, Vote
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optim import clip_scale, optimizer_factory, update
-from bamboo_agent.compute.serialization import FileRecord, SerializationError, pack, unpack
-from bamboo_agent.compute.sums import Slice, Sum
-from bamboo_agent.compute.votes import Vote, count, unequal
+from bamboo_agent.compute.serialization import SerializationError, pack, unpack
+from bamboo_agent.compute.votes import count, unequal
 from bamboo_core.api.spec import FactorySpec
 from bamboo_core.model.claims import Said, disputes
 from bamboo_core.model.ids import AgentId

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bamboo_agent.compute.sums import (
-    Layout,
-    Pool,
-    Sum,
-    add_tree,
-    flatten,
-    fold,
-    grow,
-    parameter_views,
-)
+from bamboo_agent.compute.buffers import Pool
+from bamboo_agent.compute.kinds import Sum
+from bamboo_agent.compute.sums import Layout, add_tree, flatten, fold, grow, parameter_views
 
 SHAPES = [torch.empty(3, 2), torch.empty(5)]
 NEGATIVE_ZERO = -0.0

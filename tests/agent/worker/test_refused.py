@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from bamboo_agent.compute.backend import Backend
-from bamboo_agent.compute.sums import Slice
+from bamboo_agent.compute.kinds import Slice
 from bamboo_agent.worker.main import build_setup
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
