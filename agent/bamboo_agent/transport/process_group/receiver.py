@@ -5,16 +5,42 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
 from bamboo_agent.transport.process_group.control import Control, ControlError, Do
 from bamboo_agent.transport.process_group.maker import Attempt, Maker, Tell
 from bamboo_agent.transport.process_group.pump import Pump
-from bamboo_agent.transport.wire import Place
 from bamboo_core.model.ids import Fence
 
 log = logging.getLogger(__name__)
+
+
+class Movable(Protocol):
+    """A frame of which a group brings pieces."""
+
+    def move(self) -> None:
+        """Go on in other memory: a library may still write into the old one."""
+
+
+class Place(Protocol):
+    """Where a piece belongs. :class:`bamboo_agent.transport.wire.Place` is one."""
+
+    @property
+    def assembly(self) -> Movable:
+        """The frame that the piece is of."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    @property
+    def memory(self) -> memoryview:
+        """Where the bytes belong now."""
+
+    def fill(self) -> None:
+        """They have come."""
 
 
 class Receiver:
