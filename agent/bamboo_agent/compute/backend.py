@@ -230,8 +230,10 @@ class Backend:
     def _forward_ahead(self, task: Instruction) -> None:
         first, end = task.ranges[0]
         begun = self._begin_forward(task)
+        layers = self.held.on_device(first, end)
         activation = self.host_memory.run(
-            self.held.on_device(first, end), lambda: self._run_forward(task, begun, first, end)
+            (tensor for layer in layers for tensor in layer.weights()),
+            lambda: self._run_forward(task, begun, first, end),
         )
         span = task.lo, task.hi
         if end == task.hi:

@@ -6,35 +6,21 @@ changes it there and takes it back, one layer at a time, so bits are the same. A
 weights. They stay until an update of a step that has not used them. A layer that the plan does not
 send to host memory any more comes to the device when it is used, and stays.
 
-Memory moves as bytes, so strides and shared memory stay. What finds no room, and tensors that are
-not plain memory of the device, stay there.
+What finds no room, and tensors that are not plain memory of the device, stay there (see
+:mod:`bamboo_agent.compute.tensor_moves`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import torch
 
-from bamboo_agent.compute.host_blocks import Block, HostBlocks, Tally
+from bamboo_agent.compute.host_blocks import HostBlocks
 from bamboo_agent.compute.kinds import LayerRecord
 from bamboo_agent.compute.layers import Layer, LayerBuilder
+from bamboo_agent.compute.tensor_moves import Away, TensorMoves
 from bamboo_core.api.progress import Hosted
-
-_ALIGN = 64  # bytes; a multiple of every number's size
-
-
-class _Away:
-    """Tensors whose memory is in a block. segments: (begin, bytes) in it, of one storage each;
-    tensors: each with the number of its segment."""
-
-    def __init__(
-        self,
-        block: Block,
-        segments: Sequence[tuple[int, int]],
-        tensors: Sequence[tuple[torch.Tensor, int]],
-    ) -> None:
-        self.block, self.segments, self.tensors = block, segments, tensors
 
 
 class HeldLayers:
@@ -42,12 +28,12 @@ class HeldLayers:
 
     def __init__(self, builder: LayerBuilder, blocks: HostBlocks) -> None:
         self.layers: dict[int, Layer] = {}
-        self._builder, self._blocks = builder, blocks
+        self._builder, self._moves = builder, TensorMoves(blocks)
         self._hosted: frozenset[int] = frozenset()
-        self._weights: dict[int, _Away] = {}
-        self._moments: dict[int, _Away] = {}
+        self._weights: dict[int, Away] = {}
+        self._moments: dict[int, Away] = {}
         self._used: set[int] = set()  # layers with a forward since their last update
-        self._tally = Tally()
+        self._tally = self._moves.tally
         self._left: dict[int, int] = {}  # layer -> bytes without room in host memory
         self._most_left = 0
 
@@ -123,52 +109,17 @@ class HeldLayers:
             self._left[layer] = left
             self._most_left = max(self._most_left, sum(self._left.values()))
 
-    def _store(self, layer: int, tensors: list[torch.Tensor], into: dict[int, _Away]) -> int:
+    def _store(self, layer: int, tensors: list[torch.Tensor], into: dict[int, Away]) -> int:
         """Bytes for which there is no room."""
-        movable = [tensor for tensor in tensors if self._blocks.can_move(tensor)]
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in movable}
-        segments, at = [], 0
-        for storage in storages.values():
-            segments.append((at, storage.nbytes()))
-            at += -(-storage.nbytes() // _ALIGN) * _ALIGN
-        if not at:
-            return 0
-        block = self._blocks.take(at, self._tally)
-        if block is None:
-            return at
-        with self._blocks.copying(sum(size for _, size in segments), self._tally):
-            for (begin, size), storage in zip(segments, storages.values(), strict=True):
-                block.memory[begin : begin + size].copy_(self._blocks.bytes_of(storage))
-        numbers = {address: number for number, address in enumerate(storages)}
-        placed = [(t, numbers[t.untyped_storage().data_ptr()]) for t in movable]
-        for tensor, number in placed:
-            offset = int(tensor.storage_offset()) + segments[number][0] // tensor.element_size()
-            _point(tensor, block.memory.untyped_storage(), offset, block.memory.device)
-        into[layer] = _Away(block, segments, placed)
-        return 0
+        away, left = self._moves.to_host(tensors)
+        if away is not None:
+            into[layer] = away
+        return left
 
-    def _fetch(self, layer: int, source: dict[int, _Away]) -> None:
+    def _fetch(self, layer: int, source: dict[int, Away]) -> None:
         """To the device. If that fails, all of it stays where it is."""
         away = source.get(layer)
         if away is None:
             return
-        storages = []
-        with self._blocks.copying(sum(size for _, size in away.segments), self._tally):
-            for begin, size in away.segments:
-                target = torch.empty(size, dtype=torch.uint8, device=self._blocks.device)
-                target.copy_(away.block.memory[begin : begin + size])
-                storages.append(target.untyped_storage())
-        for tensor, number in away.tensors:
-            offset = (
-                int(tensor.storage_offset()) - away.segments[number][0] // tensor.element_size()
-            )
-            _point(tensor, storages[number], offset, self._blocks.device)
+        self._moves.to_device(away)
         del source[layer]
-
-
-def _point(
-    tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, device: torch.device
-) -> None:
-    """Let the tensor, as modules and optimizers know it, use other memory in the same way."""
-    empty = torch.empty(0, dtype=tensor.dtype, device=device)
-    tensor.data = empty.set_(storage, offset, tensor.size(), tensor.stride())

@@ -13,13 +13,12 @@ refers to it any more. What finds no room stays on the device, and is counted.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from bamboo_agent.compute.host_blocks import Block, HostBlocks, Tally
-from bamboo_agent.compute.layers import Layer
 
 _T = TypeVar("_T")
 
@@ -42,15 +41,14 @@ class HostMemory:
         self.tally, self.is_used = Tally(), False
         self._blocks, self._device = blocks, blocks.device
 
-    def run(self, layers: Sequence[Layer], forward: Callable[[], _T]) -> _T:
-        """Run a forward of the layers. What it saves for its backward moves to host memory."""
+    def run(self, weights: Iterable[torch.Tensor], forward: Callable[[], _T]) -> _T:
+        """Run a forward. What it saves for its backward moves to host memory.
+
+        weights: parameters and buffers of its layers, which stay.
+        """
         if not self.is_used:
             return forward()
-        stays = {
-            tensor.untyped_storage().data_ptr()
-            for layer in layers
-            for tensor in (*layer.module.parameters(), *layer.module.buffers())
-        }
+        stays = {tensor.untyped_storage().data_ptr() for tensor in weights}
         # by address; an entry ends with the graph, so the address has not been used again
         found: weakref.WeakValueDictionary[int, _Saved] = weakref.WeakValueDictionary()
 

@@ -76,7 +76,7 @@ def gradients(layer, inputs, output):
 def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
     usual, moved = layer_of(module), layer_of(module)
     memory = memory_of(limit)
-    found = memory.run([moved], lambda: forward(moved))
+    found = memory.run(moved.weights(), lambda: forward(moved))
     kept = memory.tally.used_bytes
     assert kept <= limit
     assert (kept > 0) is (limit == ROOM and not isinstance(module, Functional))
@@ -91,7 +91,7 @@ def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
 
 def test_what_the_plan_leaves_on_the_device_is_not_copied():
     memory, layer = HostMemory(HostBlocks(ROOM, DEVICE)), layer_of(MODULES[0])
-    found = memory.run([layer], lambda: forward(layer))
+    found = memory.run(layer.weights(), lambda: forward(layer))
     assert (memory.tally.used_bytes, memory.tally.copied_bytes) == (0, 0)
     expected = gradients(layer_of(MODULES[0]), *forward(layer_of(MODULES[0])))
     assert len(gradients(layer, *found)) == len(expected)
@@ -110,7 +110,7 @@ def wide():
 
 def test_parameters_stay_where_they_are(linear):
     memory = memory_of(ROOM)
-    found = memory.run([linear], lambda: forward(linear))
+    found = memory.run(linear.weights(), lambda: forward(linear))
     assert memory.tally.used_bytes == 256
     del found
     assert memory.tally.used_bytes == 0
@@ -128,7 +128,7 @@ class Watched(nn.Module):
 @pytest.mark.parametrize("limit", [0, 255, ROOM])
 def test_what_has_moved_takes_no_memory_of_the_device(limit):
     layer, memory = layer_of(Watched()), memory_of(limit)
-    found = memory.run([layer], lambda: forward(layer))
+    found = memory.run(layer.weights(), lambda: forward(layer))
     assert (layer.module.result() is None) is (limit == ROOM)
     expected = found[0].exp() * torch.linspace(0, 1, 8, device=DEVICE)
     assert torch.equal(gradients(layer, *found)[0], expected)
@@ -136,14 +136,14 @@ def test_what_has_moved_takes_no_memory_of_the_device(limit):
 
 def test_what_finds_no_room_stays_on_the_device(linear, wide):
     memory = memory_of(256)
-    first = memory.run([linear], lambda: forward(linear))
+    first = memory.run(linear.weights(), lambda: forward(linear))
     assert memory.tally.left_bytes == 0
-    second = memory.run([linear], lambda: forward(linear, 1))
-    third = memory.run([wide], lambda: forward(wide))
+    second = memory.run(linear.weights(), lambda: forward(linear, 1))
+    third = memory.run(wide.weights(), lambda: forward(wide))
     assert memory.tally.used_bytes == memory.tally.copied_bytes == 256
     assert memory.tally.left_bytes == 256 + 512
     del first
-    fourth = memory.run([linear], lambda: forward(linear, 2))
+    fourth = memory.run(linear.weights(), lambda: forward(linear, 2))
     assert memory.tally.used_bytes == 256
     for seed, found in ((1, second), (2, fourth)):
         expected = gradients(linear, *forward(linear, seed))
@@ -160,11 +160,11 @@ def test_blocks_are_used_again_and_make_room_for_other_sizes(linear, wide, monke
     monkeypatch.setattr(blocks, "_allocate", lambda n: allocated.append(n) or allocate(n))
     monkeypatch.setattr(blocks, "_release", lambda x: released.append(x.numel()) or release(x))
     for _ in range(3):
-        pair = [memory.run([linear], lambda: forward(linear)) for _ in range(2)]
+        pair = [memory.run(linear.weights(), lambda: forward(linear)) for _ in range(2)]
         assert memory.tally.used_bytes == 512
         del pair
     assert (allocated, released) == ([256, 256], [])
-    found = memory.run([wide], lambda: forward(wide))
+    found = memory.run(wide.weights(), lambda: forward(wide))
     assert (allocated, released) == ([256, 256, 512], [256, 256])
     assert memory.tally.used_bytes == 512
     del found
@@ -211,7 +211,7 @@ def test_each_block_has_pages_of_its_own(monkeypatch):
 
 def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):
     memory = memory_of(ROOM)
-    _, output = memory.run([linear], lambda: forward(linear))
+    _, output = memory.run(linear.weights(), lambda: forward(linear))
     output.sum().backward(inputs=linear.parameters, retain_graph=True)
     assert (memory.tally.used_bytes, memory.tally.copied_bytes) == (0, 512)
     output.sum().backward()
@@ -224,7 +224,7 @@ def test_an_error_of_the_layer_comes_out(linear):
 
     memory = memory_of(ROOM)
     with pytest.raises(RuntimeError, match="of the layer"):
-        memory.run([linear], fail)
+        memory.run(linear.weights(), fail)
     assert memory.tally.used_bytes == 0
 
 
@@ -238,7 +238,7 @@ def test_a_block_that_is_used_again_too_early_would_change_bits(linear, monkeypa
 
     monkeypatch.setattr(HostBlocks, "take", give_back_at_once)
     memory = memory_of(ROOM)
-    first, _ = (memory.run([linear], lambda s=s: forward(linear, s)) for s in (0, 1))
+    first, _ = (memory.run(linear.weights(), lambda s=s: forward(linear, s)) for s in (0, 1))
     found = gradients(linear, *first)
     linear.optimizer.zero_grad()
     expected = gradients(linear, *forward(linear))
