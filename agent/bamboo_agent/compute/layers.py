@@ -117,6 +117,11 @@ class Layer:
                 self.optimizer.state[parameter] = state
 
 
+def trainable(layers: Sequence[Layer]) -> list[torch.Tensor]:
+    """The layers' trainable parameters, in order."""
+    return [parameter for layer in layers for parameter in layer.parameters]
+
+
 class LayerBuilder:
     """Builds any layer of the model in its initial state."""
 

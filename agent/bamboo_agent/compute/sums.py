@@ -12,13 +12,18 @@ The memory of the sums comes from :mod:`bamboo_agent.compute.buffers`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from bamboo_agent.compute.buffers import Buffer, Pool
-from bamboo_agent.compute.kinds import Sum
-from bamboo_agent.compute.layers import Layer
+from bamboo_agent.compute.digests import digest
+from bamboo_agent.compute.kinds import Losses, Slice, Sum
+from bamboo_agent.compute.state import State
+from bamboo_core.model.ids import Range
+from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import tree_order
+from bamboo_core.model.program import Instruction
 
 
 class Layout:
@@ -47,11 +52,6 @@ def parameter_views(buffer: Buffer, parameters: Sequence[torch.Tensor]) -> list[
         views.append(buffer.tensor[at:end].view(parameter.shape))
         at = end
     return views
-
-
-def trainable(layers: Sequence[Layer]) -> list[torch.Tensor]:
-    """The layers' trainable parameters, in order."""
-    return [parameter for layer in layers for parameter in layer.parameters]
 
 
 def flatten(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Buffer:
@@ -128,3 +128,153 @@ def add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
         else:
             target = out if into == 0 else None
             sums[into] = torch.add(sums[into], sums[other], out=target)
+
+
+class GradientSums:
+    """The sums of one agent: leaves, chunks and reduced gradients. ``reduced``: buffers by step and
+    range of layers."""
+
+    def __init__(self, state: State) -> None:
+        self.reduced: dict[tuple[int, int, int], Buffer] = {}
+        self._state, self._store, self._checks = state, state.store, state.checks
+        self._pool = Pool(state.setup.device)
+
+    def open(self, task: Instruction, parameters: list[torch.Tensor]) -> Sum:
+        """Let autograd accumulate into the leaf's sum, or start a new sum."""
+        done = task.index % self._state.batch.leaf_size
+        if not done:
+            return Sum(parts=[])
+        leaf = self._state.batch.leaf_of(task.index)
+        total: Sum = self._store[Item.partial(task.step, (task.lo, task.hi), leaf, done)]
+        if total.buffer is not None:
+            grown: Sequence[torch.Tensor | None] = parameter_views(total.buffer, parameters)
+        else:
+            grown = total.parts or ()
+        for parameter, part in zip(parameters, grown, strict=True):
+            if part is None or part.dtype == parameter.dtype:
+                parameter.grad = part
+        return total
+
+    def close(
+        self, task: Instruction, parameters: list[torch.Tensor], total: Sum, loss: float | None
+    ) -> None:
+        """Take what autograd has added into the leaf's sum. loss: of the micro-batch, if it has
+        been computed here."""
+        gradients = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        grow(self._pool, total, gradients, parameters)
+        if loss is not None:
+            total.losses[task.index] = loss
+        size = self._state.batch.leaf_size
+        leaf, into = self._state.batch.leaf_of(task.index), task.index % size + 1
+        span = (task.lo, task.hi)
+        if into == size:
+            self._store[Item.leaf(task.step, span, leaf)] = total
+        else:
+            self._store[Item.partial(task.step, span, leaf, into)] = total
+
+    def fold(self, task: Instruction) -> None:
+        """FOLD: add a leaf to its chunk."""
+        batch, (lo, hi) = self._state.batch, (task.lo, task.hi)
+        chunk = batch.chunk_of(task.index)
+        leaves = batch.leaves_of(chunk)
+        done = task.index - leaves.start
+        leaf: Sum = self._store[Item.leaf(task.step, (lo, hi), task.index)]
+        before: Sum | None = None
+        if done:
+            before = self._store[Item.folded(task.step, (lo, hi), chunk, done)]
+        total = self._add_leaf(task, before, leaf)
+        buffer = flatten(self._pool, total, self._state.parameters(lo, hi))
+        if done + 1 < len(leaves):
+            self._store[Item.folded(task.step, (lo, hi), chunk, done + 1)] = total
+            return
+        layout = self.layout(lo, hi)
+        for z in range(batch.chunks):
+            piece = buffer.tensor[layout.slice_of(z, batch.chunks)]
+            losses = total.losses if z == 0 else {}
+            self._store[Item.chunk(task.step, (lo, hi), chunk, z)] = Slice(piece, losses, buffer)
+
+    def _add_leaf(self, task: Instruction, before: Sum | None, leaf: Sum) -> Sum:
+        """The chunk with one more leaf, flat. before: None for the first leaf."""
+        parameters = self._state.parameters(task.lo, task.hi)
+
+        def add(before: Sum | None, leaf: Sum) -> Sum:
+            total = leaf if before is None else fold(self._pool, before, leaf, parameters)
+            flatten(self._pool, total, parameters)
+            return total
+
+        if not self._checks.is_due(task.step, task.index):
+            return add(before, leaf)
+        copies_of = None if before is None else copied(self._pool, before), replace(leaf)
+        total, again = add(before, leaf), add(*copies_of)
+        assert total.buffer is not None
+        assert again.buffer is not None
+        self._checks.compare(task, digest([total.buffer.tensor]), digest([again.buffer.tensor]))
+        return total
+
+    def reduce(self, task: Instruction) -> None:
+        """REDUCE: sum a slice over all chunks."""
+        chunks = range(self._state.batch.chunks)
+        names = [Item.chunk(task.step, (task.lo, task.hi), c, task.index) for c in chunks]
+        pieces: list[Slice] = [self._store[name] for name in names]
+        losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
+        item = Item.red(task.step, (task.lo, task.hi), task.index)
+        target = self._reduced_slice(item)
+        tensors = [piece.tensor for piece in pieces]
+        add_tree(tensors, out=target.tensor)
+        if self._checks.is_due(task.step, task.index):
+            again = torch.empty_like(target.tensor)
+            add_tree(tensors, out=again)
+            self._checks.compare(task, digest([target.tensor]), digest([again]))
+        self._store[item] = Slice(target.tensor, losses, target.buffer)
+
+    def to_send(self, item: Item) -> Sum:
+        """A sum as a flat buffer. It is copied if it may still grow."""
+        payload: Sum = self._store[item]
+        if payload.buffer is None:
+            flatten(self._pool, payload, self._state.parameters(item.lo, item.hi))
+        if item.kind is not Kind.LEAF:
+            return copied(self._pool, payload)
+        return Sum(dict(payload.losses), payload.buffer)
+
+    def flatten(self, total: Sum, parameters: Sequence[torch.Tensor]) -> None:
+        """Copy the sum into memory of its own."""
+        flatten(self._pool, total, parameters)
+
+    # ------------------------------------------------------------ reduced gradients
+
+    def keep_reduced(self, item: Item, piece: Slice) -> None:
+        """Store a slice that has come from another agent."""
+        target = self._reduced_slice(item)
+        target.tensor.copy_(piece.tensor)
+        self._store[item] = Slice(target.tensor, piece.losses, target.buffer)
+
+    def drop_reduced(self, item: Item) -> None:
+        """Free a slice, and its buffer with the last one."""
+        self._store.pop(item, None)
+        if not self._has_slice(item):
+            self.reduced.pop((item.step, item.lo, item.hi), None)
+
+    def _reduced_slice(self, item: Item) -> Slice:
+        layout = self.layout(item.lo, item.hi)
+        buffer = self.reduced.get((item.step, item.lo, item.hi))
+        if buffer is None:
+            buffer = self._pool.take(layout.size)
+            self.reduced[item.step, item.lo, item.hi] = buffer
+        return Slice(
+            buffer.tensor[layout.slice_of(item.part, self._state.batch.chunks)], {}, buffer
+        )
+
+    def _has_slice(self, item: Item) -> bool:
+        """Whether any slice of this reduced gradient is here. They share one buffer."""
+        slices = range(self._state.batch.chunks)
+        return any(item._replace(part=part) in self._store for part in slices)
+
+    def gradient(self, cut: Range, step: int) -> Buffer:
+        """The reduced gradient of a range as one flat buffer."""
+        return self.reduced[(step, *cut)]
+
+    def layout(self, lo: int, hi: int) -> Layout:
+        """Where the parameters of these layers lie in a reduced gradient."""
+        return Layout(self._state.setup.sizes, lo, hi)

@@ -6,10 +6,23 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 
+import torch
+
+from bamboo_agent.compute.digests import digest
 from bamboo_agent.compute.kinds import Losses, Vote
-from bamboo_core.model.claims import Claims, Said, about_gradient, about_losses
+from bamboo_agent.compute.state import State
+from bamboo_agent.compute.sums import GradientSums
+from bamboo_core.model import claims, sampling
+from bamboo_core.model.claims import (
+    Claims,
+    DisputedError,
+    Said,
+    about_gradient,
+    about_losses,
+)
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction
 from bamboo_core.protocol.messages import CommitRecord
 
 Numbers = tuple[float | None] | tuple[tuple[int, float | None], ...]
@@ -91,3 +104,56 @@ def _mean(values: Losses) -> float | None:
     for index in sorted(values):
         total += values[index]
     return total / len(values)
+
+
+class Votes:
+    """What this agent votes with, and what it makes of all votes."""
+
+    def __init__(self, state: State, sums: GradientSums) -> None:
+        self._state, self._sums = state, sums
+        self._store, self._layers, self._commits = state.store, state.layers, state.commits
+        self._checks, self._claims = state.checks, state.claims
+
+    def vote(self, task: Instruction) -> None:
+        """VOTE: norms, losses and claims of this agent."""
+        norms: dict[int, float] = {}
+        losses: Losses = {}
+        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
+            buffer, layout = self._sums.gradient(cut, task.step), self._sums.layout(*cut)
+            for layer in range(*held):
+                flat = buffer.tensor[layout.layers[layer]]
+                norm = torch.linalg.vector_norm(flat)
+                if self._checks.is_due(task.step, layer):
+                    again = torch.linalg.vector_norm(flat)
+                    self._checks.compare(task, digest([norm]), digest([again]))
+                norms[layer] = float(norm)
+            losses |= self._store[Item.red(task.step, cut, 0)].losses
+        said = self._claims.of(task.step) | self._copies(task)
+        self._store[Item.vote(task.step, self._state.setup.agent)] = Vote(norms, losses, said)
+
+    def _copies(self, task: Instruction) -> Claims:
+        """What this agent holds, if it is to be compared: also in a step that is computed again."""
+        step = task.step
+        is_due = sampling.are_copies_due(step, self._state.setup.save_every)
+        if not (is_due or self._claims.is_again(step)):
+            return {}
+        held = (layer for span in task.ranges[1::2] for layer in range(*span))
+        return {Item.ver(step, x): Said(0, self._layers[x].checksum()) for x in held}
+
+    def commit(self, task: Instruction) -> CommitRecord:
+        """COMMIT: the scalars of the step. DisputedError if votes contradict each other."""
+        cast: dict[AgentId, Vote] = {
+            agent: self._store[Item.vote(task.step, agent)] for agent in task.agents
+        }
+        differing = unequal(task.step, cast, len(self._state.setup.sizes))
+        said = {agent: vote.claims | differing[agent] for agent, vote in cast.items()}
+        found = claims.disputes(said, self._state.question)
+        if found:
+            raise DisputedError(found)
+        scores = {
+            item.index: score
+            for item, score in self._store.items()
+            if item.kind is Kind.SCORE and item.step == task.step
+        }
+        before = self._commits.get(task.step - 1)
+        return count(task.step, list(cast.values()), scores, before)

@@ -24,11 +24,11 @@ from typing import Any, NoReturn
 import torch
 
 from bamboo_agent import logs
-from bamboo_agent.compute.backend import TrainingSetup
 from bamboo_agent.compute.batches import Data, SampleError
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.profile import Profile, measure
+from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress

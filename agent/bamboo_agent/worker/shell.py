@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from bamboo_agent.compute.backend import Backend, TrainingSetup
+from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.kinds import LayerRecord
 from bamboo_agent.compute.serialization import pack, unpack
+from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Reader

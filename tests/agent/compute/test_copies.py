@@ -83,7 +83,7 @@ def test_votes_speak_of_layers_in_few_steps(owner):
 def test_they_do_in_the_steps_of_checkpoints(step, is_due):
     bench = Bench()
     bench.setup = replace(bench.setup, save_every=3)
-    bench.backend._setup = bench.setup
+    bench.backend.state.setup = bench.setup
     bench.run("INIT[0:6]")
     assert bool(vote(bench, step)[1].claims) == is_due
 

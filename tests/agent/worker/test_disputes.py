@@ -64,7 +64,7 @@ def disputes(fleet):
 
 def flip(worker, op, monkeypatch):
     """The worker's next forward of this kind in step 1 has a wrong bit: what it was."""
-    run, struck = worker.backend._run_forward, []
+    run, struck = worker.backend.passes._run_forward, []
 
     def wrong(task, begun, first, end):
         made = run(task, begun, first, end)
@@ -73,7 +73,7 @@ def flip(worker, op, monkeypatch):
             made.outputs[0].detach().view(-1).view(torch.int32)[0] ^= 1 << 22
         return made
 
-    monkeypatch.setattr(worker.backend, "_run_forward", wrong)
+    monkeypatch.setattr(worker.backend.passes, "_run_forward", wrong)
     return struck
 
 
@@ -109,7 +109,7 @@ def test_the_worker_with_the_wrong_result_ends_and_no_bit_changes(fleet, monkeyp
 
 def flip_always(worker, op, monkeypatch):
     """From step 1 on, one forward of the worker has the same wrong bit whenever it is computed."""
-    run, struck = worker.backend._run_forward, set()
+    run, struck = worker.backend.passes._run_forward, set()
 
     def wrong(task, begun, first, end):
         made = run(task, begun, first, end)
@@ -119,7 +119,7 @@ def flip_always(worker, op, monkeypatch):
             made.outputs[0].detach().view(-1).view(torch.int32)[0] ^= 1 << 22
         return made
 
-    monkeypatch.setattr(worker.backend, "_run_forward", wrong)
+    monkeypatch.setattr(worker.backend.passes, "_run_forward", wrong)
 
 
 def disputed_twice(fleet):
@@ -158,7 +158,7 @@ def test_a_third_worker_decides_with_copies_of_the_layers(fleet, monkeypatch, op
 def test_no_third_can_decide_if_the_layers_differ(fleet, monkeypatch):
     """It would copy one of the two: the repeated step shows that their copies differ."""
     backend, struck = fleet.workers[plans.names(1)[0]].backend, []
-    run = backend._run_forward
+    run = backend.passes._run_forward
 
     def spoil(task, begun, first, end):
         if (task.op, task.step) == (Op.F, 1) and not struck:
@@ -166,7 +166,7 @@ def test_no_third_can_decide_if_the_layers_differ(fleet, monkeypatch):
             backend.layers[task.lo].parameters[0].detach().view(-1).view(torch.int32)[0] ^= 1 << 22
         return run(task, begun, first, end)
 
-    monkeypatch.setattr(backend, "_run_forward", spoil)
+    monkeypatch.setattr(backend.passes, "_run_forward", spoil)
     found, _ = disputed_twice(fleet)
     assert found.is_of_copies
     assert len({claim.digest for claim in found.claims}) == 2

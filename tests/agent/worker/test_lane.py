@@ -125,7 +125,7 @@ def test_a_worker_has_a_clock():
     fleet = ring(stages=2)
     worker = fleet.workers[sorted(fleet.workers)[0]]
     made = Worker(
-        setup=worker.backend._setup,
+        setup=worker.backend.state.setup,
         spec=fleet.job,
         transport=worker._transport,
         checkpoints=None,
@@ -141,8 +141,8 @@ def test_a_worker_has_a_clock():
 def test_a_sample_that_only_a_slice_reads_costs_no_agent():
     fleet = ring()
     second = plan(fleet, FIRST).pipelines[0][1]
-    backend = fleet.workers[second].backend
-    backend._setup = replace(backend._setup, data=Unreadable(backend._setup.data))
+    state = fleet.workers[second].backend.state
+    state.setup = replace(state.setup, data=Unreadable(state.setup.data))
     fleet.run_to_end(FIRST)
     fleet.close()
     figures = [m.ahead for a, m in fleet.messages if a == second and isinstance(m, Progress)]

@@ -109,7 +109,7 @@ def test_when_the_data_are_read_the_instruction_is_shown_again(storage):
     fleet = InProcessFleet(job, (ALONE,))
     worker = fleet.workers[ALONE]
     worker._activity = writer
-    data = worker.backend._setup.data
+    data = worker.backend.state.setup.data
     data.training(2, 3)
     assert activity.read(storage.shared, {}).kind is ActivityKind.RUNNING
     storage.seen.clear()

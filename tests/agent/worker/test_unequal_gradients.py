@@ -53,7 +53,7 @@ def spoil_losses(backend, monkeypatch, step=1):
 
     def wrong(task):
         vote(task)
-        cast = backend.store[Item.vote(task.step, backend._setup.agent)]
+        cast = backend.store[Item.vote(task.step, backend.state.setup.agent)]
         if task.step == step and cast.losses and not struck:
             struck.append(task)
             cast.losses[0] += 1

@@ -1,0 +1,237 @@
+"""Forwards and backwards of micro-batches, and forwards of the validation set.
+
+The tensors are those of :mod:`bamboo_agent.compute.stage`. Here is which items they come from and
+go to, what is computed twice, and what is claimed about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute import stage
+from bamboo_agent.compute.checks import digest_of
+from bamboo_agent.compute.digests import combined, digest
+from bamboo_agent.compute.layers import Layer
+from bamboo_agent.compute.random_state import seed_forward
+from bamboo_agent.compute.stage import Halves
+from bamboo_agent.compute.state import State
+from bamboo_agent.compute.sums import GradientSums
+from bamboo_core.model import claims
+from bamboo_core.model.items import Item
+from bamboo_core.model.program import Instruction, Op, layers_done
+
+
+class Passes:
+    """The forwards and backwards of one agent."""
+
+    def __init__(self, state: State, sums: GradientSums) -> None:
+        self._state, self._sums = state, sums
+        self._store, self._held, self._layers = state.store, state.held, state.layers
+        self._checks, self._claims = state.checks, state.claims
+        self._host_memory = state.host_memory
+
+    # ------------------------------------------------------------ forward
+
+    def forward(self, task: Instruction) -> None:
+        """F: the forward of a stage, or the rest of one that was begun ahead."""
+        begun = self._begin_forward(task)
+        activation = self._run_forward(task, begun, task.lo + layers_done(task), task.hi)
+        if self._checks.is_due(task.step, task.index):
+            self._checks.forward(task, activation, lambda: self._again(task, activation))
+        self._claim(task, activation)
+        self._store[Item.act(task.step, (task.lo, task.hi), task.index)] = activation
+        self._keep_output(task, activation)
+
+    def forward_ahead(self, task: Instruction) -> None:
+        """R: some layers of a forward, computed ahead."""
+        first, end = task.ranges[0]
+        begun = self._begin_forward(task)
+        layers = self._held.on_device(first, end)
+        activation = self._host_memory.run(
+            (tensor for layer in layers for tensor in layer.weights()),
+            lambda: self._run_forward(task, begun, first, end),
+        )
+        span = task.lo, task.hi
+        if end == task.hi:
+            self._claim(task, activation)
+            self._keep_output(task, activation)
+        self._store[Item.prefix(task.step, span, task.index, end - task.lo)] = activation
+
+    def _claim(self, task: Instruction, made: stage.Activation) -> None:
+        """Say what the forward gave, for the next vote. CorruptionError."""
+        if not self._state.compares:
+            return
+        name, entered, layers = claims.name_of(task), digest(made.inputs), 0
+        if self._claims.is_again(task.step) or self._state.question is not None:
+            layers = combined(self._layers[x].checksum() for x in range(task.lo, task.hi))
+        if not self._claims.add(name, entered, digest_of(made), layers):
+            raise self._checks.error(str(task))
+
+    def _again(self, task: Instruction, activation: stage.Activation) -> stage.Activation:
+        """The whole forward once more, from the inputs of a forward that has been made."""
+        return self._run_forward(task, self._entered(task, activation.inputs), task.lo, task.hi)
+
+    def _begin_forward(self, task: Instruction) -> stage.Activation:
+        """What the task continues: a forward begun ahead, or the input of the stage."""
+        if done := layers_done(task):
+            name = Item.prefix(task.step, (task.lo, task.hi), task.index, done)
+            begun: stage.Activation = self._store[name]
+            return begun
+        return self._entered(task, self._input(task, Item.out))
+
+    @staticmethod
+    def _entered(task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
+        inputs = stage.detached(values, first=task.lo == 0)
+        return stage.Activation(inputs, inputs)
+
+    def _keep_output(self, task: Instruction, activation: stage.Activation) -> None:
+        if activation.loss is None:
+            out = Item.out(task.step, task.hi, task.index)
+            self._store[out] = tuple(value.detach() for value in activation.outputs)
+
+    def _run_forward(
+        self, task: Instruction, begun: stage.Activation, first: int, end: int
+    ) -> stage.Activation:
+        """The forward after layers ``first`` to ``end - 1``, of which some may be none."""
+        if first == end:
+            return begun
+        inputs, layers = begun.inputs, self._held.on_device(first, end)
+        outputs = self._run(layers, task, begun.outputs, first=first, training=True)
+        if end < len(self._state.setup.sizes):
+            return stage.Activation(inputs, outputs)
+        loss = self._loss(outputs, task)
+        # divided here, the sum over the global batch is the mean's gradient
+        scaled = loss / self._state.batch.microbatches
+        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
+
+    def _input(
+        self, task: Instruction, entering: Callable[[int, int, int], Item]
+    ) -> tuple[torch.Tensor, ...]:
+        if task.lo:
+            value: tuple[torch.Tensor, ...] = self._store[entering(task.step, task.lo, task.index)]
+            return value
+        return stage.as_tuple(self._sample(task)[0])
+
+    def _sample(self, task: Instruction) -> tuple[Any, Any]:
+        data = self._state.setup.data
+        if task.op is Op.V:
+            return data.validation(task.index)
+        return data.training(task.step, task.index)
+
+    def _run(
+        self,
+        layers: Sequence[Layer],
+        task: Instruction,
+        inputs: tuple[torch.Tensor, ...],
+        *,
+        first: int,
+        training: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        seed, device = self._state.setup.seed, self._state.setup.device
+        for layer in layers:
+            layer.set_training(training)
+        return stage.run_layers(
+            layers,
+            inputs,
+            lambda index: seed_forward(seed, task.step, task.index, first + index, device),
+        )
+
+    def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
+        output = outputs[0] if len(outputs) == 1 else outputs
+        return self._state.setup.model.loss(output, self._sample(task)[1])
+
+    def validate(self, task: Instruction) -> None:
+        """V: a forward of the validation set."""
+        layers = self._held.on_device(task.lo, task.hi)
+        with torch.no_grad():
+            inputs = self._input(task, Item.eval)
+            outputs = self._run(layers, task, inputs, first=task.lo, training=False)
+            if task.hi == len(self._state.setup.sizes):
+                item = Item.score(task.step, task.index)
+                self._store[item] = float(self._loss(outputs, task))
+                return
+        self._store[Item.eval(task.step, task.hi, task.index)] = outputs
+
+    # ------------------------------------------------------------ backward
+
+    def _activation(self, task: Instruction) -> stage.Activation:
+        """An ACT from a leaving agent has only its inputs, so the forward runs again."""
+        item = Item.act(task.step, (task.lo, task.hi), task.index)
+        found: stage.Activation | tuple[torch.Tensor, ...] = self._store[item]
+        if isinstance(found, tuple):
+            values = found or self._input(task, Item.out)
+            begun = self._entered(task, values)
+            found = self._store[item] = self._run_forward(task, begun, task.lo, task.hi)
+        return found
+
+    def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
+        if task.hi == len(self._state.setup.sizes):
+            return None
+        found: stage.Gradients = self._store[Item.ingrad(task.step, task.hi, task.index)]
+        return found
+
+    def _keep_input_gradient(self, task: Instruction, gradients: stage.Gradients) -> None:
+        if task.lo:
+            self._store[Item.ingrad(task.step, task.lo, task.index)] = gradients
+
+    def backward(self, task: Instruction) -> None:
+        """B: a whole backward."""
+        parameters = self._state.parameters(task.lo, task.hi)
+        total = self._sums.open(task, parameters)
+        gradient = self._output_gradient(task)
+        given = self._gradients(task, parameters, lambda made: stage.backward(made, gradient))
+        self._keep_input_gradient(task, given)
+        self._sums.close(task, parameters, total, self._activation(task).loss)
+
+    def backward_input(self, task: Instruction) -> None:
+        """I: the half of a backward that the stage before waits for."""
+        parameters = self._state.parameters(task.lo, task.hi)
+        gradient, way = self._output_gradient(task), self._halves(task)
+        given = self._gradients(
+            task, parameters, lambda made: stage.backward_input(made, gradient, parameters, way)
+        )
+        self._keep_input_gradient(task, given)
+
+    def backward_weight(self, task: Instruction) -> None:
+        """W: the half of a backward that gives the gradients of the weights."""
+        parameters = self._state.parameters(task.lo, task.hi)
+        total = self._sums.open(task, parameters)
+        activation, gradient = self._activation(task), self._output_gradient(task)
+        way, is_second_half = self._halves(task), activation.weight_groups is not None
+
+        def run(made: stage.Activation) -> stage.Gradients:
+            if is_second_half and made.weight_groups is None:
+                stage.backward_input(made, gradient, parameters, way)
+            stage.backward_weight(made, gradient, parameters, way)
+            return ()
+
+        self._gradients(task, parameters, run)
+        self._sums.close(task, parameters, total, self._activation(task).loss)
+        # gradients from torch's helper may share memory with other tensors
+        self._sums.flatten(total, parameters)
+
+    def _gradients(
+        self,
+        task: Instruction,
+        parameters: Sequence[torch.Tensor],
+        run: Callable[[stage.Activation], stage.Gradients],
+    ) -> stage.Gradients:
+        """What ``run`` gives for the task's activation, which it may use up."""
+        made = self._activation(task)
+        if not self._checks.is_due(task.step, task.index):
+            return run(made)
+        return self._checks.gradients(
+            task, parameters, lambda: run(made), lambda: run(self._again(task, made))
+        )
+
+    def _halves(self, task: Instruction) -> Halves:
+        return min(self._state.setup.halves[task.lo : task.hi])
+
+
+def inputs_of(payload: Any) -> tuple[torch.Tensor, ...]:
+    """The inputs of an activation, which another agent can begin with. payload: it, or they."""
+    values: tuple[torch.Tensor, ...] = payload if isinstance(payload, tuple) else payload.inputs
+    return tuple(value.detach() for value in values)

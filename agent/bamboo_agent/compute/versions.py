@@ -1,0 +1,61 @@
+"""Versions of layers: built, loaded, and changed by the update of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from bamboo_agent.compute import optim
+from bamboo_agent.compute.kinds import LayerRecord
+from bamboo_agent.compute.state import State
+from bamboo_agent.compute.sums import GradientSums
+from bamboo_core.model.program import Instruction
+
+
+class Versions:
+    """``read_layer(layer)``: a layer of the running LOAD."""
+
+    def __init__(
+        self, state: State, sums: GradientSums, read_layer: Callable[[int], LayerRecord]
+    ) -> None:
+        self._state, self._sums, self._read_layer = state, sums, read_layer
+        self._held, self._layers = state.held, state.layers
+        self._checks, self._commits = state.checks, state.commits
+
+    def init(self, task: Instruction) -> None:
+        """INIT: layers in their initial state."""
+        for layer in range(task.lo, task.hi):
+            self._held.build(layer)
+
+    def load(self, task: Instruction) -> None:
+        """LOAD: layers of a checkpoint."""
+        for layer in range(task.lo, task.hi):
+            self._held.restore(layer, self._read_layer(layer), task.step)
+
+    def update(self, task: Instruction) -> None:
+        """UPDATE: one optimizer step of each layer, unless the commit says that there is none."""
+        record = self._commits[task.step]
+        for layer in range(task.lo, task.hi):
+            self._layers[layer].version = task.step + 1
+        if not record.finite:
+            return
+        cut = task.ranges[0]
+        buffer, layout = self._sums.gradient(cut, task.step), self._sums.layout(*cut)
+        scale = optim.clip_scale(record.grad_norm, self._state.setup.clip_norm)
+        for layer in range(task.lo, task.hi):
+            flat = buffer.tensor[layout.layers[layer]]
+            self._update_layer(task, layer, flat, scale)
+
+    def _update_layer(
+        self, task: Instruction, layer: int, gradient: torch.Tensor, scale: float
+    ) -> None:
+        found, is_checked = self._layers[layer], self._checks.is_due(task.step, layer)
+
+        def update() -> None:
+            optim.update(found, gradient, scale=scale, step=task.step)
+
+        def checked() -> None:
+            self._checks.update(task, layer, found, update)
+
+        self._held.update(layer, checked if is_checked else update)
