@@ -7,13 +7,9 @@ that returns a map-style data set of ``(input, target)`` pairs. Every worker cal
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -21,9 +17,6 @@ import torch
 from torch import nn
 
 from bamboo_core.api.spec import FactorySpec
-
-_MOST_FILES, _MOST_BYTES = 500, 4 * 2**20
-_KNOWN_BY_VERSION = ("torch", "bamboo_agent")
 
 Value = torch.Tensor | tuple[torch.Tensor, ...]
 """What flows between layers: one tensor or a tuple of them."""
@@ -109,45 +102,3 @@ def build_model(spec: FactorySpec) -> Model:
     if not layers or not all(callable(build) for build in layers):
         raise FactoryError(f"{spec.factory}: layers must be a non-empty list of functions")
     return Model(layers, model.loss)
-
-
-def code_hash(*factories: str) -> str:
-    """Hash of the user's code.
-
-    It covers all ``*.py`` files of a factory's top-level package, up to 500 files and 4 MiB. It
-    covers only the factory's own module if the package is larger, if there is no package, and for
-    torch (whose version is in the fingerprint) and Bamboo itself.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(set(factories)):
-        module = importlib.import_module(name.partition(":")[0])
-        sources = _package_sources(module) or {"": _source(module)}
-        digest.update(f"{name}\0{len(sources)}\0".encode())
-        for path, source in sorted(sources.items()):
-            digest.update(f"{path}\0{len(source)}\0".encode() + source)
-    return digest.hexdigest()
-
-
-def _package_sources(module: ModuleType) -> dict[str, bytes]:
-    """Path -> content of the package's files; empty if only the module counts."""
-    top = module.__name__.partition(".")[0]
-    if top in _KNOWN_BY_VERSION:
-        return {}
-    found: dict[str, bytes] = {}
-    left = _MOST_BYTES
-    for folder in getattr(sys.modules.get(top), "__path__", ()):
-        for path in Path(folder).rglob("*.py"):
-            if not path.is_file():  # an editor's lock file is a dangling link
-                continue
-            found[path.relative_to(folder).as_posix()] = source = path.read_bytes()
-            left -= len(source)
-            if len(found) > _MOST_FILES or left < 0:
-                return {}
-    return found
-
-
-def _source(module: ModuleType) -> bytes:
-    try:
-        return inspect.getsource(module).encode()
-    except (OSError, TypeError):
-        return str(getattr(module, "__version__", "")).encode()

@@ -12,7 +12,7 @@ import torch
 
 from bamboo_agent.compute.batches import Data
 from bamboo_agent.model import build_model
-from bamboo_agent.worker.main import make_deterministic
+from bamboo_agent.worker.determinism import make_deterministic
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import Range
 

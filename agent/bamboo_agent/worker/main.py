@@ -19,53 +19,41 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
-
-import torch
+from typing import NoReturn
 
 from bamboo_agent import logs
-from bamboo_agent.compute.batches import Data, SampleError
-from bamboo_agent.compute.layers import LayerBuilder
-from bamboo_agent.compute.optim import optimizer_factory
-from bamboo_agent.compute.profile import Profile, measure
-from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress
-from bamboo_agent.model import FactoryError, build_model, code_hash
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
-from bamboo_agent.transport.process_group import groups
-from bamboo_agent.transport.process_group.maker import MIN_BYTES, Limits, Maker
+from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
+from bamboo_agent.worker import properties
+from bamboo_agent.worker.channel import choose_route, make_groups
+from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.worker.factories import build_setup
 from bamboo_agent.worker.failures import judge
+from bamboo_agent.worker.fingerprint import make_ready
 from bamboo_agent.worker.lazy_dynamo import defer_import
+from bamboo_agent.worker.probe import try_storage
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
-from bamboo_core.api.spec import JobSpec, from_json, identity_hash
+from bamboo_core.api.spec import from_json
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.channels import Route, choose, torch_text
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
     Continuation,
     Directive,
     Failure,
-    Fingerprint,
     OperatorMessage,
-    Ready,
     Stop,
     Welcome,
 )
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, encode
 
-log = logging.getLogger(__name__)
-
-THREADS_VARIABLE = "BAMBOO_THREADS"
-GROUP_FLOOR_VARIABLE = "BAMBOO_GROUP_FLOOR_BYTES"
-"""Smaller tensors do not go by process groups. Tests lower it: their tensors are small."""
 _LEAVING_POLL_S = 0.01
 
 
@@ -112,120 +100,6 @@ def _serve(process: _Process) -> int:
         return ExitCode.FENCED  # the supervisor is gone
     except Exception as error:  # the first failed instruction ends the worker
         return process.fail(error)
-
-
-def make_deterministic() -> None:
-    """Make equal inputs give equal bits."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
-    os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"
-    if "torch._inductor" in sys.modules:
-        torch.use_deterministic_algorithms(True)
-    else:  # that would import torch's compiler to tell it, which takes almost as long as torch
-        torch.set_deterministic_debug_mode("error")
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    # filling new memory takes time and changes nothing that is read
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def device_kind(device: torch.device) -> str:
-    """Kind of device for the fingerprint: equal kinds give equal bits."""
-    if device.type == "cuda":
-        return f"cuda:{torch.cuda.get_device_name(device)}"
-    return f"cpu:{torch.backends.cpu.get_cpu_capability()}"
-
-
-def free_memory(device: torch.device) -> int:
-    """Free bytes on the device; 0 on a CPU, where memory does not limit the planner."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-
-
-def build_setup(
-    agent: AgentId, spec: JobSpec, device: torch.device
-) -> tuple[TrainingSetup, Profile]:
-    """Model, data and optimizer of the spec. FactoryError, DataTooSmallError."""
-    model = build_model(spec.model)
-    data = Data(spec, device)
-    make = optimizer_factory(spec.training.optimizer)
-    builder = LayerBuilder(model, make, seed=spec.seed, device=device)
-    profile = measure(model, builder, _try_data(data), device)
-    setup = TrainingSetup(
-        agent=agent,
-        model=model,
-        data=data,
-        builder=builder,
-        sizes=profile.sizes,
-        halves=profile.halves,
-        seed=spec.seed,
-        clip_norm=spec.training.clip_norm,
-        device=device,
-        host_memory_bytes=spec.redundancy.host_memory_bytes,
-        check_every=spec.corruption.check_every,
-        save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
-    )
-    return setup, profile
-
-
-def _try_data(data: Data) -> tuple[Any, Any]:
-    """The first micro-batch. An error here is the user's, since it occurs on every agent. A sample
-    that cannot be read later may be a fault of this node."""
-    try:
-        if data.validation_samples:
-            data.validation(0)
-        return data.training(0, 0)
-    except SampleError as error:
-        raise FactoryError(str(error)) from error
-
-
-def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
-    """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
-    factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
-    if spec.data.validation is not None:
-        factories.append(spec.data.validation.factory)
-    try:
-        data = setup.data.fingerprint()
-    except SampleError as error:
-        raise FactoryError(str(error)) from error
-    uses_nccl = choose_route(spec, setup.device).backend == "nccl"
-    nccl = groups.nccl_version() if uses_nccl else ""
-    return Fingerprint(
-        code=code_hash(*factories),
-        data=data,
-        torch=torch_text(torch.__version__, nccl),
-        device=device_kind(setup.device),
-        threads=torch.get_num_threads(),
-        spec=identity_hash(spec),
-    )
-
-
-def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
-    """What the worker has built, and with what. FactoryError if a sample cannot be read."""
-    return Ready(
-        fingerprint=fingerprint(spec, setup),
-        layers=len(profile.sizes),
-        training_samples=setup.data.training_samples,
-        validation_samples=setup.data.validation_samples,
-        costs=profile.costs,
-        nccl=groups.nccl_version(),
-    )
-
-
-def choose_route(spec: JobSpec, device: torch.device) -> Route:
-    """How items travel between this agent and the others."""
-    return choose(spec.transport, device_kind(device), groups.nccl_version())
-
-
-def make_groups(route: Route, device: torch.device) -> Maker | None:
-    """What makes process groups; None: all goes over tcp."""
-    encrypted = "encrypted" if route.is_encrypted else "not encrypted"
-    log.info("channel %s, %s: %s", route.channel, encrypted, route.reason)
-    if not route.backend:
-        return None
-    floor = int(os.environ.get(GROUP_FLOOR_VARIABLE, str(MIN_BYTES)))
-    limits = Limits(min_bytes=floor)
-    return Maker(route.backend, device=device, gpu=groups.gpu_id(device), limits=limits)
 
 
 class _Process:
@@ -308,8 +182,8 @@ class _Process:
 
     def _set_up(self, welcome: Welcome) -> None:
         spec = from_json(welcome.spec_json)
-        device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-        memory_bytes = free_memory(device)
+        device = properties.choose_device()
+        memory_bytes = properties.free_memory(device)
         setup, profile = build_setup(self._agent, spec, device)
         checkpoints = None
         shared = self._shared_progress
@@ -340,23 +214,10 @@ class _Process:
         for source in worker.sources:
             self._selector.register(source, selectors.EVENT_READ)
         self._worker = worker
-        storage_error = "" if checkpoints is None else _try_storage(self._agent, checkpoints)
+        storage_error = "" if checkpoints is None else try_storage(self._agent, checkpoints)
         ready = replace(make_ready(spec, setup, profile), storage_error=storage_error)
         self._send(replace(ready, memory_bytes=memory_bytes))
         self._is_ready = True
-
-
-def _try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
-    """Why checkpoints cannot be written here, better known now than hours later; empty: they can.
-
-    What follows from it is the operator's business.
-    """
-    try:
-        checkpoints.probe()
-    except CheckpointError as error:
-        log.error("checkpoints cannot be written: %s", error)
-        return f"agent {agent}: {error.cause}"
-    return ""
 
 
 def end(code: int) -> NoReturn:

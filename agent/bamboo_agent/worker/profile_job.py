@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from bamboo_agent.compute.batches import DataTooSmallError
 from bamboo_agent.model import FactoryError
-from bamboo_agent.worker.main import build_setup, device_kind, free_memory, make_deterministic
+from bamboo_agent.worker import properties
+from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.worker.factories import build_setup
 from bamboo_core.api.spec import from_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.profile_file import Profile, to_json
@@ -29,15 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     spec = from_json(sys.stdin.read())
     make_deterministic()
-    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    memory_bytes = free_memory(device)
+    device = properties.choose_device()
+    memory_bytes = properties.free_memory(device)
     try:
         _, measured = build_setup(AgentId("profile"), spec, device)
     except (FactoryError, DataTooSmallError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 1
     found = Profile(
-        device_kind(device),
+        properties.device_kind(device),
         memory_bytes,
         spec.training.micro_batch_size,
         spec.model,

@@ -16,7 +16,10 @@ from tests.agent.supervisor.fake_operator import WELCOME
 from bamboo_agent.ipc.pipe import Pipe
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.transport.process_group import groups
-from bamboo_agent.worker import main
+from bamboo_agent.worker import main, properties
+from bamboo_agent.worker.channel import choose_route
+from bamboo_agent.worker.factories import build_setup
+from bamboo_agent.worker.fingerprint import make_ready
 from bamboo_core.api.spec import Channel, Encryption, TransportSpec, to_json
 from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.model.ids import AgentId
@@ -44,13 +47,13 @@ def as_received(ready: Ready) -> Ready:
 @pytest.mark.parametrize("device", ["cuda:H200", "cpu:AVX2"])
 def test_status_and_agents_say_the_same(channel, encryption, nccl, device, monkeypatch):
     monkeypatch.setattr(groups, "nccl_version", lambda: nccl)
-    monkeypatch.setattr(main, "device_kind", lambda _: device)
+    monkeypatch.setattr(properties, "device_kind", lambda _: device)
     spec = replace(tiny_gpt(), transport=TransportSpec(channel, encryption))
-    ready = as_received(main.make_ready(spec, *main.build_setup(AGENT, spec, CPU)))
+    ready = as_received(make_ready(spec, *build_setup(AGENT, spec, CPU)))
     membership = Membership(spec)
     membership.connect(Hello(AGENT, "uid", "n", "z", "m", "n:1", "n:2"), b"key")
     assert membership.admit(AGENT, membership.agents[AGENT], ready, now=0.0) is None
-    assert membership.route(spec) == main.choose_route(spec, CPU)
+    assert membership.route(spec) == choose_route(spec, CPU)
 
 
 def work(control: socket.socket, listening: socket.socket, log: Path) -> None:

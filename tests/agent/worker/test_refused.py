@@ -6,7 +6,7 @@ import torch
 
 from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.kinds import Slice
-from bamboo_agent.worker.main import build_setup
+from bamboo_agent.worker.factories import build_setup
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape

@@ -1,0 +1,41 @@
+"""Builds what a job's spec names: model, data, optimizer, and the profile of the layers."""
+
+from __future__ import annotations
+
+import torch
+
+from bamboo_agent.compute.batches import Data
+from bamboo_agent.compute.layers import LayerBuilder
+from bamboo_agent.compute.optim import optimizer_factory
+from bamboo_agent.compute.profile import Profile, measure
+from bamboo_agent.compute.state import TrainingSetup
+from bamboo_agent.model import build_model
+from bamboo_agent.worker.probe import try_data
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.ids import AgentId
+
+
+def build_setup(
+    agent: AgentId, spec: JobSpec, device: torch.device
+) -> tuple[TrainingSetup, Profile]:
+    """Model, data and optimizer of the spec. FactoryError, DataTooSmallError."""
+    model = build_model(spec.model)
+    data = Data(spec, device)
+    make = optimizer_factory(spec.training.optimizer)
+    builder = LayerBuilder(model, make, seed=spec.seed, device=device)
+    profile = measure(model, builder, try_data(data), device)
+    setup = TrainingSetup(
+        agent=agent,
+        model=model,
+        data=data,
+        builder=builder,
+        sizes=profile.sizes,
+        halves=profile.halves,
+        seed=spec.seed,
+        clip_norm=spec.training.clip_norm,
+        device=device,
+        host_memory_bytes=spec.redundancy.host_memory_bytes,
+        check_every=spec.corruption.check_every,
+        save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
+    )
+    return setup, profile

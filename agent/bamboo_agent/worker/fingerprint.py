@@ -1,0 +1,101 @@
+"""The fingerprint: what must be equal on all agents of a job. It goes into the Ready message."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from bamboo_agent.compute.batches import SampleError
+from bamboo_agent.compute.profile import Profile
+from bamboo_agent.compute.state import TrainingSetup
+from bamboo_agent.model import FactoryError
+from bamboo_agent.transport.process_group import groups
+from bamboo_agent.worker import properties
+from bamboo_agent.worker.channel import choose_route
+from bamboo_core.api.spec import JobSpec, identity_hash
+from bamboo_core.protocol.channels import torch_text
+from bamboo_core.protocol.messages import Fingerprint, Ready
+
+_MOST_FILES, _MOST_BYTES = 500, 4 * 2**20
+_KNOWN_BY_VERSION = ("torch", "bamboo_agent")
+
+
+def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
+    """What the worker has built, and with what. FactoryError if a sample cannot be read."""
+    return Ready(
+        fingerprint=fingerprint(spec, setup),
+        layers=len(profile.sizes),
+        training_samples=setup.data.training_samples,
+        validation_samples=setup.data.validation_samples,
+        costs=profile.costs,
+        nccl=groups.nccl_version(),
+    )
+
+
+def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
+    """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
+    factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
+    if spec.data.validation is not None:
+        factories.append(spec.data.validation.factory)
+    try:
+        data = setup.data.fingerprint()
+    except SampleError as error:
+        raise FactoryError(str(error)) from error
+    uses_nccl = choose_route(spec, setup.device).backend == "nccl"
+    nccl = groups.nccl_version() if uses_nccl else ""
+    return Fingerprint(
+        code=code_hash(*factories),
+        data=data,
+        torch=torch_text(torch.__version__, nccl),
+        device=properties.device_kind(setup.device),
+        threads=torch.get_num_threads(),
+        spec=identity_hash(spec),
+    )
+
+
+def code_hash(*factories: str) -> str:
+    """Hash of the user's code.
+
+    It covers all ``*.py`` files of a factory's top-level package, up to 500 files and 4 MiB. It
+    covers only the factory's own module if the package is larger, if there is no package, and for
+    torch (whose version is in the fingerprint) and Bamboo itself.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(set(factories)):
+        module = importlib.import_module(name.partition(":")[0])
+        sources = _package_sources(module) or {"": _source(module)}
+        digest.update(f"{name}\0{len(sources)}\0".encode())
+        for path, source in sorted(sources.items()):
+            digest.update(f"{path}\0{len(source)}\0".encode() + source)
+    return digest.hexdigest()
+
+
+def _package_sources(module: ModuleType) -> dict[str, bytes]:
+    """Path -> content of the package's files; empty if only the module counts."""
+    top = module.__name__.partition(".")[0]
+    if top in _KNOWN_BY_VERSION:
+        return {}
+    found: dict[str, bytes] = {}
+    left = _MOST_BYTES
+    for folder in getattr(sys.modules.get(top), "__path__", ()):
+        for path in Path(folder).rglob("*.py"):
+            if not path.is_file():  # an editor's lock file is a dangling link
+                continue
+            found[path.relative_to(folder).as_posix()] = source = path.read_bytes()
+            left -= len(source)
+            if len(found) > _MOST_FILES or left < 0:
+                return {}
+    return found
+
+
+def _source(module: ModuleType) -> bytes:
+    try:
+        return inspect.getsource(module).encode()
+    except (OSError, TypeError):
+        return str(getattr(module, "__version__", "")).encode()

@@ -1,0 +1,37 @@
+"""Tries what a job needs, before the worker says that it is ready."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from bamboo_agent.compute.batches import Data, SampleError
+from bamboo_agent.model import FactoryError
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
+from bamboo_core.model.ids import AgentId
+
+log = logging.getLogger(__name__)
+
+
+def try_data(data: Data) -> tuple[Any, Any]:
+    """The first micro-batch. An error here is the user's, since it occurs on every agent. A sample
+    that cannot be read later may be a fault of this node."""
+    try:
+        if data.validation_samples:
+            data.validation(0)
+        return data.training(0, 0)
+    except SampleError as error:
+        raise FactoryError(str(error)) from error
+
+
+def try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
+    """Why checkpoints cannot be written here, better known now than hours later; empty: they can.
+
+    What follows from it is the operator's business.
+    """
+    try:
+        checkpoints.probe()
+    except CheckpointError as error:
+        log.error("checkpoints cannot be written: %s", error)
+        return f"agent {agent}: {error.cause}"
+    return ""
