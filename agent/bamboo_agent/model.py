@@ -82,7 +82,7 @@ def _import(name: str) -> ModuleType:
 
 
 def call_factory(spec: FactorySpec) -> Any:
-    """What the factory returns. FactoryError if it raises."""
+    """Call the factory and return its result. FactoryError if it raises."""
     factory = load_factory(spec.factory)
     try:
         return factory(**spec.args)

@@ -1,2 +1,1 @@
-"""Instructions on tensors: layers, forward and backward, sums, votes, batches. Not: when to run
-them."""
+"""Instructions on tensors: passes, sums, votes, versions of layers. Not here: when to run them."""

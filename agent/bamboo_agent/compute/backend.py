@@ -68,7 +68,7 @@ class Backend:
         self.state.question = question
 
     def retract(self, *, is_new: bool) -> None:
-        """What this agent has claimed does not count any more. is_new: a new attempt begins."""
+        """Withdraw the claims of this agent. is_new: a new attempt begins."""
         if is_new:
             self.state.claims.forget()
         else:

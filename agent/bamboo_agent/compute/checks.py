@@ -55,8 +55,11 @@ class Checks:
         run: Callable[[], Gradients],
         again: Callable[[], Gradients],
     ) -> Gradients:
-        """What ``run`` gives. It and ``again`` add to the parameters' ``.grad``; the sums must be
-        equal, too. Needs a second set of these gradients. CorruptionError."""
+        """Return the gradients that ``run`` gives, and compare them with those of ``again``.
+
+        Both add to the parameters' ``.grad``; these sums must be equal, too. It needs memory for
+        a second set of them. CorruptionError.
+        """
         begun = [None if p.grad is None else p.grad.clone() for p in parameters]
         given = run()
         sums = [parameter.grad for parameter in parameters]
@@ -83,6 +86,6 @@ class Checks:
 
 
 def digest_of(activation: Activation) -> int:
-    """Of what a forward gives: its outputs, and its loss if it has one."""
+    """The digest of a forward's outputs, and of its loss if it has one."""
     loss = [] if activation.loss is None else [torch.tensor(activation.loss, dtype=torch.float64)]
     return digest((*activation.outputs, *loss))

@@ -75,7 +75,7 @@ class Passes:
         return self._run_forward(task, self._entered(task, activation.inputs), task.lo, task.hi)
 
     def _begin_forward(self, task: Instruction) -> stage.Activation:
-        """What the task continues: a forward begun ahead, or the input of the stage."""
+        """The activation that the task continues: begun ahead, or the input of the stage."""
         if done := layers_done(task):
             name = Item.prefix(task.step, (task.lo, task.hi), task.index, done)
             begun: stage.Activation = self._store[name]
@@ -219,7 +219,7 @@ class Passes:
         parameters: Sequence[torch.Tensor],
         run: Callable[[stage.Activation], stage.Gradients],
     ) -> stage.Gradients:
-        """What ``run`` gives for the task's activation, which it may use up."""
+        """Run a backward, which may use up the task's activation. Returns the result of ``run``."""
         made = self._activation(task)
         if not self._checks.is_due(task.step, task.index):
             return run(made)

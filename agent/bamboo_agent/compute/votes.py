@@ -30,10 +30,10 @@ Numbers = tuple[float | None] | tuple[tuple[int, float | None], ...]
 
 
 def unequal(step: int, cast: Mapping[AgentId, Vote], layers: int) -> dict[AgentId, Claims]:
-    """What voters claim about gradients and losses, as far as they do not agree about them.
+    """Claims of the voters about those gradients and losses on which they do not agree.
 
-    layers: of the model. One NaN is as good as another. Claims are made of what differs only,
-    since all votes of a large fleet have many equal numbers.
+    layers: number of layers of the model. One NaN is as good as another. Equal numbers give no
+    claims, since all votes of a large fleet have many of them.
     """
     said = {agent: _said(step, vote, layers) for agent, vote in cast.items()}
     known: dict[Item, Numbers] = {}
@@ -132,7 +132,10 @@ class Votes:
         self._store[Item.vote(task.step, self._state.setup.agent)] = Vote(norms, losses, said)
 
     def _copies(self, task: Instruction) -> Claims:
-        """What this agent holds, if it is to be compared: also in a step that is computed again."""
+        """Claims about the layers that this agent holds, in steps that compare them.
+
+        A step that is computed again is one of them.
+        """
         step = task.step
         is_due = sampling.are_copies_due(step, self._state.setup.save_every)
         if not (is_due or self._claims.is_again(step)):

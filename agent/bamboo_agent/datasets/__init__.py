@@ -1,1 +1,1 @@
-"""Data sets that come with Bamboo, each a factory for ``spec.data``."""
+"""Data sets that come with Bamboo, each a factory for ``spec.data``. Not here: batches of them."""

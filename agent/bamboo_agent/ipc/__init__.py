@@ -1,1 +1,1 @@
-"""Between an agent's processes and threads: pipe, shared memory, mailbox. No torch."""
+"""Between an agent's processes and threads: pipe, shared memory, mailbox. Not here: torch."""

@@ -1,1 +1,1 @@
-"""Models that come with Bamboo, each a factory for ``spec.model``."""
+"""Models that come with Bamboo, each a factory for ``spec.model``. Not here: what a model is."""

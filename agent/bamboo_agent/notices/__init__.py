@@ -1,1 +1,1 @@
-"""Notices of clouds that this node will go away, from their metadata servers. No torch."""
+"""Notices of clouds that this node will go away, from their metadata servers. Not here: torch."""

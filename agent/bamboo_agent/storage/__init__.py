@@ -1,1 +1,1 @@
-"""Checkpoints: written in the background, read back. Not: when to write one."""
+"""Checkpoints: written and read in the background. Not here: when to write one."""

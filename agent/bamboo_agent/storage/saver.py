@@ -56,7 +56,10 @@ class Saver:
     # ------------------------------------------------------------ jobs
 
     def adopt(self, attempt: int) -> None:
-        """What older attempts have queued is not written any more. A new plan may try again."""
+        """Begin a plan of this attempt: it may try again what was given up.
+
+        Files that older attempts have queued are not written any more.
+        """
         self._attempt, self._given_up = attempt, (-1, -1)
 
     def has_room(self, attempt: int, step: int) -> bool:
@@ -87,7 +90,7 @@ class Saver:
     # ------------------------------------------------------------ results
 
     def poll(self) -> list[Saved | Sealing]:
-        """What has been written or given up since the last call, in order."""
+        """Files and manifests written or given up since the last call, in order."""
         results = self._thread.poll()
         for result in results:
             if isinstance(result, Saved):

@@ -1,1 +1,1 @@
-"""The supervisor process: session, liveness, notices, worker process. It imports no torch."""
+"""The supervisor process: session, liveness, notices, the worker's process. Not here: torch."""

@@ -1,1 +1,4 @@
-"""How items travel between agents: one interface, with `memory` (one process) and `tcp`."""
+"""How items travel between agents: one interface, two transports. Not here: what an item holds.
+
+`memory` is for agents of one process, `tcp` for all others.
+"""

@@ -50,7 +50,7 @@ class Transport(Protocol):
 
     @property
     def sent(self) -> tuple[Sent, ...]:
-        """What has been sent until now, by zone. Any thread may ask."""
+        """The bytes sent until now, by zone. Any thread may ask."""
 
     @property
     def is_idle(self) -> bool:

@@ -219,7 +219,7 @@ class Outgoing:
         return None
 
     def _divert(self, current: _Current, lane: Lane, segment: list[memoryview]) -> list[memoryview]:
-        """What the link itself carries of a segment."""
+        """The part of a segment that the link itself carries. The group gets the rest."""
         mark, size = SEGMENT.unpack(segment[0])
         if not mark & GROUP:
             return segment

@@ -62,7 +62,7 @@ class MemoryTransport:
         box.put(Arrived(self._agent, copy, time.monotonic()))
 
     def poll(self) -> list[Arrived | Broken]:
-        """What has come."""
+        """Frames that have come since the last call."""
         return self._box.take_all()
 
     def fileno(self) -> int:
@@ -71,7 +71,7 @@ class MemoryTransport:
 
     @property
     def sent(self) -> tuple[Sent, ...]:
-        """What has been sent until now, by zone."""
+        """The bytes sent until now, by zone."""
         return self._traffic.sent()
 
     @property

@@ -124,7 +124,7 @@ class TcpTransport:
         self._commands.put(lambda: self._loop.send(peer, frame))
 
     def poll(self) -> list[Arrived | Broken]:
-        """What has happened; taking a frame gives its sender credit. TransportError."""
+        """Events since the last call. Taking a frame gives its sender credit. TransportError."""
         taken = self._events.take_all()
         credit = [
             _Credit(took.link, took.lane, due)
@@ -146,7 +146,7 @@ class TcpTransport:
 
     @property
     def sent(self) -> tuple[Sent, ...]:
-        """What has begun to leave until now, by zone, whatever carries it."""
+        """The bytes that have begun to leave until now, by zone, over links and groups."""
         return self._loop.traffic.sent()
 
     @property

@@ -1,1 +1,1 @@
-"""The worker process: feeds the executor and performs its effects. Not here: tensors."""
+"""The worker process: feeds the executor and performs its effects. Not here: set-up and tensors."""

@@ -25,7 +25,7 @@ def choose_route(spec: JobSpec, device: torch.device) -> Route:
 
 
 def make_groups(route: Route, device: torch.device) -> Maker | None:
-    """What makes process groups; None: all goes over tcp."""
+    """The maker of process groups; None if all items go over tcp."""
     encrypted = "encrypted" if route.is_encrypted else "not encrypted"
     log.info("channel %s, %s: %s", route.channel, encrypted, route.reason)
     if not route.backend:

@@ -47,7 +47,7 @@ class Checkpointing:
 
     @property
     def sources(self) -> list[Saver | Reader]:
-        """What can wake the worker through its descriptor."""
+        """Objects whose descriptors can wake the worker."""
         return [x for x in (self._saver, self._reader) if x is not None]
 
     @property

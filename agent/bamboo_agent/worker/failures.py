@@ -70,7 +70,7 @@ def _is_of_node(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """What caused the error, as a traceback shows it; the nearest first."""
+    """The causes of the error, as a traceback shows them; the nearest first."""
     seen: set[int] = set()
     cause = _cause(error)
     while cause is not None and id(cause) not in seen:

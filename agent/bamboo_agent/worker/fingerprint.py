@@ -27,7 +27,10 @@ _KNOWN_BY_VERSION = ("torch", "bamboo_agent")
 
 
 def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
-    """What the worker has built, and with what. FactoryError if a sample cannot be read."""
+    """The message that tells the operator what the worker has built, and with which software.
+
+    FactoryError if a sample cannot be read.
+    """
     return Ready(
         fingerprint=fingerprint(spec, setup),
         layers=len(profile.sizes),
@@ -39,7 +42,7 @@ def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
 
 
 def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
-    """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
+    """The facts that must be equal on all agents. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
     if spec.data.validation is not None:
         factories.append(spec.data.validation.factory)

@@ -147,7 +147,7 @@ class Worker:
 
     @property
     def sources(self) -> list[Transport | Saver | Reader]:
-        """What can wake the worker through its descriptor."""
+        """Objects whose descriptors can wake the worker."""
         return [self._transport, *self._storage.sources]
 
     @property
@@ -341,7 +341,7 @@ class Worker:
 
     @contextmanager
     def _reading_data(self) -> Iterator[None]:
-        """What reads samples waits for a storage of the user's. It is no measure of this agent."""
+        """Leave out the time in which samples are read: it is the user's storage that takes it."""
         started = time.perf_counter()
         if self._activity is not None:
             self._activity.read_data()
@@ -404,6 +404,6 @@ class Worker:
 
 
 def _sender(task: Instruction, executor: Executor) -> AgentId:
-    """Who sends what the instruction waits for; empty if nobody in particular."""
+    """The agent that the instruction waits for; empty if there is no single one."""
     voters = (a for a in task.agents if not executor.has(Item.vote(task.step, a)))
     return task.peer or next(voters, AgentId(""))

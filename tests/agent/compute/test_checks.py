@@ -69,7 +69,7 @@ def given(_, __, result):
 
 
 def weight_gradient(arguments, _, __):
-    """Of the first trainable layer of the stage, as autograd leaves it."""
+    """The gradient of the stage's first trainable layer, as autograd leaves it."""
     activation = arguments[0]
     return next(p.grad for p in parameters_of(activation) if p.grad is not None)
 
@@ -232,7 +232,7 @@ def test_checks_leave_the_random_state_as_it_would_be():
 
 
 def test_only_what_is_due_is_computed_twice(monkeypatch):
-    """Of three steps one for each micro-batch and each layer."""
+    """Each micro-batch and each layer has its turn in one of three steps."""
     bench = Checked(every=3)
     bench.run(*FORWARDS, *WHOLE, *SUMS)
     updates = []

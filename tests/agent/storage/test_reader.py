@@ -39,7 +39,7 @@ def answer(busy: reader.Reader) -> reader.Listing:
 def test_a_partial_list_is_given_out_at_once_and_again_at_every_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it names is known then, however often newcomers make the operator ask."""
+    """The operator then knows what it names, however often newcomers make it ask."""
     monkeypatch.setattr(reader, "FIRST_PAUSE_S", 3600.0)
     busy = reader.Reader(cast(Checkpoints, Partial()))
     for fence in (FIRST, SECOND):

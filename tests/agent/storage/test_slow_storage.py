@@ -165,7 +165,7 @@ def test_a_report_does_not_wait_for_a_listing(tmp_path, monkeypatch, gate):
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    """Of the job of these tests, in the thread of the test."""
+    """The checkpoints of the job of these tests, used in the thread of the test."""
     return Checkpoints(f"file://{tmp_path}", "uid")
 
 

@@ -41,7 +41,7 @@ class Stream:
         self._outgoing.put_nowait(None)
 
     def of(self, kind: type[_T]) -> list[_T]:
-        """What has been said of this kind so far."""
+        """The messages of this kind so far."""
         return [message for message in self.said if isinstance(message, kind)]
 
     async def outgoing(self) -> AsyncIterator[pb.OperatorMessage]:

@@ -196,7 +196,7 @@ async def test_a_silent_handshake_times_out(make: Make, monkeypatch: pytest.Monk
 
 
 async def everything(port: int, data: bytes) -> bytes:
-    """What a stranger hears after these bytes, until the other end closes."""
+    """The answer that a stranger gets to these bytes, until the other end closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     said = b""

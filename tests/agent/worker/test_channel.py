@@ -35,7 +35,7 @@ CHANNELS = [(channel, encryption) for channel in Channel for encryption in Encry
 
 
 def as_received(ready: Ready) -> Ready:
-    """What the operator gets."""
+    """The message as the operator gets it."""
     data = encode.agent_message(ready).SerializeToString()
     found = decode.agent_message(decode.parse_bytes(pb.AgentMessage, data))
     assert isinstance(found, Ready)

@@ -90,7 +90,7 @@ def run(program: str) -> list[str]:
 
 @functools.cache
 def right_bits() -> str:
-    """What training gives when the optimizers import the compiler as torch does it."""
+    """The bits of a training in which the optimizers import the compiler, as in plain torch."""
     is_loaded, bits = run(_TRAIN.format(is_deferred=False))
     assert is_loaded == "True"
     return bits

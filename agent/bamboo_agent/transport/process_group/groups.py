@@ -186,7 +186,7 @@ def nccl_version() -> str:
 
 
 def gpu_id(device: torch.device) -> str:
-    """What tells this agent's GPU from all others; empty for a CPU."""
+    """A name that no other GPU has; empty for a CPU."""
     if device.type != "cuda":
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)
