@@ -7,19 +7,9 @@ import math
 import pytest
 import torch
 from tests.agent.compute.bench import Bench
-from torch import nn
 
-from bamboo_agent.compute.kinds import FileRecord, Slice, Sum, Vote
-from bamboo_agent.compute.layers import Layer
-from bamboo_agent.compute.optim import clip_scale, optimizer_factory, update
-from bamboo_agent.compute.serialization import SerializationError, pack, unpack
-from bamboo_agent.compute.votes import count, unequal
-from bamboo_core.api.spec import FactorySpec
-from bamboo_core.model.claims import Said, disputes
-from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
-from bamboo_core.protocol.messages import CommitRecord
-from bamboo_sim.workers.fleet import CPU
+from bamboo_agent.compute.kinds import Slice, Sum
+from bamboo_core.model.items import Item
 
 
 def sums_of(bench, lo, hi):
@@ -119,24 +109,6 @@ def test_a_step_that_is_not_finite_names_its_first_bad_layer():
         assert bench.run("VOTE 0:6 0:6", "COMMIT {a00}").culprit == layer
 
 
-@pytest.mark.parametrize(
-    ("norms", "loss", "finite", "culprit"),
-    [
-        ({0: 1.0, 1: math.inf, 2: math.nan}, 1.0, False, 1),
-        ({0: 1.0, 1: 2.0}, math.nan, True, -1),  # the update is sound, so it is made
-        ({0: 1.0, 1: 2.0}, 1.0, True, -1),
-        ({0: 1.0, 1: 1e200}, 1.0, False, 1),  # its square is too large
-    ],
-)
-def test_the_culprit_is_the_lowest_layer_whatever_the_order_of_the_votes(
-    norms, loss, finite, culprit
-):
-    cast = [Vote({layer: norm}, {layer: loss}) for layer, norm in norms.items()]
-    for order in (cast, cast[::-1]):
-        record = count(3, order, {})
-        assert (record.finite, record.culprit) == (finite, culprit)
-
-
 def test_the_norm_does_not_depend_on_the_cut():
     whole, halves = reduced(Bench()), Bench()
     flat = whole.backend.payload(Item.red(0, (0, 6), 0)).tensor
@@ -150,83 +122,6 @@ def test_the_norm_does_not_depend_on_the_cut():
     assert one.grad_norm == two.grad_norm
 
 
-def test_scalars_are_folded_in_an_order_that_does_not_depend_on_the_votes():
-    cast = [Vote({1: 3.0}, {2: 0.1, 3: 0.7}), Vote({0: 4.0, 1: 3.0}, {0: 0.2, 1: 0.3})]
-    record = count(5, cast, {0: 1.0, 1: 3.0})
-    assert record == count(5, cast[::-1], {1: 3.0, 0: 1.0})
-    assert (record.grad_norm, record.validation_loss, record.finite) == (5.0, 2.0, True)
-    assert record.loss == (0.2 + 0.3 + 0.1 + 0.7) / 4
-    assert count(6, [], {}) == CommitRecord(6)
-
-
-A, B, C = map(AgentId, "abc")
-
-
-@pytest.mark.parametrize(
-    ("cast", "names"),
-    [
-        ({A: Vote({1: 0.5}, {0: 2.0}), B: Vote({1: 0.5, 2: 0.5}, {0: 2.0})}, []),
-        ({A: Vote({}, {0: 2.0, 1: 3.0}), B: Vote({}, {1: 3.0, 0: 2.0})}, []),
-        ({A: Vote({1: float("nan")}), B: Vote({1: float("nan")})}, []),  # not the same object
-        ({A: Vote({1: math.nan}), B: Vote({1: math.nan, 2: 0.5}), C: Vote()}, []),
-        ({A: Vote({1: math.nan, 2: 0.5}), B: Vote({1: 0.5, 2: 0.5})}, [(1, 0)]),
-        ({A: Vote({3: 1.0}, {0: 2.0}), B: Vote({3: 1.0}, {0: 2.5}), C: Vote({1: 3.0})}, [(3, 1)]),
-        ({A: Vote({3: 1.0}, {0: 2.0}), B: Vote({3: 1.0}, {1: 2.0})}, [(3, 1)]),
-        ({A: Vote({3: 1.0}, {0: math.nan}), B: Vote({3: 1.0}, {0: math.nan})}, []),
-        ({A: Vote({0: 1.0, 3: 1.0}, {0: 2.0}), B: Vote({0: 2.0, 3: 2.0}, {})}, [(0, 0), (3, 0)]),
-    ],
-)
-def test_gradients_and_losses_that_differ_are_disputed(cast, names):
-    said = unequal(5, cast, 4)
-    assert {(item.lo, item.part) for own in said.values() for item in own} == set(names)
-    found = disputes(said)
-    assert [d.lo for d in found] == [lo for lo, _ in names]
-    for dispute in found:
-        assert dispute.is_of_gradients
-        assert len({claim.digest for claim in dispute.claims}) == 2
-        assert {claim.agent for claim in dispute.claims} == {A, B}
-
-
-@pytest.mark.parametrize(
-    ("norm", "bound", "scale"),
-    [(2.0, 0.0, 1.0), (0.4, 0.5, 1.0), (0.5, 0.5, 1.0), (2.0, 0.5, 0.5 / (2.0 + 1e-6))],
-)
-def test_clipping_scales_only_what_is_above_the_bound(norm, bound, scale):
-    assert clip_scale(norm, bound) == scale
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        Vote({1: 0.5}, {3: 1.5}, {Item.prefix(4, (0, 3), 1, 3): Said(7, 2**52 - 1, 5)}),
-        FileRecord("p", "h", 3),
-        0.25,
-    ],
-    ids=["VOTE", "FILE", "SCORE"],
-)
-def test_plain_payloads_round_trip(payload, request):
-    kind = Kind[request.node.callspec.id]
-    serialized = pack(payload)
-    assert unpack(kind, serialized.meta, serialized.tensors, CPU) == payload
-
-
-@pytest.mark.parametrize(
-    ("kind", "meta", "tensors"),
-    [
-        (Kind.LEAF, {}, (torch.zeros(2),)),
-        (Kind.LEAF, {"losses": {}}, ()),
-        (Kind.RED, {"losses": {"x": 1}}, (torch.zeros(2),)),
-        (Kind.VOTE, {"norms": {}}, ()),
-        (Kind.FILE, {"nonsense": 1}, ()),
-        (Kind.VER, {"names": ["a"], "extra": "{}"}, ()),
-        (Kind.COMMIT, {}, ()),
-    ],
-)
-def test_a_payload_that_does_not_fit_its_item_is_refused(kind, meta, tensors):
-    with pytest.raises(SerializationError, match=f"kind {kind.name} is malformed"):
-        unpack(kind, meta, tensors, CPU)
-
-
 def test_a_layer_refuses_the_state_of_another():
     bench = Bench()
     bench.run("INIT[0:2]")
@@ -235,29 +130,8 @@ def test_a_layer_refuses_the_state_of_another():
         layers[1].restore(layers[0].record())
 
 
-def test_parameters_of_half_precision_are_updated():
-    layer = Layer(nn.Linear(2, 2, bias=False).bfloat16(), lambda p: _sgd(p))
-    before = layer.parameters[0].detach().clone()
-    update(layer, torch.ones(4), scale=0.5, step=0)
-    assert torch.equal(layer.parameters[0].detach(), before - 0.5)
-
-
-def _sgd(parameters):
-    return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}))(parameters)
-
-
 def test_what_is_not_held_can_be_dropped():
     bench = Bench()
     bench.backend.drop(Item.out(0, 2, 0))
     bench.backend.drop(Item.ver(0, 2))
     assert isinstance(Sum().losses, dict)
-
-
-def test_skipped_steps_are_counted_from_commit_to_commit() -> None:
-    bad, good = Vote({0: math.inf}), Vote({0: 1.0})
-    before = None
-    rows = []
-    for step, vote in enumerate((bad, good, bad, bad, good)):
-        before = count(step, [vote], {}, before)
-        rows.append((before.skipped, before.skipped_in_row))
-    assert rows == [(1, 1), (1, 0), (2, 1), (3, 2), (3, 0)]

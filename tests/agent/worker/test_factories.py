@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -16,7 +15,7 @@ from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import adamw, optimizer_factory
 from bamboo_agent.model import FactoryError, Model, build_model
 from bamboo_agent.worker.factories import build_setup
-from bamboo_agent.worker.fingerprint import code_hash, fingerprint
+from bamboo_agent.worker.fingerprint import fingerprint
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import AgentId
@@ -300,62 +299,6 @@ def test_the_learning_rate_may_follow_the_step():
     assert [rate(step) for step in (0, 3, 4, 6, 8, 9)] == [0.25, 1.0, 1.0, 0.5, 0.0, 0.0]
     _, constant = adamw([nn.Parameter(torch.zeros(1))], lr=0.5)
     assert constant(1000) == 0.5
-
-
-def test_fingerprints_tell_code_and_data_apart():
-    def of(spec):
-        return fingerprint(spec, build_setup(AGENT, spec, CPU)[0])
-
-    plain = of(tiny_gpt())
-    args = {**tiny_gpt().data.args, "limit_bytes": 1700}
-    other = of(replace(tiny_gpt(), data=replace(tiny_gpt().data, args=args)))
-    assert plain == of(tiny_gpt())
-    assert plain.data != other.data
-    assert plain.code == other.code
-    assert plain.spec != other.spec
-    assert plain.device.startswith("cpu:")
-    assert plain.threads == 1
-    assert code_hash("users_code:fine", "bamboo_agent.models.gpt:build") != plain.code
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Users' code: models.py with the factory, which uses parts/blocks.py; its folder."""
-    folder = tmp_path / "users_package"
-    (folder / "parts").mkdir(parents=True)
-    (folder / "parts/blocks.py").write_text("WIDTH = 1")
-    (folder / "models.py").write_text("from .parts.blocks import WIDTH\ndef build(): pass")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield folder
-    for name in [name for name in sys.modules if name.startswith("users_package")]:
-        del sys.modules[name]
-
-
-def test_the_whole_package_of_a_factory_counts_as_code(package):
-    name = "users_package.models:build"
-    first = code_hash(name)
-    assert code_hash(name) == first
-    (package / "notes.txt").write_text("x")
-    (package / ".#models.py").symlink_to("nowhere")
-    assert code_hash(name) == first
-    (package / "parts/blocks.py").write_text("WIDTH = 2")
-    second = code_hash(name)
-    assert second != first
-    (package / "parts/blocks.py").rename(package / "parts/other.py")
-    assert code_hash(name) not in (first, second)
-
-
-@pytest.mark.parametrize(("count", "size"), [(501, 1), (5, 2**20)])
-def test_of_a_large_package_the_factory_s_module_counts(package, count, size):
-    for number in range(count):
-        (package / f"generated_{number}.py").write_text("#" * size)
-    name = "users_package.models:build"
-    first = code_hash(name)
-    (package / "parts/blocks.py").write_text("WIDTH = 2")
-    assert code_hash(name) == first
-    (package / "models.py").write_text("def build(): return 1")
-    linecache.clearcache()
-    assert code_hash(name) != first
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""Payloads survive their plain form, and what does not fit an item is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bamboo_agent.compute.kinds import FileRecord, Vote
+from bamboo_agent.compute.serialization import SerializationError, pack, unpack
+from bamboo_core.model.claims import Said
+from bamboo_core.model.items import Item, Kind
+from bamboo_sim.workers.fleet import CPU
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Vote({1: 0.5}, {3: 1.5}, {Item.prefix(4, (0, 3), 1, 3): Said(7, 2**52 - 1, 5)}),
+        FileRecord("p", "h", 3),
+        0.25,
+    ],
+    ids=["VOTE", "FILE", "SCORE"],
+)
+def test_plain_payloads_round_trip(payload, request):
+    kind = Kind[request.node.callspec.id]
+    serialized = pack(payload)
+    assert unpack(kind, serialized.meta, serialized.tensors, CPU) == payload
+
+
+@pytest.mark.parametrize(
+    ("kind", "meta", "tensors"),
+    [
+        (Kind.LEAF, {}, (torch.zeros(2),)),
+        (Kind.LEAF, {"losses": {}}, ()),
+        (Kind.RED, {"losses": {"x": 1}}, (torch.zeros(2),)),
+        (Kind.VOTE, {"norms": {}}, ()),
+        (Kind.FILE, {"nonsense": 1}, ()),
+        (Kind.VER, {"names": ["a"], "extra": "{}"}, ()),
+        (Kind.COMMIT, {}, ()),
+    ],
+)
+def test_a_payload_that_does_not_fit_its_item_is_refused(kind, meta, tensors):
+    with pytest.raises(SerializationError, match=f"kind {kind.name} is malformed"):
+        unpack(kind, meta, tensors, CPU)
