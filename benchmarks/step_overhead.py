@@ -19,9 +19,9 @@ from dataclasses import replace
 
 import torch
 
-from bamboo_agent.compute.batches import Data
+from bamboo_agent.data.batches import Data
 from bamboo_agent.model import build_model
-from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,

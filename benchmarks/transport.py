@@ -35,8 +35,8 @@ from typing import Any
 import torch
 import torch.distributed
 
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport.base import Arrived
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.transport.process_group.maker import Maker
 from bamboo_agent.transport.stream import Identity, make_identity
 from bamboo_agent.transport.tcp import TcpTransport

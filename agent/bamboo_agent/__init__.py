@@ -1,1 +1,1 @@
-"""The agent: a supervisor process without torch and a worker process with torch."""
+"""The agent: a supervisor process without torch and a worker with torch. Not here: decisions."""

@@ -1,1 +1,1 @@
-"""The bamboo command."""
+"""The ``bamboo`` command, by the API server alone. Not here: code of operator and agents."""

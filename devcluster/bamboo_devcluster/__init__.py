@@ -1,1 +1,3 @@
-"""A real Kubernetes control plane on this machine; its nodes run pods as local processes."""
+"""A real Kubernetes control plane on this machine; its nodes run pods as local processes. Nothing
+here knows Bamboo.
+"""

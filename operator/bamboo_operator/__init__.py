@@ -1,1 +1,1 @@
-"""The Kubernetes operator: informer, reconcile shell, gRPC servicer, Lease, status."""
+"""The operator: a shell around the core's decisions. Not here: decisions, and agents' work."""

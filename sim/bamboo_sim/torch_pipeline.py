@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.batches import Data
+from bamboo_agent.data.batches import Data
 from bamboo_agent.model import build_model
-from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import Range
 

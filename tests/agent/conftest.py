@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.setup.determinism import make_deterministic
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_agent.worker.channel import GROUP_FLOOR_VARIABLE
+from bamboo_agent.setup.channel import GROUP_FLOOR_VARIABLE
 from bamboo_cli.job.state import Job
 from bamboo_cli.quickstart import local_cluster
 from bamboo_devcluster.cluster import Cluster, Options

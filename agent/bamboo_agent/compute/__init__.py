@@ -1,1 +1,4 @@
-"""Instructions on tensors: passes, sums, votes, versions of layers. Not here: when to run them."""
+"""Instructions on tensors: passes, sums, votes, versions of layers. Not here: when to run them.
+
+Public: ``backend``, ``checks``, ``held``, ``layers``, ``optim``, ``stage``, ``state``, ``sums``.
+"""

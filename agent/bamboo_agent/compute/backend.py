@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.kinds import LayerRecord
 from bamboo_agent.compute.passes import Passes, inputs_of
 from bamboo_agent.compute.state import State, TrainingSetup
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.compute.versions import Versions
 from bamboo_agent.compute.votes import Votes
+from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.model.claims import Question
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape

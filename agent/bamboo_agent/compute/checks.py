@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from bamboo_agent.compute.digests import digest
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.stage import Activation, Gradients
+from bamboo_agent.device.digests import digest
 from bamboo_core.model import sampling
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction

@@ -7,7 +7,7 @@ weights. They stay until an update of a step that has not used them. A layer tha
 send to host memory any more comes to the device when it is used, and stays.
 
 What finds no room, and tensors that are not plain memory of the device, stay there (see
-:mod:`bamboo_agent.compute.tensor_moves`).
+:mod:`bamboo_agent.device.tensor_moves`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection
 
 import torch
 
-from bamboo_agent.compute.host_blocks import HostBlocks
-from bamboo_agent.compute.kinds import LayerRecord
 from bamboo_agent.compute.layers import Layer, LayerBuilder
-from bamboo_agent.compute.tensor_moves import Away, TensorMoves
+from bamboo_agent.device.host_blocks import HostBlocks
+from bamboo_agent.device.tensor_moves import Away, TensorMoves
+from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.api.progress import Hosted
 
 

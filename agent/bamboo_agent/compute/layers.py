@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from bamboo_agent.compute.digests import digest
-from bamboo_agent.compute.kinds import LayerRecord
-from bamboo_agent.compute.random_state import seed_weights
+from bamboo_agent.device.digests import digest
+from bamboo_agent.device.random_state import seed_weights
 from bamboo_agent.model import FactoryError, Model
+from bamboo_agent.payloads.kinds import LayerRecord
 
 OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer (its state is per parameter)."""

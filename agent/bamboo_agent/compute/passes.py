@@ -13,12 +13,12 @@ import torch
 
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.checks import digest_of
-from bamboo_agent.compute.digests import combined, digest
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.compute.random_state import seed_forward
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
+from bamboo_agent.device.digests import combined, digest
+from bamboo_agent.device.random_state import seed_forward
 from bamboo_core.model import claims
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op, layers_done

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.checks import Checks
 from bamboo_agent.compute.held import HeldLayers
-from bamboo_agent.compute.host_blocks import HostBlocks
-from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import LayerBuilder, trainable
 from bamboo_agent.compute.stage import Halves
+from bamboo_agent.data.batches import Data
+from bamboo_agent.device.activation_offload import HostMemory
+from bamboo_agent.device.host_blocks import HostBlocks
 from bamboo_agent.model import Model
 from bamboo_core.model.claims import ClaimBook, Question
 from bamboo_core.model.ids import AgentId

@@ -6,7 +6,7 @@ memory. It becomes a flat buffer when it is sent or starts a chunk. Flattening a
 gives the bits of a sum from zero: the two differ only in the sign of zeros. A chunk starts with a
 flattened leaf and so is never -0.0; adding -0.0 to it changes nothing.
 
-The memory of the sums comes from :mod:`bamboo_agent.compute.buffers`.
+The memory of the sums comes from :mod:`bamboo_agent.device.buffer_pool`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import torch
 
-from bamboo_agent.compute.buffers import Buffer, Pool
-from bamboo_agent.compute.digests import digest
-from bamboo_agent.compute.kinds import Losses, Slice, Sum
 from bamboo_agent.compute.state import State
+from bamboo_agent.device.buffer_pool import Buffer, Pool
+from bamboo_agent.device.digests import digest
+from bamboo_agent.payloads.kinds import Losses, Slice, Sum
 from bamboo_core.model.ids import Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import tree_order

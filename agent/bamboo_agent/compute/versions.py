@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from bamboo_agent.compute import optim
-from bamboo_agent.compute.kinds import LayerRecord
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
+from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.model.program import Instruction
 
 

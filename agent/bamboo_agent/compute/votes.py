@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from bamboo_agent.compute.digests import digest
-from bamboo_agent.compute.kinds import Losses, Vote
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
+from bamboo_agent.device.digests import digest
+from bamboo_agent.payloads.kinds import Losses, Vote
 from bamboo_core.model import claims, sampling
 from bamboo_core.model.claims import (
     Claims,

@@ -1,1 +1,4 @@
-"""Data sets that come with Bamboo, each a factory for ``spec.data``. Not here: batches of them."""
+"""Data sets that come with Bamboo, each a factory for ``spec.data``. Not here: batches of them.
+
+Public: every module.
+"""

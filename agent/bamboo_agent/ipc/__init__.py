@@ -1,1 +1,4 @@
-"""Between an agent's processes and threads: pipe, shared memory, mailbox. Not here: torch."""
+"""Between an agent's processes and threads: pipe, shared memory, mailbox. Not here: torch.
+
+Public: every module.
+"""

@@ -1,1 +1,4 @@
-"""Models that come with Bamboo, each a factory for ``spec.model``. Not here: what a model is."""
+"""Models that come with Bamboo, each a factory for ``spec.model``. Not here: what a model is.
+
+Public: every module.
+"""

@@ -1,1 +1,4 @@
-"""Notices of clouds that this node will go away, from their metadata servers. Not here: torch."""
+"""Notices of clouds that this node will go away, from their metadata servers. Not here: torch.
+
+Public: every module.
+"""

@@ -19,7 +19,7 @@ import fsspec
 import safetensors.torch
 from safetensors import SafetensorError
 
-from bamboo_agent.compute.kinds import FileRecord, LayerRecord
+from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import Manifest
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from threading import Event
 
-from bamboo_agent.compute.kinds import LayerRecord
+from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.storage.background import Background
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, UnreachableError
 from bamboo_core.model.ids import Fence, Range

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bamboo_agent.compute.kinds import FileRecord, LayerRecord
+from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
 from bamboo_agent.storage.background import Background
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_core.model.ids import AgentId

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from bamboo_agent.transport.frames import Frame
+from bamboo_agent.payloads.frames import Frame
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer

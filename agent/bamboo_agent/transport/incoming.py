@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport import handshake, links
-from bamboo_agent.transport.frames import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting
 from bamboo_agent.transport.links import Lines
 from bamboo_agent.transport.process_group.control import MAX_CONTROL_BYTES, Control, decode, encode

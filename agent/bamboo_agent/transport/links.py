@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport import handshake
-from bamboo_agent.transport.frames import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError
 from bamboo_agent.transport.process_group.control import MAX_CONTROL_BYTES, Control, decode, encode
 from bamboo_agent.transport.process_group.sender import Held, Sender

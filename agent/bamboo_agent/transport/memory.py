@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bamboo_agent.ipc.mailbox import Mailbox
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport.base import Arrived, Broken
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.transport.traffic import Traffic
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from bamboo_agent.addresses import split_address
+from bamboo_agent.device.receive_buffers import ReceiveMemory
 from bamboo_agent.ipc.mailbox import Mailbox
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.strangers import Refusals, Strangers
 from bamboo_agent.transport.base import Arrived, Broken
-from bamboo_agent.transport.frames import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
 from bamboo_agent.transport.incoming import Incoming
 from bamboo_agent.transport.links import Outgoing, tune
@@ -33,7 +34,6 @@ from bamboo_agent.transport.process_group.control import ControlError
 from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
-from bamboo_agent.transport.receive_memory import ReceiveMemory
 from bamboo_agent.transport.stream import Identity, Plain
 from bamboo_agent.transport.traffic import Traffic
 from bamboo_agent.transport.wire import WireError

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.transport.frames import Frame, Lane
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import CommitRecord

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from bamboo_agent.compute.kinds import LayerRecord
+from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Listing, Read, Reader
 from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver, Sealing

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from bamboo_agent.compute.batches import DataTooSmallError
 from bamboo_agent.compute.checks import CorruptionError
+from bamboo_agent.data.batches import DataTooSmallError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_core.api.reasons import FailureCause, Reason

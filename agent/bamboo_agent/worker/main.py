@@ -22,21 +22,21 @@ from dataclasses import replace
 from typing import NoReturn
 
 from bamboo_agent import logs
+from bamboo_agent.device import properties
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress
+from bamboo_agent.setup.channel import choose_route, make_groups
+from bamboo_agent.setup.determinism import make_deterministic
+from bamboo_agent.setup.factories import build_setup
+from bamboo_agent.setup.fingerprint import make_ready
+from bamboo_agent.setup.lazy_dynamo import defer_import
+from bamboo_agent.setup.probe import try_storage
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
-from bamboo_agent.worker import properties
-from bamboo_agent.worker.channel import choose_route, make_groups
-from bamboo_agent.worker.determinism import make_deterministic
-from bamboo_agent.worker.factories import build_setup
 from bamboo_agent.worker.failures import judge
-from bamboo_agent.worker.fingerprint import make_ready
-from bamboo_agent.worker.lazy_dynamo import defer_import
-from bamboo_agent.worker.probe import try_storage
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
 from bamboo_core.api.spec import from_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bamboo_agent.compute.held import HeldLayers
-from bamboo_agent.compute.host_blocks import Tally
+from bamboo_agent.device.host_blocks import Tally
 from bamboo_core.api.progress import Ahead, Sent
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import COMPUTE, Instruction, Op

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bamboo_agent.compute.batches import DataTooSmallError
+from bamboo_agent.data.batches import DataTooSmallError
+from bamboo_agent.device import properties
 from bamboo_agent.model import FactoryError
-from bamboo_agent.worker import properties
-from bamboo_agent.worker.determinism import make_deterministic
-from bamboo_agent.worker.factories import build_setup
+from bamboo_agent.setup.determinism import make_deterministic
+from bamboo_agent.setup.factories import build_setup
 from bamboo_core.api.spec import from_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.profile_file import Profile, to_json

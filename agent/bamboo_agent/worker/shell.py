@@ -14,15 +14,15 @@ from dataclasses import replace
 
 from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.compute.kinds import LayerRecord
-from bamboo_agent.compute.serialization import pack, unpack
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.ipc.activity import ActivityWriter
+from bamboo_agent.payloads.frames import Frame
+from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.payloads.serialization import pack, unpack
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Reader
 from bamboo_agent.storage.saver import Saved, Saver
 from bamboo_agent.transport.base import Arrived, Broken, Transport
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.worker.checkpointing import Checkpointing
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
 from bamboo_agent.worker.meter import Meter

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport import handshake, stream
 from bamboo_agent.transport.base import Arrived, Broken
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.transport.handshake import Greeting
 from bamboo_agent.transport.process_group.maker import Maker
 from bamboo_agent.transport.tcp import TcpTransport, TransportError

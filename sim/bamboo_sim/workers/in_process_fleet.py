@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import torch
 
+from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.memory import MemoryHub
-from bamboo_agent.worker.factories import build_setup
 from bamboo_agent.worker.shell import Worker
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence

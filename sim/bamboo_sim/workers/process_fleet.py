@@ -37,7 +37,7 @@ def context() -> Any:
 def _serve(
     agent: AgentId, control: socket.socket, listening: socket.socket, log: Path | None
 ) -> None:
-    from bamboo_agent.worker.channel import GROUP_FLOOR_VARIABLE
+    from bamboo_agent.setup.channel import GROUP_FLOOR_VARIABLE
     from bamboo_agent.worker.main import serve
 
     os.environ[GROUP_FLOOR_VARIABLE] = "1"

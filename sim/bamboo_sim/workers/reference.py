@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.order import sample_indices
+from bamboo_agent.data.order import sample_indices
 from bamboo_agent.datasets import text
 from bamboo_agent.models import gpt
 

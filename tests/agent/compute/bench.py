@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bamboo_agent.compute.backend import Backend
-from bamboo_agent.compute.serialization import pack, unpack
-from bamboo_agent.worker.factories import build_setup
+from bamboo_agent.payloads.serialization import pack, unpack
+from bamboo_agent.setup.factories import build_setup
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
 from bamboo_core.protocol.messages import CommitRecord

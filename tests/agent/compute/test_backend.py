@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.agent.compute.bench import Bench
 
-from bamboo_agent.compute.kinds import Slice, Sum
+from bamboo_agent.payloads.kinds import Slice, Sum
 from bamboo_core.model.items import Item
 
 

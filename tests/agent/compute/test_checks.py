@@ -14,8 +14,8 @@ from tests.agent.compute.bench import BATCH, Bench
 from bamboo_agent.compute import optim, stage, sums
 from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.compute.random_state import seed_forward
 from bamboo_agent.compute.stage import Halves
+from bamboo_agent.device.random_state import seed_forward
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord
 from bamboo_sim.workers.fleet import CPU

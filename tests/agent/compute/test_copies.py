@@ -8,8 +8,8 @@ import pytest
 import torch
 from tests.agent.compute.bench import Bench
 
-from bamboo_agent.compute.kinds import Slice
-from bamboo_agent.compute.serialization import pack, unpack
+from bamboo_agent.payloads.kinds import Slice
+from bamboo_agent.payloads.serialization import pack, unpack
 from bamboo_core.model.claims import DisputedError
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.sampling import COMPARE_EVERY

@@ -11,8 +11,8 @@ from torch import nn
 
 from bamboo_agent.compute import optim
 from bamboo_agent.compute.held import HeldLayers
-from bamboo_agent.compute.host_blocks import HostBlocks
 from bamboo_agent.compute.layers import LayerBuilder
+from bamboo_agent.device.host_blocks import HostBlocks
 from bamboo_agent.model import Model
 from bamboo_core.api.progress import Hosted
 from bamboo_core.api.spec import FactorySpec

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bamboo_agent.compute.buffers import Pool
-from bamboo_agent.compute.kinds import Sum
 from bamboo_agent.compute.sums import Layout, add_tree, flatten, fold, grow, parameter_views
+from bamboo_agent.device.buffer_pool import Pool
+from bamboo_agent.payloads.kinds import Sum
 
 SHAPES = [torch.empty(3, 2), torch.empty(5)]
 NEGATIVE_ZERO = -0.0

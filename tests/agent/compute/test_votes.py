@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from bamboo_agent.compute.kinds import Vote
 from bamboo_agent.compute.votes import count, unequal
+from bamboo_agent.payloads.kinds import Vote
 from bamboo_core.model.claims import disputes
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import CommitRecord

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.agent.worker.test_equality import assert_equal
 
-from bamboo_agent.compute.kinds import LayerRecord
+from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.storage import checkpoint, saver
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_core.model.ids import Fence

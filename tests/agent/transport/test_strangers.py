@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from bamboo_agent import strangers
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport import handshake, tcp
 from bamboo_agent.transport.base import Arrived, Broken
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.transport.handshake import Greeting, encode_line, proof
 from bamboo_agent.transport.wire import SEGMENT
 from bamboo_core.model.ids import AgentId, Fence

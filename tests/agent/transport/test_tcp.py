@@ -14,10 +14,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bamboo_agent.compute.buffers import Buffer
+from bamboo_agent.device.buffer_pool import Buffer
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport import tcp
 from bamboo_agent.transport.base import Arrived, Broken
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.transport.handshake import Greeting, encode_line, proof
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.wire import SEGMENT

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from bamboo_agent.compute.host_blocks import Tally
-from bamboo_agent.transport.frames import Frame, Lane
+from bamboo_agent.device.host_blocks import Tally
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport.memory import MemoryHub
 from bamboo_agent.transport.traffic import LANES, Traffic
 from bamboo_agent.worker.meter import Meter

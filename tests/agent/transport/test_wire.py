@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_agent.transport.frames import Frame, Lane
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport.wire import (
     SEGMENT,
     LaneReader,

@@ -7,8 +7,8 @@ import errno
 import pytest
 import torch
 
-from bamboo_agent.compute.batches import DataTooSmallError, SampleError
 from bamboo_agent.compute.checks import CorruptionError
+from bamboo_agent.data.batches import DataTooSmallError, SampleError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.worker.failures import judge

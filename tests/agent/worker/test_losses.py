@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.rotation import in_turn
 
-from bamboo_agent.compute.host_memory import HostMemory
+from bamboo_agent.device.activation_offload import HostMemory
 from bamboo_agent.worker import event_log
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence

@@ -13,7 +13,7 @@ from tests.agent.supervisor.fake_operator import WELCOME
 
 from bamboo_agent.ipc.pipe import Pipe
 from bamboo_agent.ipc.shared_progress import SharedProgress
-from bamboo_agent.transport.frames import Frame
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_agent.worker.main import _Process

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 import torch
 
-from bamboo_agent.transport.frames import Frame, Lane
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport.process_group.control import Control, ControlError, Do
 from bamboo_agent.transport.process_group.maker import Attempt, Maker, Tell
 from bamboo_agent.transport.process_group.pump import Pump

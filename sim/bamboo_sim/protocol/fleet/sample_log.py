@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bamboo_agent.compute.batches import Data
+from bamboo_agent.data.batches import Data
 from bamboo_sim.protocol.fleet.injection.effects import patched
 
 SampleLog = dict[tuple[int, int], str]

@@ -8,9 +8,9 @@ import time
 
 import torch
 
-from bamboo_agent.compute.buffers import Buffer
+from bamboo_agent.device.buffer_pool import Buffer
+from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport.base import Arrived, Broken
-from bamboo_agent.transport.frames import Frame
 from bamboo_agent.transport.process_group.maker import Limits, Maker
 from bamboo_agent.transport.process_group.sender import State
 from bamboo_agent.transport.tcp import TcpTransport

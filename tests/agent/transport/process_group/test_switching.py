@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.agent.transport.process_group.faulty import Orders
 from tests.agent.transport.process_group.pair import FENCE, A, B, check, frame, limits, pair, switch
 
+from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport import wire
-from bamboo_agent.transport.frames import Frame, Lane
 from bamboo_agent.transport.process_group import groups, maker
 from bamboo_agent.transport.process_group.sender import State
 from bamboo_core.model.ids import Fence

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bamboo_agent.compute.host_blocks import Block, HostBlocks, Tally
+from bamboo_agent.device.host_blocks import Block, HostBlocks, Tally
 
 _ALIGN = 64  # bytes; a multiple of every number's size
 

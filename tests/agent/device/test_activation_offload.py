@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from bamboo_agent.compute.host_blocks import HostBlocks
-from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer
+from bamboo_agent.device.activation_offload import HostMemory
+from bamboo_agent.device.host_blocks import HostBlocks
 
 ROOM = 1 << 20
 PAGE = mmap.PAGESIZE

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bamboo_agent.compute.batches import Data, SampleError
+from bamboo_agent.data.batches import Data, SampleError
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_sim.workers.jobs import tiny_gpt
 

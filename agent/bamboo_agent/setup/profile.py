@@ -17,8 +17,8 @@ import torch
 
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer, LayerBuilder
-from bamboo_agent.compute.random_state import seed_forward
 from bamboo_agent.compute.stage import Halves
+from bamboo_agent.device.random_state import seed_forward
 from bamboo_agent.model import FactoryError, Model
 from bamboo_core.protocol.messages import LayerCost
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bamboo_agent.compute import digests
-from bamboo_agent.compute.digests import digest
+from bamboo_agent.device import digests
+from bamboo_agent.device.digests import digest
 
 
 def swapped_rows(tensor):

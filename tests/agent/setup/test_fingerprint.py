@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from bamboo_agent.worker.factories import build_setup
-from bamboo_agent.worker.fingerprint import code_hash, fingerprint
+from bamboo_agent.setup.factories import build_setup
+from bamboo_agent.setup.fingerprint import code_hash, fingerprint
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.workers.jobs import tiny_gpt
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bamboo_agent.compute.kinds import FileRecord, Vote
-from bamboo_agent.compute.serialization import SerializationError, pack, unpack
+from bamboo_agent.payloads.kinds import FileRecord, Vote
+from bamboo_agent.payloads.serialization import SerializationError, pack, unpack
 from bamboo_core.model.claims import Said
 from bamboo_core.model.items import Item, Kind
 from bamboo_sim.workers.fleet import CPU

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.order import sample_indices
-from bamboo_agent.compute.random_state import sampling, seed_sample
+from bamboo_agent.data.order import sample_indices
+from bamboo_agent.device.random_state import sampling, seed_sample
 from bamboo_agent.model import Dataset, FactoryError, call_factory
 from bamboo_core.api.spec import JobSpec
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
-from bamboo_agent.compute.profile import Profile, measure
 from bamboo_agent.compute.state import TrainingSetup
+from bamboo_agent.data.batches import Data
 from bamboo_agent.model import build_model
-from bamboo_agent.worker.probe import try_data
+from bamboo_agent.setup.probe import try_data
+from bamboo_agent.setup.profile import Profile, measure
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 

@@ -13,13 +13,14 @@ import pytest
 import torch
 from tests.agent.supervisor.fake_operator import WELCOME
 
+from bamboo_agent.device import properties
 from bamboo_agent.ipc.pipe import Pipe
 from bamboo_agent.ipc.shared_progress import SharedProgress
+from bamboo_agent.setup.channel import choose_route
+from bamboo_agent.setup.factories import build_setup
+from bamboo_agent.setup.fingerprint import make_ready
 from bamboo_agent.transport.process_group import groups
-from bamboo_agent.worker import main, properties
-from bamboo_agent.worker.channel import choose_route
-from bamboo_agent.worker.factories import build_setup
-from bamboo_agent.worker.fingerprint import make_ready
+from bamboo_agent.worker import main
 from bamboo_core.api.spec import Channel, Encryption, TransportSpec, to_json
 from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.model.ids import AgentId

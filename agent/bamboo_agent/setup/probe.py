@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from bamboo_agent.compute.batches import Data, SampleError
+from bamboo_agent.data.batches import Data, SampleError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_core.model.ids import AgentId

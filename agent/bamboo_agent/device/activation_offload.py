@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bamboo_agent.compute.host_blocks import Block, HostBlocks, Tally
+from bamboo_agent.device.host_blocks import Block, HostBlocks, Tally
 
 _T = TypeVar("_T")
 

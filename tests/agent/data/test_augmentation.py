@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.rotation import in_turn
 
-from bamboo_agent.compute import batches
+from bamboo_agent.data import batches
 from bamboo_agent.datasets.text import Windows, read_sources
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import Fence

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import adamw, optimizer_factory
+from bamboo_agent.data.batches import Data, DataTooSmallError, SampleError
 from bamboo_agent.model import FactoryError, Model, build_model
-from bamboo_agent.worker.factories import build_setup
-from bamboo_agent.worker.fingerprint import fingerprint
+from bamboo_agent.setup.factories import build_setup
+from bamboo_agent.setup.fingerprint import fingerprint
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import AgentId

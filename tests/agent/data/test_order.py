@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_agent.compute.order import permuted, sample_indices
+from bamboo_agent.data.order import permuted, sample_indices
 
 
 @given(

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamboo_agent.transport.receive_memory import MIN_BYTES, ReceiveMemory
+from bamboo_agent.device.receive_buffers import MIN_BYTES, ReceiveMemory
 from bamboo_agent.transport.wire import tensor_bytes
 
 SIZE = MIN_BYTES

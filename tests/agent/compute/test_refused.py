@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from bamboo_agent.compute.backend import Backend
-from bamboo_agent.compute.kinds import Slice
-from bamboo_agent.worker.factories import build_setup
+from bamboo_agent.payloads.kinds import Slice
+from bamboo_agent.setup.factories import build_setup
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape

@@ -6,8 +6,8 @@ import mmap
 
 import torch
 
-from bamboo_agent.compute import host_blocks
-from bamboo_agent.compute.host_blocks import HostBlocks, Tally
+from bamboo_agent.device import host_blocks
+from bamboo_agent.device.host_blocks import HostBlocks, Tally
 
 PAGE = mmap.PAGESIZE
 

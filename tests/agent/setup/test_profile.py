@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
-from bamboo_agent.compute.profile import measure
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.model import Model
+from bamboo_agent.setup.profile import measure
 from bamboo_core.api.spec import FactorySpec
 
 CPU = torch.device("cpu")

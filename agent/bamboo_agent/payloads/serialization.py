@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.buffers import Buffer
-from bamboo_agent.compute.kinds import FileRecord, LayerRecord, Slice, Sum, Vote
+from bamboo_agent.device.buffer_pool import Buffer
+from bamboo_agent.payloads.kinds import FileRecord, LayerRecord, Slice, Sum, Vote
 from bamboo_core.model.claims import Said
 from bamboo_core.model.items import Kind, parse_item
 
 
 @dataclass(frozen=True)
 class Serialized:
-    """A payload to send; see :class:`bamboo_agent.transport.frames.Frame`."""
+    """A payload to send; see :class:`bamboo_agent.payloads.frames.Frame`."""
 
     meta: dict[str, Any]
     tensors: tuple[torch.Tensor | None, ...] = ()

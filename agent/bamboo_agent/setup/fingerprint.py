@@ -11,13 +11,13 @@ from types import ModuleType
 
 import torch
 
-from bamboo_agent.compute.batches import SampleError
-from bamboo_agent.compute.profile import Profile
 from bamboo_agent.compute.state import TrainingSetup
+from bamboo_agent.data.batches import SampleError
+from bamboo_agent.device import properties
 from bamboo_agent.model import FactoryError
+from bamboo_agent.setup.channel import choose_route
+from bamboo_agent.setup.profile import Profile
 from bamboo_agent.transport.process_group import groups
-from bamboo_agent.worker import properties
-from bamboo_agent.worker.channel import choose_route
 from bamboo_core.api.spec import JobSpec, identity_hash
 from bamboo_core.protocol.channels import torch_text
 from bamboo_core.protocol.messages import Fingerprint, Ready

@@ -7,9 +7,9 @@ import os
 
 import torch
 
+from bamboo_agent.device import properties
 from bamboo_agent.transport.process_group import groups
 from bamboo_agent.transport.process_group.maker import MIN_BYTES, Limits, Maker
-from bamboo_agent.worker import properties
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.protocol.channels import Route, choose
 

@@ -10,7 +10,7 @@ import pytest
 
 _TRAIN = """
 import sys, torch
-from bamboo_agent.worker.lazy_dynamo import defer_import
+from bamboo_agent.setup.lazy_dynamo import defer_import
 if {is_deferred}:
     defer_import()
     defer_import()
@@ -112,7 +112,7 @@ def test_the_worker_starts_without_what_training_does_not_need() -> None:
 import sys, torch
 before = set(sys.modules)
 from bamboo_agent.compute import stage
-from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.setup.determinism import make_deterministic
 make_deterministic()
 print(stage.BEST_HALVES.name, *[name for name in {_HEAVY} if name in set(sys.modules) - before])
 print(torch.are_deterministic_algorithms_enabled())
@@ -127,7 +127,7 @@ print(torch._inductor.config.deterministic)
 def test_a_compiler_that_is_there_already_is_made_deterministic_too() -> None:
     program = """
 import torch._inductor.config
-from bamboo_agent.worker.determinism import make_deterministic
+from bamboo_agent.setup.determinism import make_deterministic
 make_deterministic()
 print(torch.are_deterministic_algorithms_enabled(), torch._inductor.config.deterministic)
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.buffers import Buffer
+from bamboo_agent.device.buffer_pool import Buffer
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord

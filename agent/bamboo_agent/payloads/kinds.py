@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bamboo_agent.compute.buffers import Buffer
+from bamboo_agent.device.buffer_pool import Buffer
 from bamboo_core.model.claims import Claims
 
 Losses = dict[int, float]

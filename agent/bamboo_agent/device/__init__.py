@@ -1,0 +1,4 @@
+"""Memory of device and host, copies between them, generators. Not here: what is computed.
+
+Public: every module.
+"""
