@@ -19,7 +19,6 @@ CODE = (
     "core/bamboo_core",
     "sim/bamboo_sim/protocol",
     ":!sim/bamboo_sim/protocol/__main__.py",
-    ":!sim/bamboo_sim/protocol/fleet",
     ":!sim/bamboo_sim/protocol/mutants",
     ":!sim/bamboo_sim/protocol/exploration/detection.py",
     ":!sim/bamboo_sim/protocol/exploration/exhaustive_record.py",
