@@ -140,10 +140,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def load_progress(name: str, code: str) -> dict[str, Any] | None:
-    """The progress that an earlier run of the same code saved, or None.
-
-    code: from :func:`fingerprint`.
-    """
+    """The state that an earlier run of the same code saved, if any. code: from `fingerprint`."""
     path = PROGRESS / f"{name}-{code}.json"
     found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
     return found
