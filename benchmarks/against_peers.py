@@ -36,8 +36,8 @@ from peers.peer_fleets import TorchftFleet, TorchrunFleet
 from peers.procedure import Fleet, one_kill
 from peers.variants import System, Variant
 
-from bamboo_sim import arguments
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.programs import arguments
 
 
 class Starter:

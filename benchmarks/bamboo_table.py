@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.timed import parallel
 from bamboo_sim.timed.hardware import placed
 from bamboo_sim.timed.measured import pause, undisturbed

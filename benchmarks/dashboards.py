@@ -26,11 +26,12 @@ from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.quickstart.session import Session
 from bamboo_cli.quickstart.stopwatch import Stopwatch
 from bamboo_cli.run.faults import Fault
-from bamboo_sim import results_file
-from bamboo_sim.watching import boards, picture, queries, rehearsal, rules, truth
-from bamboo_sim.watching.scraped import SCRAPE_S, Targets, ask, watched
-from bamboo_sim.watching.server import Server
-from bamboo_sim.watching.truth import Truth
+from bamboo_sim.programs import results_file
+from bamboo_sim.watching.definitions import boards, rules
+from bamboo_sim.watching.prometheus import picture, queries, rehearsal, truth
+from bamboo_sim.watching.prometheus.scraped import SCRAPE_S, Targets, ask, watched
+from bamboo_sim.watching.prometheus.server import Server
+from bamboo_sim.watching.prometheus.truth import Truth
 
 IMAGES = results_file.ROOT / "docs" / "images"
 ALERT_S = 300.0

@@ -22,7 +22,7 @@ from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted as rest
 from bamboo_core.scheduling import schedule, workmap
 from bamboo_core.scheduling.costs import Costs
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 
 D, P, M = 4, 8, 32
 FLOOR = P - 1 + 3 * M

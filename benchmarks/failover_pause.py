@@ -36,10 +36,10 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import AgentReport, Progress, Ready
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim import arguments, results_file
-from bamboo_sim.protocol.fleet.campaign import Campaign
-from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.campaign import Campaign
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
+from bamboo_sim.programs import arguments, results_file
 
 PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
 PER_FLEET = 25
@@ -55,7 +55,7 @@ NOTE = (
     " supervisor has its directive; resume, until the last worker has its program; recompute, until"
     " the commit. noticed_p50_s: SIGTERM while a standby is ready; the longest step, less a normal"
     " one. redone_tasks: tasks done twice after a notice, goal 0. Model: GPT of"
-    f" bamboo_sim/protocol/fleet/jobs.py, {MICROBATCHES} micro-batches of 2; all agents share the"
+    f" bamboo_sim/fleet/runs/jobs.py, {MICROBATCHES} micro-batches of 2; all agents share the"
     " cores of this machine"
 )
 CHANNELS_NOTE = (

@@ -16,7 +16,7 @@ from itertools import combinations, product
 
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 
 _MOST = 40
 Seats = tuple[tuple[int, int], ...]

@@ -3,7 +3,7 @@
     python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29]
                                    [--doubles 60] [--eager 60] [--channel ProcessGroup]
 
-The scenarios are those of bamboo_sim.protocol.fleet.scenarios: every instruction of one pipeline
+The scenarios are those of bamboo_sim.fleet.runs.scenarios: every instruction of one pipeline
 of four stages with replicas; a sample of the same in mode Eager, with host memory for what is
 computed ahead and without; the instructions around a commit of two pipelines of three stages
 without replicas; a sample of two deaths in one step. Each process dies before the instruction,
@@ -34,11 +34,10 @@ import torch
 from bamboo_agent.transport.process_group.groups import nccl_version
 from bamboo_core.api.spec import Channel, TransportSpec
 from bamboo_core.protocol.channels import choose
-from bamboo_sim import arguments
-from bamboo_sim.protocol.fleet import kill_record
-from bamboo_sim.protocol.fleet.kill_record import Slice
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
-from bamboo_sim.protocol.fleet.scenarios import (
+from bamboo_sim.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.fleet.runs import kill_record
+from bamboo_sim.fleet.runs.kill_record import Slice
+from bamboo_sim.fleet.runs.scenarios import (
     COMMITTING,
     EAGER,
     EAGER_ON_DEVICE,
@@ -49,7 +48,8 @@ from bamboo_sim.protocol.fleet.scenarios import (
     Scenario,
     run_scenario,
 )
-from bamboo_sim.sample import Sample, TooSmallError
+from bamboo_sim.programs import arguments
+from bamboo_sim.programs.sample import Sample, TooSmallError
 
 SCENARIOS = (COMMITTING, ONE_PIPELINE, EAGER, EAGER_ON_DEVICE, TWO_DEATHS, IN_GROUPS)
 NAMES = tuple(scenario.name for scenario in SCENARIOS)

@@ -34,7 +34,7 @@ from bamboo_core.api.events import EventReason
 from bamboo_devcluster.kube.client import Object
 from bamboo_operator.kube import api as paths
 from bamboo_operator.trust.bundle import CA_CONFIG_MAP, CA_KEY
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.scale import control_plane, kubelets
 from bamboo_sim.scale.agents import Operator
 from bamboo_sim.scale.control_plane import ControlPlane

@@ -15,7 +15,7 @@ from functools import partial
 from bamboo_core.api.spec import Adjacency
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.seats import Candidate, Infeasible, Seats, assign
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 
 STAGES, PIPELINES, ZONES, PER_ZONE = 8, 1250, "abcdefgh", 1400
 

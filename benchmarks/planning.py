@@ -63,7 +63,7 @@ from bamboo_core.protocol.messages import (
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
 from bamboo_operator.process import gc_pause
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 
 STAGES, STEP = 8, 3
 COST = LayerCost(1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True)

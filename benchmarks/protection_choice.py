@@ -33,7 +33,7 @@ from bamboo_core.protection.choice import EAGER, MODES, REPLICA, Facts, choose
 from bamboo_core.protection.facts import Seen, gather
 from bamboo_core.protection.hazard import PRIOR
 from bamboo_core.protection.shapes import Transformer, costs
-from bamboo_sim import results_file
+from bamboo_sim.programs import results_file
 from bamboo_sim.timed.hardware import V100_32, V100_SPEED
 
 PIPELINES, STAGES, WIDTHS, BANDWIDTHS = (1, 2, 4), (4, 8, 12), (512, 1024, 2048), (10, 25, 100)

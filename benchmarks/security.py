@@ -16,7 +16,6 @@ import json
 import sys
 from typing import Any
 
-from bamboo_sim import arguments, results_file
 from bamboo_sim.attack import (
     data_port,
     group_port,
@@ -25,7 +24,8 @@ from bamboo_sim.attack import (
     manifests,
     operator_port,
 )
-from bamboo_sim.sample import Sample, TooSmallError
+from bamboo_sim.programs import arguments, results_file
+from bamboo_sim.programs.sample import Sample, TooSmallError
 
 PORTS = {
     "data": data_port.run,

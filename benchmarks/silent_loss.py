@@ -32,13 +32,13 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
-from bamboo_sim import arguments, results_file
-from bamboo_sim.protocol.fleet import side_by_side
-from bamboo_sim.protocol.fleet.campaign import Campaign
-from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
-from bamboo_sim.protocol.fleet.side_by_side import Rows
-from bamboo_sim.protocol.soak.record import quantile
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs import side_by_side
+from bamboo_sim.fleet.runs.campaign import Campaign
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
+from bamboo_sim.fleet.runs.side_by_side import Rows
+from bamboo_sim.programs import arguments, results_file
+from bamboo_sim.soak.record import quantile
 
 KINDS = ("freeze", "cut", "hang", "stop_worker")
 PER_FLEET = 25
@@ -48,7 +48,7 @@ NOTE = (
     "delay_s: from the fault to the STOP; for an instruction that hangs or was stopped, beyond its"
     f" limit, here max({FLOOR_S:g} s, 20 x its measured time). KIND_p50_s, KIND_p99_s, KIND_max_s:"
     " of one kind; p99_s: the largest 99th percentile of all kinds, goal 4. Model: GPT of"
-    " bamboo_sim/protocol/fleet/jobs.py; all agents of all fleets share the cores of this machine"
+    " bamboo_sim/fleet/runs/jobs.py; all agents of all fleets share the cores of this machine"
 )
 Sample = dict[str, Any]
 

@@ -26,15 +26,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_sim import arguments
-from bamboo_sim.protocol.fleet import side_by_side
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
-from bamboo_sim.protocol.fleet.side_by_side import Rows
-from bamboo_sim.protocol.soak import record as records
-from bamboo_sim.protocol.soak.job import FAULTS, ROUNDS, Round, soak
-from bamboo_sim.protocol.soak.record import SoakRecord
-from bamboo_sim.protocol.soak.reference import Grid, Reference, compute
-from bamboo_sim.sample import Sample, TooSmallError
+from bamboo_sim.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.fleet.runs import side_by_side
+from bamboo_sim.fleet.runs.side_by_side import Rows
+from bamboo_sim.programs import arguments
+from bamboo_sim.programs.sample import Sample, TooSmallError
+from bamboo_sim.soak import record as records
+from bamboo_sim.soak.job import FAULTS, ROUNDS, Round, soak
+from bamboo_sim.soak.record import SoakRecord
+from bamboo_sim.soak.reference import Grid, Reference, compute
 
 GRIDS = (
     Grid(2, 2, RedundancyMode.REPLICA),

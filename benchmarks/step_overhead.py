@@ -34,12 +34,12 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Progress
-from bamboo_sim import arguments, results_file
-from bamboo_sim.torch_pipeline import TorchPipeline
+from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.fleet import CPU, WorkerFleet
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.process_fleet import ProcessFleet
+from bamboo_sim.workers.torch_pipeline import TorchPipeline
 
 STEPS = 3  # of a segment; the first one is not counted
 MODEL = {"layers": 4, "width": 128, "heads": 4, "context": 64, "dropout": 0.1}

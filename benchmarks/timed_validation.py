@@ -38,7 +38,7 @@ from bamboo_core.api.spec import (
 from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost, Progress
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.timed.declared import Delays, TimedJob
 from bamboo_sim.timed.measured import lose, undisturbed, warm
 from bamboo_sim.workers import plans

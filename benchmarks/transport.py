@@ -43,7 +43,7 @@ from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import Peer
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 
 A, B = AgentId("a"), AgentId("b")
 FENCE = Fence(0, 1, 1)

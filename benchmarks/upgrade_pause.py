@@ -27,8 +27,8 @@ from bamboo_cli.job.state import Job, read_job
 from bamboo_cli.quickstart import job_file, local_cluster
 from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.quickstart.stopwatch import Stopwatch
-from bamboo_sim import arguments, results_file
-from bamboo_sim.protocol.fleet.logs import step_ends
+from bamboo_sim.fleet.logs.event_logs import step_ends
+from bamboo_sim.programs import arguments, results_file
 
 CHART = local_cluster.CHECKOUT / "charts/bamboo"
 NAMESPACE = "default"

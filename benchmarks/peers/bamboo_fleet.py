@@ -10,10 +10,10 @@ from pathlib import Path
 from bamboo_core.api.spec import DataSpec, FactorySpec, JobSpec, RedundancyMode
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Progress
-from bamboo_sim.protocol.fleet import sample_log
-from bamboo_sim.protocol.fleet.campaign import Campaign
-from bamboo_sim.protocol.fleet.jobs import TEXT, tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.logs import sample_log
+from bamboo_sim.fleet.runs.campaign import Campaign
+from bamboo_sim.fleet.runs.jobs import TEXT, tiny_gpt
 
 from . import workload
 from .commits import Commit

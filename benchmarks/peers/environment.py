@@ -14,7 +14,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from bamboo_sim.results_file import PROGRESS, ROOT
+from bamboo_sim.programs.results_file import PROGRESS, ROOT
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 CACHE = PROGRESS.parent

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bamboo_sim import results_file
+from bamboo_sim.programs import results_file
 
 from .gaps import Cost
 from .variants import VARIANTS

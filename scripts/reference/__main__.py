@@ -10,8 +10,8 @@ import yaml
 from scripts.reference import chart, fields, figures, meanings, series
 from scripts.reference.text import FOLDER, ROOT
 
-from bamboo_sim import results_file
-from bamboo_sim.watching import files as watching
+from bamboo_sim.programs import results_file
+from bamboo_sim.watching.definitions import files as watching
 
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
 

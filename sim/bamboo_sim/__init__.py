@@ -1,1 +1,3 @@
-"""Simulation of Bamboo: the protocol explorer and fleets of real processes on one machine."""
+"""Simulation of Bamboo: the explorer, virtual time, and fleets of real processes on one machine. It
+may import every package, and no product package imports it.
+"""

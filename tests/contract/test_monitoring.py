@@ -20,7 +20,7 @@ from bamboo_operator.money import prices
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
 from bamboo_operator.pods import manifests
-from bamboo_sim.watching import boards, rules
+from bamboo_sim.watching.definitions import boards, rules
 
 from .chart import CHART, helm, of_kind, render
 

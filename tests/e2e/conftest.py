@@ -21,7 +21,7 @@ from bamboo_cli.quickstart import local_cluster
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import NodeSpec
-from bamboo_sim.protocol.fleet.logs import divergences, non_empty_logs
+from bamboo_sim.fleet.logs.event_logs import divergences, non_empty_logs
 
 from .jobs import STEPS, Gate, User, tiny_job
 

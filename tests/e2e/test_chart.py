@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
 from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE
-from bamboo_sim.protocol.fleet.logs import non_empty_logs, step_ends
+from bamboo_sim.fleet.logs.event_logs import non_empty_logs, step_ends
 
 from .conftest import CHART, RecordedCluster
 from .jobs import Object, User, eventually, tiny_job

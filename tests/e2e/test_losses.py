@@ -20,7 +20,7 @@ from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.run.recovery import recovery
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster.controlplane import audit
-from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines
+from bamboo_sim.fleet.logs.event_logs import directives, non_empty_logs, whole_lines
 
 from .conftest import machines
 from .jobs import STEPS, Gate, Object, User, eventually, tiny_job

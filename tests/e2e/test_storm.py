@@ -26,8 +26,8 @@ from bamboo_cli.job.state import Job
 from bamboo_cli.quickstart.final_state import final_hashes
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster.spec import NodeSpec, Taint
-from bamboo_sim.watching import queries, rehearsal, scraped
-from bamboo_sim.watching.server import Server
+from bamboo_sim.watching.prometheus import queries, rehearsal, scraped
+from bamboo_sim.watching.prometheus.server import Server
 
 from .attacker import Attacker
 from .conftest import CHECKOUT, SPOT, RecordedCluster

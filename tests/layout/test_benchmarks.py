@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.protocol.exploration import exhaustive
 
 RESULT_LINES = 300

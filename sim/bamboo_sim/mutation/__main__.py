@@ -15,9 +15,9 @@ import argparse
 import os
 import sys
 
-from bamboo_sim import arguments, results_file
 from bamboo_sim.mutation import sources
-from bamboo_sim.sample import TooSmallError
+from bamboo_sim.programs import arguments, results_file
+from bamboo_sim.programs.sample import TooSmallError
 
 
 def main() -> int:

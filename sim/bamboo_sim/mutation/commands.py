@@ -11,7 +11,7 @@ from bamboo_sim.mutation.campaign import UnfitError as UnfitError
 from bamboo_sim.mutation.figures import Judged
 from bamboo_sim.mutation.mutants import Module, Mutant
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
-from bamboo_sim.sample import Sample
+from bamboo_sim.programs.sample import Sample
 
 _QUICK_MINUTES = 0.2
 _FEW = 5  # mutants that a quick run judges at least: a share of fewer says nothing

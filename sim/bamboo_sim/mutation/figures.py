@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bamboo_sim import results_file
 from bamboo_sim.mutation.mutants import Mutant
 from bamboo_sim.mutation.verdicts import Verdict
+from bamboo_sim.programs import results_file
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from bamboo_sim.results_file import ROOT
+from bamboo_sim.programs.results_file import ROOT
 
 TESTS = "tests/core"
 EXPLORATION = "exploration"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bamboo_sim.results_file import ROOT
+from bamboo_sim.programs.results_file import ROOT
 
 CORE = ROOT / "core" / "bamboo_core"
 GROUPS = {

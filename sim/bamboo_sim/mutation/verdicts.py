@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from bamboo_sim import results_file
 from bamboo_sim.mutation.coverage_map import CoverageMap
+from bamboo_sim.programs import results_file
 
 JUDGES = ("core/bamboo_core", "tests/core", "sim/bamboo_sim/protocol")
 """A verdict holds for these sources as they are."""

@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from time import time
 
-from bamboo_sim import arguments, results_file
+from bamboo_sim.programs import arguments, results_file
+from bamboo_sim.programs.sample import Sample, TooSmallError
 from bamboo_sim.protocol.exploration import exhaustive, exhaustive_record
 from bamboo_sim.protocol.exploration.detection import Detection, detect
-from bamboo_sim.protocol.exploration.families import FAMILIES
-from bamboo_sim.protocol.exploration.history import History, explain
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, runs
+from bamboo_sim.protocol.families.by_name import FAMILIES
+from bamboo_sim.protocol.histories.history import History, explain
 from bamboo_sim.protocol.mutants.planted import FAULTS
-from bamboo_sim.sample import Sample, TooSmallError
 
 _FRESH = 5  # of so many faults, one is searched for as if it had never been found
 _HISTORIES, _PLANTED = 1000, 90  # the least that a run of all families must try

@@ -22,7 +22,7 @@ from bamboo_devcluster.kube import pki
 from bamboo_devcluster.kube.client import ApiError, KubeApi, Object, UnreachableError
 from bamboo_devcluster.layout import Layout
 from bamboo_devcluster.programs import binaries
-from bamboo_sim.results_file import ROOT
+from bamboo_sim.programs.results_file import ROOT
 
 OPERATOR_NAMESPACE = "bamboo-system"
 ZONES = ("zone-a", "zone-b", "zone-c")

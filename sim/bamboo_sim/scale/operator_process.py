@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bamboo_sim.scale.control_plane import OPERATOR_NAMESPACE, ControlPlane
-from bamboo_sim.watching.rehearsal import free_port
+from bamboo_sim.watching.prometheus.rehearsal import free_port
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,5 @@
-"""The ``timed`` back end: production agents and arbiter in virtual time, with declared task times.
+"""The production agents and arbiter in virtual time, with declared times of tasks and no payloads.
+Read declared.py, agent.py and fleet.py; measured.py measures. It imports only the core.
 
-Read ``declared.py`` (what a run is told), ``agent.py`` and ``fleet.py``; ``recovery.py`` measures.
+Public: nothing; started as a command.
 """

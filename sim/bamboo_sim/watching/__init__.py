@@ -1,1 +1,3 @@
-"""Boards, recording rules and alerts for Prometheus and Grafana, and their rehearsal."""
+"""Boards, recording rules and alerts: their definitions, and a real Prometheus that tries them. The
+metrics themselves belong to operator and agent.
+"""

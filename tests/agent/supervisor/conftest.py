@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.agent.supervisor.fake_operator import FakeOperator
 
-from bamboo_sim.protocol.fleet.certificates import Authority
+from bamboo_sim.fleet.certificates import Authority
 
 ROOT = Path(__file__).resolve().parents[3]
 DUMMY = "tests.agent.supervisor.dummy_worker"
@@ -88,7 +88,7 @@ async def start(environment: dict[str, str]) -> AsyncIterator[Start]:
     async def begin(module: str = DUMMY, **changed: str) -> Agent:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "bamboo_sim.protocol.fleet.run_supervisor", module),
+            *("-m", "bamboo_sim.fleet.processes.run_supervisor", module),
             cwd=ROOT,
             env={**os.environ, **environment, **changed},
             stderr=asyncio.subprocess.PIPE,

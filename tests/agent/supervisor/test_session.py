@@ -33,7 +33,7 @@ from bamboo_core.protocol.messages import (
     Welcome,
 )
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim.protocol.fleet.certificates import Authority
+from bamboo_sim.fleet.certificates import Authority
 
 FENCE = Fence(0, 1, 1)
 IN_TURN = pytest.mark.rotating(3)

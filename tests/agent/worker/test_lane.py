@@ -15,7 +15,7 @@ from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import Progress, Stop
-from bamboo_sim.protocol.fleet.replay import divergence
+from bamboo_sim.fleet.logs.replay import divergence
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt

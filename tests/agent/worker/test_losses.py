@@ -22,7 +22,7 @@ from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import LayerCost, Progress
-from bamboo_sim.protocol.fleet.replay import divergence
+from bamboo_sim.fleet.logs.replay import divergence
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt

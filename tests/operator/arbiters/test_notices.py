@@ -64,7 +64,7 @@ async def test_an_agent_that_its_cloud_preempts_is_replaced(
     }
     agent = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "bamboo_sim.protocol.fleet.run_supervisor", "tests.agent.supervisor.dummy_worker"),
+        *("-m", "bamboo_sim.fleet.processes.run_supervisor", "tests.agent.supervisor.dummy_worker"),
         cwd=ROOT,
         env=env,
         stderr=asyncio.subprocess.DEVNULL,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.fleet.local_fleet import ForkServerProcess
 
 
 @pytest.fixture(scope="session")

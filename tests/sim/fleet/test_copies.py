@@ -17,11 +17,11 @@ from bamboo_core.controller.view import Losses
 from bamboo_core.job.tally import Tally
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure, Hello
-from bamboo_sim.protocol.fleet.campaign import Campaign
-from bamboo_sim.protocol.fleet.injection.effects import Effect
-from bamboo_sim.protocol.fleet.kill_switch import ALWAYS
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
-from bamboo_sim.protocol.fleet.scenarios import Scenario, TrainingResult, undisturbed
+from bamboo_sim.fleet.injection.effects import Effect
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.campaign import Campaign
+from bamboo_sim.fleet.runs.scenarios import Scenario, TrainingResult, undisturbed
+from bamboo_sim.fleet.switches.kill_switch import ALWAYS
 
 EVERY = 4
 """Steps between checkpoints, and so between comparisons."""

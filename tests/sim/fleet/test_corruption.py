@@ -16,11 +16,11 @@ from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RedundancyMode
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
-from bamboo_sim.protocol.fleet.campaign import Campaign
-from bamboo_sim.protocol.fleet.injection.effects import Effect
-from bamboo_sim.protocol.fleet.kill_switch import ALWAYS, MISCOMPUTE
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
-from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
+from bamboo_sim.fleet.injection.effects import Effect
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.campaign import Campaign
+from bamboo_sim.fleet.runs.scenarios import Scenario, suspend, undisturbed
+from bamboo_sim.fleet.switches.kill_switch import ALWAYS, MISCOMPUTE
 
 PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
 FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, "m0"), ("UPDATE", 0, "{lo}:{hi}")]

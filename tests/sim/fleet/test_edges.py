@@ -18,10 +18,10 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId
-from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
-from bamboo_sim.protocol.fleet.local_operator import Writes
-from bamboo_sim.protocol.fleet.scenarios import TrainingResult
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.local_operator import Writes
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
+from bamboo_sim.fleet.runs.scenarios import TrainingResult
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.rotating(6)]
 

@@ -16,9 +16,9 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
-from bamboo_sim.protocol.fleet.injection.effects import Effect
-from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.injection.effects import Effect
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
 
 pytestmark = pytest.mark.timeout(300)
 IN_TURN = pytest.mark.rotating(9)

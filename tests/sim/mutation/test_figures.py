@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_sim import results_file
 from bamboo_sim.mutation import equivalents, figures, sample, sources, verdicts
 from bamboo_sim.mutation.coverage_map import CoverageMap
 from bamboo_sim.mutation.figures import Judged
 from bamboo_sim.mutation.mutants import Mutant
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
+from bamboo_sim.programs import results_file
 
 MUTANT = Mutant("graph/a.py", "swap_op", 'if a < "b":', 1, 7, "<= b")
 

@@ -19,7 +19,7 @@ from benchmarks.peers.peer_fleets import TorchftFleet
 from benchmarks.peers.processes import ENVIRONMENT, Program
 from benchmarks.peers.variants import BY_NAME
 
-from bamboo_sim.results_file import ROOT
+from bamboo_sim.programs.results_file import ROOT
 
 
 def test_logs_are_read_while_they_grow(tmp_path: Path) -> None:

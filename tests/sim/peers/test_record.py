@@ -11,7 +11,7 @@ from benchmarks.peers import record, variants
 from benchmarks.peers.gaps import Cost
 from benchmarks.peers.variants import BY_NAME, VARIANTS
 
-from bamboo_sim import results_file
+from bamboo_sim.programs import results_file
 
 COST = Cost(0.4, 0.2, None, 0.05, 2.5, 0, 0, 0)
 

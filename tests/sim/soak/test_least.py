@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from bamboo_core.protocol.executor import Executor
-from bamboo_sim import results_file, sample
+from bamboo_sim.fleet.runs.kill_record import Slice
 from bamboo_sim.mutation import campaign, commands, equivalents, sources
 from bamboo_sim.mutation.equivalents import Equivalent
+from bamboo_sim.programs import results_file, sample
+from bamboo_sim.programs.sample import Sample, TooSmallError
 from bamboo_sim.protocol import __main__ as exploring
 from bamboo_sim.protocol.exploration.detection import Detection, detect
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import explore
-from bamboo_sim.protocol.fleet.kill_record import Slice
 from bamboo_sim.protocol.mutants.patches import Planted, both, patched
 from bamboo_sim.protocol.mutants.planted import FAULTS
-from bamboo_sim.protocol.soak.job import Round
-from bamboo_sim.protocol.soak.reference import Reference
-from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.sample import Sample, TooSmallError
+from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.soak.job import Round
+from bamboo_sim.soak.reference import Reference
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = Job(1, 2, 2, steps=1)

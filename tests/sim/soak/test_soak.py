@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bamboo_core.protocol.messages import CommitRecord
-from bamboo_sim import results_file
-from bamboo_sim.protocol.fleet.state_log import LayerState, StateLogs
-from bamboo_sim.protocol.soak import kinds, record
-from bamboo_sim.protocol.soak.job import Round
-from bamboo_sim.protocol.soak.record import SoakRecord, quantile
-from bamboo_sim.protocol.soak.reference import Reference, describe
+from bamboo_sim.fleet.logs.state_log import LayerState, StateLogs
+from bamboo_sim.programs import results_file
+from bamboo_sim.soak import kinds, record
+from bamboo_sim.soak.job import Round
+from bamboo_sim.soak.record import SoakRecord, quantile
+from bamboo_sim.soak.reference import Reference, describe
 
 COMMIT = CommitRecord(step=0, loss=5.5, grad_norm=1.25, finite=True)
 REFERENCE = Reference([describe(COMMIT)], {"0 1": "abc"})

@@ -8,11 +8,11 @@ from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.checker.corruption import is_lasting
 from bamboo_sim.protocol.checker.verdict import is_too_few, positions
-from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.control.operator import Operator
-from bamboo_sim.protocol.world.network import STORE
+from bamboo_sim.protocol.parts.network import STORE
+from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.state import World
 
 _UNREACHABLE_S, _SLACK_S = 3.0, 1.0
 

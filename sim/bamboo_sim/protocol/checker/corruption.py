@@ -12,9 +12,9 @@ from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
-from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.state import World
 
 
 def check_unseen(world: World, node: Node, step: int) -> None:

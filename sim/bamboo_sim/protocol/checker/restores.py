@@ -19,10 +19,10 @@ from bamboo_core.model.items import Kind
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.verdict import is_too_few, versions
-from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.control.operator import Operator
+from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.state import World
 
 
 def check_restore(world: World, before: Durable, record: Record) -> None:

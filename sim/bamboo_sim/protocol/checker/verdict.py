@@ -26,9 +26,9 @@ from bamboo_sim.protocol.checker.corruption import (
     check_told,
     check_unseen,
 )
-from bamboo_sim.protocol.checker.violation import Violation
+from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.world.state import World
 
 
 def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:

@@ -1,1 +1,6 @@
-"""The simulated control plane: operators around the production Leadership, API server, planner."""
+"""The control plane of a world: operators around the production Leadership, the API server's facts,
+and the planner with a check of each answer. The operators' shell, which performs their effects, is
+not here but in running.
+
+Public: ``operator``, ``operators``, ``plans``.
+"""

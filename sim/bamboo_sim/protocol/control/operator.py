@@ -11,7 +11,7 @@ from bamboo_core.job.durable_writer import DurableWriter, Line
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.clock import Hearing
-from bamboo_sim.protocol.world.clone import clone
+from bamboo_sim.protocol.control.clone import clone
 
 JOB = JobView("explore", "job", "uid", generation=1, created_at=0.0)
 

@@ -18,13 +18,13 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Decision, PlannerFault, PlanRequest
-from bamboo_sim.protocol.checker.seats import Seats, as_durable, check_seated, facts_of
-from bamboo_sim.protocol.checker.violation import Violation
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.control.plans import Plans, Results
+from bamboo_sim.protocol.control.seats import Seats, as_durable, check_seated, facts_of
 from bamboo_sim.protocol.control.store import Store
-from bamboo_sim.protocol.world.job import Job, regridded
-from bamboo_sim.protocol.world.network import OPERATOR
+from bamboo_sim.protocol.parts.job import Job, regridded
+from bamboo_sim.protocol.parts.network import OPERATOR
+from bamboo_sim.protocol.parts.violation import Violation
 
 PLANS = Plans()
 

@@ -10,7 +10,7 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Continuations, Decision, PlanRequest, PlanResult
-from bamboo_sim.protocol.checker.order import check_order
+from bamboo_sim.protocol.control.order import check_order
 
 Results = tuple[PlanResult, ...]
 

@@ -1,1 +1,5 @@
-"""Which histories are explored, exhaustively or at random, and how they are shrunk."""
+"""The search for a history that breaks a promise, at random or exhaustively, for a given time; how
+histories are counted and recorded. What happens in them is described in families.
+
+Public: every module.
+"""

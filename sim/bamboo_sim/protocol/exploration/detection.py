@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import chain, count
 from time import time
 
-from bamboo_sim.protocol.checker.violation import Violation
-from bamboo_sim.protocol.exploration.branching import POLICIES, parts
-from bamboo_sim.protocol.exploration.families import FAMILIES
-from bamboo_sim.protocol.exploration.history import History, history_of, violation
+from bamboo_sim.protocol.families.by_name import FAMILIES
+from bamboo_sim.protocol.histories.branching import POLICIES, parts
+from bamboo_sim.protocol.histories.history import History, history_of, violation
 from bamboo_sim.protocol.mutants.patches import Planted
+from bamboo_sim.protocol.parts.violation import Violation
 
 _MOST_PER_BASE = 60
 

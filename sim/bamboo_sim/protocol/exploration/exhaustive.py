@@ -16,14 +16,14 @@ from math import inf
 from time import time
 
 from bamboo_core.model.ids import AgentId
-from bamboo_sim.protocol.exploration.branching import Histories, inject, prefixes, run_on, snapshot
-from bamboo_sim.protocol.exploration.families import FAMILIES
-from bamboo_sim.protocol.exploration.history import History
-from bamboo_sim.protocol.exploration.losses import replaced
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import PAIRS, grids, runs
-from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.protocol.world.world import World
+from bamboo_sim.protocol.families.by_name import FAMILIES
+from bamboo_sim.protocol.families.losses import replaced
+from bamboo_sim.protocol.histories.branching import Histories, inject, prefixes, run_on, snapshot
+from bamboo_sim.protocol.histories.history import History
+from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.world.state import World
 
 _EVERY = {
     "every single": tuple(grids()),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bamboo_sim import results_file
+from bamboo_sim.programs import results_file
 from bamboo_sim.protocol.exploration.exhaustive import Unit
 from bamboo_sim.protocol.exploration.tally import Tally
 

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import process_time, time
 
-from bamboo_sim.protocol.checker.violation import Violation
-from bamboo_sim.protocol.exploration.branching import Histories
-from bamboo_sim.protocol.exploration.history import History, history_of
-from bamboo_sim.protocol.world.simulation import Simulation
+from bamboo_sim.protocol.histories.branching import Histories
+from bamboo_sim.protocol.histories.history import History, history_of
+from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.running.simulation import Simulation
 
 _GARBAGE = 100_000  # histories make many small objects, almost none of them cyclic
 

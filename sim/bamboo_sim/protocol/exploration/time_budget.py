@@ -8,12 +8,12 @@ from itertools import product
 from time import time
 
 from bamboo_core.api.spec import RecoveryPolicy
-from bamboo_sim.protocol.exploration.branching import POLICIES, parts
-from bamboo_sim.protocol.exploration.families import FAMILIES
-from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.programs.sample import PATIENCE_S
 from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.sample import PATIENCE_S
+from bamboo_sim.protocol.families.by_name import FAMILIES
+from bamboo_sim.protocol.histories.branching import POLICIES, parts
+from bamboo_sim.protocol.histories.history import History
+from bamboo_sim.protocol.parts.job import Job
 
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)

@@ -27,7 +27,7 @@ from bamboo_core.planning.team import Seating
 from bamboo_core.protocol.effects import SendOperator, Transmit
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Directive, Finished
-from bamboo_sim.protocol.world.symbolic import Symbolic
+from bamboo_sim.protocol.parts.symbolic import Symbolic
 
 # ---------------------------------------------------------------- agents
 

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from bamboo_core.model import rules
 from bamboo_sim.protocol.control import operators as operators_module
 from bamboo_sim.protocol.control.plans import Plans
-from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.parts.job import Job
 
 Executions = Counter[str]
 """Patched function -> how often it has run in the planted block."""

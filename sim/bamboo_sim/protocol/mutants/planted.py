@@ -21,8 +21,8 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.scheduling import schedule
 from bamboo_sim.protocol.mutants import edges, mutants, planted_ahead, planted_bits, planted_edges
 from bamboo_sim.protocol.mutants.patches import Planted, both, patched
-from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.protocol.world.symbolic import Symbolic
+from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.parts.symbolic import Symbolic
 
 SMALL = Job(2, 2, 2)
 TALL = Job(1, 3, 2)

@@ -8,7 +8,7 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.lane import Lane
 from bamboo_sim.protocol.mutants import ahead
 from bamboo_sim.protocol.mutants.patches import Planted, both, patched
-from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.parts.job import Job
 
 RING = Job(1, 3, 2, eager=True, layers=6)
 TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)

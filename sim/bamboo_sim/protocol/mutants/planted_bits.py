@@ -12,8 +12,8 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed
 from bamboo_sim.protocol.mutants import bits
 from bamboo_sim.protocol.mutants.patches import Planted, patched
-from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.protocol.world.symbolic import Symbolic
+from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.parts.symbolic import Symbolic
 
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)

@@ -25,7 +25,7 @@ from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.lowering import Lowering
 from bamboo_sim.protocol.mutants import edges
 from bamboo_sim.protocol.mutants.patches import Planted, both, patched
-from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.parts.job import Job
 
 SMALL = Job(2, 2, 2)
 LONG = Job(2, 2, 2, steps=5)

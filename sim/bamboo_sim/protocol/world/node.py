@@ -9,7 +9,7 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import ActivityKind, Hello
 from bamboo_core.protocol.supervisor import Effect, Event, Progressed, Supervisor
-from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.world.worker import Sealings, Worker
 
 _OF_STORAGE = frozenset({Op.LOAD, Op.SAVE, Op.SEAL})

@@ -41,8 +41,8 @@ from bamboo_core.protocol.messages import (
     Sealed,
     Stop,
 )
-from bamboo_sim.protocol.checker.violation import Violation
-from bamboo_sim.protocol.world.symbolic import ContradictionError, Symbolic
+from bamboo_sim.protocol.parts.symbolic import ContradictionError, Symbolic
+from bamboo_sim.protocol.parts.violation import Violation
 
 Sealings = dict[tuple[int, int], tuple[int, ...] | None]
 """(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is corrupt."""

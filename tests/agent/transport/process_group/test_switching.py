@@ -14,7 +14,7 @@ from bamboo_agent.transport import wire
 from bamboo_agent.transport.process_group import groups, maker
 from bamboo_agent.transport.process_group.sender import State
 from bamboo_core.model.ids import Fence
-from bamboo_sim.protocol.fleet import group_switch
+from bamboo_sim.fleet.switches import group_switch
 
 
 @pytest.fixture

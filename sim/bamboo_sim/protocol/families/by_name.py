@@ -1,0 +1,122 @@
+"""All families of histories by name, and the one that mixes all faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.families import edges, fleets, flips, losses, moments, restores
+from bamboo_sim.protocol.families.losses import links
+from bamboo_sim.protocol.histories.branching import POLICIES, WHOLE, Histories, Part, inject
+from bamboo_sim.protocol.histories.history import History
+from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.parts.network import OPERATOR, PLANNER, STORE
+from bamboo_sim.protocol.running.faults import Fault
+from bamboo_sim.protocol.running.simulation import Simulation
+
+
+def fuzz(base: History, part: Part = WHOLE) -> Histories:
+    """One to six random faults at random moments."""
+    rng = random.Random(base.seed * 7919 + part.phase + part.turn)
+    job = base.job
+    for _ in range(10**9):
+        seed = rng.randrange(1 << 30)
+        history = History(job, seed, POLICIES[seed % 4])
+        found = history, Simulation(job, seed, history.policy)
+        for _ in range(1 + rng.randrange(6)):
+            gap = rng.randrange(60 if rng.random() < 0.5 else 250)
+            found = inject(found, gap, _any_fault(job, rng))
+        yield found
+
+
+def _any_fault(job: Job, rng: random.Random) -> Fault:
+    """Half of them old faults of agents and links, half of them of :mod:`.edges`."""
+    name, names = rng.choice(job.agents), sorted(job.agents)
+    seconds = rng.choice((0.5, 2.0, 5.0, 40.0))
+    kinds: tuple[Callable[[], Fault], ...] = (
+        lambda: ("kill", name, rng.randrange(3)),
+        lambda: ("kill", name, rng.randrange(3)),
+        lambda: ("kill silently", name, rng.randrange(3)),
+        lambda: ("start", AgentId(f"c{rng.randrange(1 << 20)}")),
+        lambda: ("start", AgentId(f"c{rng.randrange(1 << 20)}")),
+        lambda: ("notice", name, rng.choice((1.0, 3.0))),
+        lambda: ("scale", 1 + rng.randrange(job.pipelines)),
+        lambda: ("restart operator", rng.random() < 0.5),
+        lambda: ("second operator",),
+        lambda: ("cut", *links(rng.randrange(6), names, rng)),
+        lambda: ("heal",),
+        lambda: ("duplicate",),
+        lambda: ("suspect", name),
+        lambda: (rng.choice(("freeze", "freeze", "thaw")), name),
+        lambda: ("reconnect", name, rng.randrange(9)),
+        lambda: ("reset", rng.randrange(3), *names),
+        lambda: ("pass", rng.choice((1, 3, 8))),
+        lambda: ("pace", rng.choice((0.01, 0.1)), 50),
+        lambda: ("stand still", "machine", rng.choice((OPERATOR, STORE, PLANNER)), seconds),
+        lambda: ("stand still", rng.choice(("supervisor", "worker")), name, seconds),
+        lambda: ("stand still", rng.choice(("lease", "storage")), OPERATOR, seconds),
+        lambda: ("fail writes", rng.randrange(1, 4), rng.random() < 0.5),
+        lambda: ("fail storage", rng.randrange(1, 4)),
+        lambda: ("fail", name, rng.random() < 0.5),
+        lambda: ("cut quietly", *links(rng.randrange(2), names, rng)),
+        lambda: ("drop", rng.randrange(9)),
+        lambda: rng.choice((("defect",), ("fail planner", 1))),
+        lambda: ("slow down", name),
+        lambda: ("fail slices", name, rng.choice((1, 1000))),
+    )
+    return rng.choice(kinds)()
+
+
+FAMILIES: dict[str, Callable[..., Histories]] = {
+    "singles": losses.singles,
+    "slices": losses.slices,
+    "pairs": losses.pairs,
+    "seconds": losses.seconds,
+    "bulks": losses.bulks,
+    "zones": losses.zones,
+    "freezes": losses.freezes,
+    "operators": losses.operators,
+    "partitions": losses.partitions,
+    "changes": fleets.changes,
+    "surplus": fleets.surplus,
+    "replacements": fleets.replacements,
+    "isolations": losses.isolations,
+    "short-notices": fleets.short_notices,
+    "new-owners": fleets.new_owners,
+    "handovers": fleets.handovers,
+    "leavers": fleets.leavers,
+    "regrids": fleets.regrids,
+    "returns": fleets.returns,
+    "learners": fleets.learners,
+    "forks": restores.forks,
+    "absences": restores.absences,
+    "suspensions": restores.suspensions,
+    "shrinks": losses.shrinks,
+    "restores": restores.restores,
+    "sessions": edges.sessions,
+    "words": edges.words,
+    "tears": moments.tears,
+    "farewells": moments.farewells,
+    "finishes": moments.finishes,
+    "reports": moments.reports,
+    "echoes": moments.echoes,
+    "lists": moments.lists,
+    "stops": moments.stops,
+    "sources": moments.sources,
+    "resets": edges.resets,
+    "races": edges.races,
+    "writes": edges.writes,
+    "pauses": edges.pauses,
+    "hangs": edges.hangs,
+    "storage": edges.storage,
+    "silences": edges.silences,
+    "delays": edges.delays,
+    "flips": flips.flips,
+    "votes": flips.votes,
+    "tellers": flips.tellers,
+    "alterations": flips.alterations,
+    "spreads": flips.spreads,
+    "relapses": flips.relapses,
+    "fuzz": fuzz,
+}

@@ -1,1 +1,0 @@
-"""Real supervisors and workers on this machine, led by an arbiter in this process."""

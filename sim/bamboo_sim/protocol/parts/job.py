@@ -1,0 +1,177 @@
+"""Small jobs for the explorer, and their expected results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from math import ceil, inf
+from string import ascii_lowercase
+from typing import Any
+
+from bamboo_core.api.spec import (
+    Adjacency,
+    CheckpointSpec,
+    CorruptionMode,
+    CorruptionSpec,
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    Numerics,
+    PipelinesSpec,
+    PlacementSpec,
+    RecoveryPolicy,
+    RedundancyMode,
+    RedundancySpec,
+    TrainingSpec,
+    WorkerSpec,
+)
+from bamboo_core.arbiter_state.events import ArbiterJob, Timing
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.protocol.messages import CommitRecord, LayerCost
+from bamboo_sim.protocol.parts.symbolic import Symbol, reference
+
+
+@dataclass(frozen=True)
+class Job:
+    pipelines: int
+    stages: int
+    microbatches: int  # per pipeline
+    replica: bool = True
+    steps: int = 3
+    layers: int = 0  # 0: one for each stage
+    spares: int = 0  # agents beyond the grid that may join
+    save_every: int = 0  # 0: no checkpoints
+    salted: bool = False  # attempts differ in their numerics, so that a mixture of two is detected
+    learners: bool = False  # new agents catch up while the others train
+    total: int = 0  # micro-batches of a step after a change of the grid; 0: D x microbatches
+    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    zones: int = 0  # ring neighbours are in different ones; 0: all agents in one
+    profiled: bool = False  # agents report costs for which full grids split their backward
+    fast: bool = False  # numerics: Fast, which sums all micro-batches of a pipeline as one leaf
+    evals: int = 0  # micro-batches of the validation set; 0: there is none
+    validate_every: int = 0  # steps; 0: only at the end
+    eager: bool = False  # replicas compute forwards ahead
+    room: int = 0  # for so many of them in an agent's host memory; 0: for all of a step
+    checked: bool = False  # they are compared with the owners'
+
+    def __str__(self) -> str:
+        mode = self.mode.value
+        extra = f" +{self.spares}" if self.spares else ""
+        extra += " learning" if self.learners else ""
+        extra += f" save/{self.save_every}" if self.save_every else ""
+        extra += f" {self.zones} zones" if self.zones else ""
+        extra += f" {self.layers} layers" if self.layers else ""
+        extra += f" {self.steps} steps" if self.steps != 3 else ""
+        extra += " checked" if self.checked else ""
+        extra += " profiled" if self.profiled else ""
+        extra += " fast" if self.fast else ""
+        extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
+        extra += f" room {self.room}" if self.room else ""
+        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
+        return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
+
+    @property
+    def mode(self) -> RedundancyMode:
+        if self.eager:
+            return RedundancyMode.EAGER
+        return RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE
+
+    @property
+    def redundancy(self) -> RedundancySpec:
+        if not self.room:
+            return RedundancySpec(self.mode)
+        return RedundancySpec(self.mode, str(self.room * ceil(self.num_layers / self.stages)))
+
+    @property
+    def num_layers(self) -> int:
+        return self.layers or self.stages
+
+    @cached_property
+    def agents(self) -> tuple[AgentId, ...]:
+        count = self.pipelines * self.stages + self.spares
+        return tuple(AgentId(f"a{i:02d}") for i in range(count))
+
+    @property
+    def at_start(self) -> tuple[AgentId, ...]:
+        return self.agents[: self.pipelines * self.stages]
+
+    def zone(self, name: AgentId) -> str:
+        """The agent's zone: neighbours and copies of a stage apart, new agents in turn."""
+        if not self.zones:
+            return "z"
+        number = int(name.lstrip(ascii_lowercase))
+        if name in self.at_start:
+            number = sum(divmod(number, self.stages))
+        return f"z{number % self.zones}"
+
+    @property
+    def costs(self) -> tuple[LayerCost, ...]:
+        """The agents' measured costs; () if nothing depends on them."""
+        if self.room:
+            return (LayerCost(1.0, 2.0, 1, 1, activation_bytes=1),) * self.num_layers
+        cost = LayerCost(
+            1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True
+        )
+        return (cost,) * self.num_layers if self.profiled else ()
+
+    @cached_property
+    def arbiter_job(self) -> ArbiterJob:
+        spec = JobSpec(
+            model=FactorySpec("model:make"),
+            data=DataSpec(
+                "data:make", validation=FactorySpec("data:validation") if self.evals else None
+            ),
+            training=TrainingSpec(
+                steps=self.steps,
+                global_batch_size=self.total or self.pipelines * self.microbatches,
+                micro_batch_size=1,
+                optimizer=FactorySpec("optim:make"),
+                validate_every=self.validate_every,
+            ),
+            pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
+            worker=WorkerSpec("image"),
+            numerics=Numerics.FAST if self.fast else Numerics.CANONICAL,
+            checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
+            redundancy=self.redundancy,
+            corruption=CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec(),
+            recovery=self.policy,
+            placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
+        )
+        catch_up_above_bytes = -1.0 if self.learners else inf
+        timing = Timing(join_grace_s=0.0, catch_up_above_bytes=catch_up_above_bytes)
+        return ArbiterJob("explore/job", "uid", spec, "{}", timing)
+
+    def expected(self, batch: BatchShape, salts: tuple[int, ...]) -> Reference:
+        """Versions and commit records of the undisturbed run."""
+        key = (self.num_layers, batch, self.steps, salts, self.evals)
+        if key not in _REFERENCES:
+            _REFERENCES[key] = reference(
+                layers=self.num_layers,
+                batch=batch,
+                steps=self.steps,
+                salts=dict(enumerate(salts)),
+                evals=self.evals,
+            )
+        return _REFERENCES[key]
+
+    def is_validated(self, step: int) -> bool:
+        """Whether the validation loss of the version that the step begins with is wanted."""
+        every = self.validate_every
+        return self.evals > 0 and (step == self.steps or (every > 0 and step % every == 0))
+
+
+@cache
+def regridded(job: Job, pipelines: int, stages: int) -> Job:
+    """The same job on another grid. Cached, since plans are cached by the identity of the spec."""
+    return replace(
+        job,
+        pipelines=pipelines,
+        stages=stages,
+        layers=job.num_layers,
+        total=job.total or job.pipelines * job.microbatches,
+    )
+
+
+Reference = tuple[list[list[Symbol]], list[CommitRecord]]
+_REFERENCES: dict[tuple[Any, ...], Reference] = {}

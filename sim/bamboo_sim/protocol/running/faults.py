@@ -1,0 +1,378 @@
+"""Faults and changes that can be injected: losses, notices, broken links, operators, specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from bamboo_core.arbiter_state.events import Lost, Paced
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Op
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import ActivityKind, Failure
+from bamboo_core.protocol.supervisor import Departing, FromWorker
+from bamboo_sim.protocol.parts.messages import FindLeader, Look
+from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
+from bamboo_sim.protocol.parts.symbolic import Flip
+from bamboo_sim.protocol.running.agent_shell import (
+    break_channel,
+    connect,
+    end_session,
+    freeze,
+    inform,
+    suspect,
+    thaw,
+)
+from bamboo_sim.protocol.running.clock import go_on, stand_still, tick
+from bamboo_sim.protocol.running.operator_shell import fail, look, tell
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.state import World
+
+Fault = tuple[Any, ...]
+"""A key of :data:`INJECTORS` and its arguments, which are plain values."""
+
+
+def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
+    """Kill an agent."""
+    if name in world.nodes:
+        world.losses += 1
+        world.points[point(world, world.nodes[name])] += 1
+        world.trace = hash((world.trace, "lost", name, fate))
+    world.kill(name, fate=fate, is_seen=is_seen)
+    world.silent_since = world.now
+
+
+def point(world: World, node: Node) -> tuple[str, str, str]:
+    """Where an agent is: (running instruction or "wait ...", role, phase)."""
+    executor = node.executor
+    task = executor.running or executor.current
+    what = "nothing" if task is None else str(task.op)
+    if executor.running is None and task is not None:
+        what = f"wait {what}"
+    directive, phase = executor.directive, str(world.arbiter.state.phase_name)
+    if phase == "Running" and directive is not None:
+        offset = executor.step - directive.target
+        phase += " final" if executor.step == directive.last else (" steady" if offset else "")
+        if directive.has_continuation and executor.continuation is None:
+            phase += " without continuation"
+    return what, _role(world, node.name), phase
+
+
+def _role(world: World, name: AgentId) -> str:
+    plan = world.plan
+    if plan is not None and name in plan.seats:
+        if name == plan.coordinator:
+            return "coordinator"
+        stage = plan.seats[name].stage
+        return "first" if stage == 0 else "last" if stage == len(plan.cut) - 1 else "middle"
+    return "leaver" if plan is not None and name in plan.leaving else "newcomer"
+
+
+def _restart_operator(world: World, *, lossy: bool = False, split: bool = False) -> None:
+    """Start a new leader. lossy: some messages of the old one are lost; split: it keeps running."""
+    network, operators = world.network, world.operators
+    old, new = operators.leader, operators.replace_leader(split=split)
+    if not split:
+        network.forget_operator(old, lossy=lossy, rng=world.rng)
+    network.operators = set(operators.running)
+    look(world, operators.running[new])
+    for name in sorted(world.nodes):
+        network.post(WATCH, name, FindLeader())
+    if world.dead:
+        network.post(WATCH, new, Look(frozenset(world.dead)))
+
+
+def _look(world: World) -> None:
+    look(world, world.operators.running[world.operators.leader])
+
+
+def _notice(world: World, name: AgentId, lead_s: float) -> None:
+    """Give an agent notice, by a signal or otherwise: 1 s is too short to hand over, 3 s is not."""
+    if name in world.nodes:
+        world.noticed = world.noticed | {name}
+        is_signal = world.rng.random() < 0.5
+        inform(world, world.nodes[name], Departing(lead_s, "spot", is_signal))
+
+
+def _scale(world: World, pipelines: int) -> None:
+    """Change the number of pipelines in the spec."""
+    world.operators.goal = replace(world.operators.goal, pipelines=pipelines)
+    _look(world)
+
+
+def _drain(world: World, *names: AgentId) -> None:
+    """Drain nodes: their agents may leave as soon as they are not needed."""
+    goal = world.operators.goal
+    world.operators.goal = replace(goal, drained=goal.drained | frozenset(names))
+    world.noticed |= frozenset(names)
+    _look(world)
+
+
+def _regrid(world: World, pipelines: int, stages: int) -> None:
+    """Start a new leader with a spec of other D and P, while agents live."""
+    world.operators.regrid(pipelines, stages)
+    _restart_operator(world)
+
+
+def _suspend(world: World) -> None:
+    world.operators.goal = replace(world.operators.goal, suspended=True)
+    _look(world)
+
+
+def _resume(world: World, pipelines: int, stages: int) -> None:
+    """Resume. Another P is used only if no agent and no message of the run before is left."""
+    operators = world.operators
+    operators.goal = replace(operators.goal, suspended=False)
+    if not world.nodes and not world.network.messages:
+        operators.regrid(pipelines, stages)
+    _look(world)
+
+
+def _corrupt(world: World, *, are_known: bool = False) -> None:
+    """Corrupt the newest checkpoint, or all that the operator knows."""
+    whole = [mark for mark, files in world.sealed.items() if files is not None]
+    known = {(m.attempt, m.step) for m in world.operators.durable.manifests}
+    for mark in known.intersection(whole) if are_known else sorted(whole)[-1:]:
+        world.sealed[mark] = None
+
+
+def _cut(world: World, *links: Link) -> None:
+    """Break directed links. ``OPERATOR`` stands for the operators."""
+    network = world.network
+    network.break_links(links)
+    _count_cut(world)
+    for name in sorted(world.nodes):
+        node = world.nodes.get(name)
+        if node is not None:
+            suspect(world, node)
+            if not network.reaches(name):
+                _break_session(world, node)
+
+
+def _count_cut(world: World) -> None:
+    world.losses += 1  # agents that are cut off may count as lost
+    world.has_cuts = world.is_misled = True
+    world.has_expelled |= any(OPERATOR not in link for link in world.network.cut)
+    world.keep_alive_at = min(world.keep_alive_at, world.now + KEEP_ALIVE_S)
+
+
+def _break_session(world: World, node: Node) -> None:
+    """Each end sees a closed stream now, or only silence."""
+    agent_sees, operator_sees = (world.rng.random() < 0.5 for _ in range(2))
+    end_session(world, node, agent_sees=agent_sees, operator_sees=operator_sees)
+
+
+def _reconnect(world: World, name: AgentId, kept: int, delay: int = 0) -> None:
+    """Break an agent's session; it opens another one with the same leader. The first ``kept`` of
+    its words that are under way still come, ``delay`` events later or more."""
+    if name in world.nodes:
+        old = connect(world, world.nodes[name], world.operators.leader, kept)
+        if delay and old is not None:
+            world.network.freeze(old)
+            world.late = tuple(sorted((*world.late, (world.events + delay, old))))
+
+
+def _suspect(world: World, name: AgentId) -> None:
+    """Report an unconfirmed loss to the operator."""
+    world.is_misled = True
+    world.losses += 1
+    world.network.post(WATCH, world.operators.leader, Lost(name, False, "unreachable"))
+
+
+def _heal(world: World) -> None:
+    """Restore all links and reopen broken sessions."""
+    network = world.network
+    lost = [name for name in sorted(world.nodes) if not network.reaches(name)]
+    network.cut, network.quiet, network.muted = set(), frozenset(), frozenset()
+    for name in lost:
+        connect(world, world.nodes[name], world.operators.leader)
+
+
+def _cut_quietly(world: World, *links: Link) -> None:
+    """Break directed links as a firewall does: nobody sees a closed connection."""
+    world.network.quiet |= frozenset(links)
+    world.is_silent = True
+    world.network.break_links(links)
+    _count_cut(world)
+
+
+def _mute(world: World, *links: Link) -> None:
+    """No payload comes through, but sessions and signs of life do: a dead transport thread."""
+    world.network.mute(links)
+    world.is_silent = True
+    world.losses += 1  # an agent may have to be replaced
+    world.is_misled = True
+
+
+def _reset(world: World, kept: int, *names: AgentId) -> None:
+    """All connections of these agents are reset and opened again at once: what is under way is
+    lost, but for ``kept`` last words of each to the operator. One whose link breaks again before
+    a commit may count as lost, until it is asked again."""
+    world.losses += 1
+    world.resets += 1
+    for name in names:
+        _reconnect(world, name, kept)
+    live = [world.nodes[a] for a in names if a in world.nodes]
+    pairs = {frozenset((a.name, b)) for a in live for b in a.watched if b in names}
+    network = world.network
+    network.messages = [
+        m for m in network.messages if type(m[2]) is not tuple or frozenset(m[:2]) not in pairs
+    ]
+    for node in live:
+        for other in sorted(set(node.watched) & set(names)):
+            if other in world.nodes and node.name in world.nodes:
+                break_channel(world, node, other)
+
+
+def _drop(world: World, number: int) -> None:
+    """Lose a message between agents, whose link stays whole. The second one may hold up the next
+    plan, too, and the agent at the root of that is replaced."""
+    world.network.lose(number)
+    world.losses += world.is_silent
+    world.is_silent = True
+
+
+def _pass(world: World, ticks: int) -> None:
+    """Let time pass while messages are under way: live agents may count as lost."""
+    world.losses += 1
+    world.is_misled = world.is_raced = True
+    for _ in range(ticks):
+        tick(world)
+
+
+def _pace(world: World, event_s: float, events: int) -> None:
+    """Each of the next events takes time."""
+    world.pace_s, world.paced = event_s, events
+    world.losses += 1
+    world.is_misled = world.is_raced = True
+
+
+def _beat_every(world: World, seconds: float) -> None:
+    """The fleet has grown or shrunk: agents are told another time between heartbeats."""
+    leader = world.operators.running[world.operators.leader]
+    timing = world.job.arbiter_job.timing
+    world.beat_s, world.silent_since = seconds, world.now
+    tell(world, leader, Paced(timing.at_pace(seconds)))
+
+
+def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:
+    """Something stands still for a while. The leader's name is ``OPERATOR`` here."""
+    agent, node = name, world.nodes.get(name)
+    if kind in ("machine", "lease", "inbox") and name == OPERATOR:
+        agent = world.operators.leader
+    world.has_storage_stalled |= kind == "storage"
+    if kind == "lease":
+        world.operators.running[agent].is_leading = False
+    elif kind == "machine":
+        world.network.freeze(agent)
+    elif kind == "inbox":
+        world.network.stop_reading(agent)
+    elif kind == "supervisor" and node is not None:
+        node.unheard = node.unheard or []
+    elif kind == "worker" and node is not None:
+        if node.doing().kind is ActivityKind.LOADING:
+            return  # it cannot be told from a slow storage, for which there is no limit
+        node.backlog = node.backlog or []
+    if node is not None:
+        world.losses += 1  # it counts as lost if this takes long
+        world.is_misled = True
+        if kind != "supervisor":
+            world.is_raced = True  # its work is late
+            world.ready = [a for a in world.ready if a != agent]
+    stand_still(world, kind, agent, seconds)
+
+
+def _fail(world: World, name: AgentId, is_users: bool) -> None:
+    """The worker fails."""
+    if name in world.nodes:
+        world.losses += 1
+        code = ExitCode.USER if is_users else ExitCode.FAILED
+        failure = Failure("ValueError", "a bad sample", is_users, int(code))
+        inform(world, world.nodes[name], FromWorker(failure))
+
+
+def _fail_slices(world: World, name: AgentId, count: int) -> None:
+    """So many of the next slices that an agent computes ahead fail. That costs nobody anything."""
+    if name in world.nodes:
+        world.nodes[name].worker.failing = count
+
+
+def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
+    """The next F, R or VOTE of an agent is wrong; an agent may have to be replaced."""
+    node = world.nodes.get(name)
+    if node is not None and node.worker.backend.flip is None:
+        world.losses += 1
+        node.worker.backend.flip = Flip(Op[op], lasts)
+
+
+def _alter(world: World, name: AgentId, layer: int) -> None:
+    """Change a layer in an agent's memory; the agent may have to be replaced."""
+    node = world.nodes.get(name)
+    if node is not None and node.worker.backend.alter(layer):
+        world.losses += 1
+        world.altered = {**world.altered, name: node.executor.fence.attempt}
+
+
+def _set(world: World, name: str, value: Any) -> None:
+    assert hasattr(world, name), name
+    setattr(world, name, value)
+
+
+def _fail_writes(world: World, count: int, are_answers_lost: bool) -> None:
+    """So many writes of facts fail, or only their answers are lost."""
+    world.write_faults, world.are_answers_lost = count, are_answers_lost
+
+
+def _defect(world: World) -> None:
+    """A defect of the leader's shell."""
+    fail(world, world.operators.running[world.operators.leader])
+
+
+INJECTORS: dict[str, Callable[..., None]] = {
+    "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
+    "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
+    "fail": _fail,
+    "fail slices": _fail_slices,
+    "flip": _flip,
+    "alter": _alter,
+    "start": lambda w, name: w.start(name),
+    "notice": _notice,
+    "scale": _scale,
+    "drain": _drain,
+    "restart operator": lambda w, lossy: _restart_operator(w, lossy=lossy),
+    "second operator": lambda w: _restart_operator(w, split=True),
+    "defect": _defect,
+    "fail writes": _fail_writes,
+    "fail storage": lambda w, count: _set(w, "storage_faults", count),
+    "fail planner": lambda w, count: _set(w, "planner_faults", count),
+    "lose continuation": lambda w: _set(w, "planner_losses", 1),
+    "regrid": _regrid,
+    "suspend": _suspend,
+    "resume": _resume,
+    "corrupt": _corrupt,
+    "corrupt known": lambda w: _corrupt(w, are_known=True),
+    "cut": _cut,
+    "cut quietly": _cut_quietly,
+    "mute": _mute,
+    "heal": _heal,
+    "reset": _reset,
+    "reconnect": _reconnect,
+    "drop": _drop,
+    "suspect": _suspect,
+    "freeze": freeze,
+    "thaw": thaw,
+    "stand still": _stand_still,
+    "go on": go_on,
+    "pass": _pass,
+    "pace": _pace,
+    "beat every": _beat_every,
+    "slow down": lambda w, *names: _set(w, "slow", frozenset(names)),
+    "duplicate": lambda w: w.network.duplicate(),
+}
+
+
+def island(members: Iterable[AgentId], others: Iterable[AgentId]) -> tuple[Link, ...]:
+    """All links between two sides, in both directions; ``OPERATOR`` stands for the operators."""
+    both = [(a, b) for a in members for b in others]
+    return tuple(sorted({*both, *((b, a) for a, b in both)}))

@@ -1,1 +1,0 @@
-"""Long-lived jobs of real agents under random faults, compared bit for bit with a quiet job."""

@@ -1,0 +1,131 @@
+"""The state of one history. It decides nothing: what happens next is for the simulation."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from copy import copy
+from math import inf
+from typing import Self
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.placement.plan import Plan
+from bamboo_core.protocol.supervisor import PeerClosed
+from bamboo_sim.protocol.control.operators import Operators
+from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.parts.messages import Ended, Look
+from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, WATCH, Network
+from bamboo_sim.protocol.parts.symbolic import Flip
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.worker import Sealings
+
+
+class World:
+    """Everything that exists in one history, and notes of what has happened in it."""
+
+    def __init__(self, job: Job, seed: int = 0, policy: str = "random") -> None:
+        self.job = job
+        self.policy = policy  # how the next event is chosen
+        self.rng = random.Random(seed)
+        self.now, self.events = 0.0, 0
+        self.burst = 0.0  # probability that an agent runs its next instruction at once
+        self.outcome = ""
+        self.losses, self.causes = 0, 0  # agents lost, and faults injected
+        self.has_expelled = self.has_cuts = False
+        self.has_given_up = False  # the job was restored while a layer was still held
+        self.is_misled = False  # live agents may be suspected
+        self.is_raced = False  # time has passed while messages were under way
+        self.is_silent = False  # something was lost of which nobody knows
+        self.resets = 0
+        self.late: tuple[tuple[int, AgentId], ...] = ()  # last words that come at some event
+        self.newest = (0, -1)  # attempt and step of the newest commit
+        self.computed: frozenset[int] = frozenset()  # attempts that have committed a step
+        # attempts that began because of wrong bits, and from which step
+        self.rolled_back: Mapping[int, int] = {}
+        self.trace = 0  # hash of all choices
+        self.points = Counter[tuple[str, str, str]]()  # where agents were killed
+        self.noticed: frozenset[AgentId] = frozenset()
+        # sessions of agents that died unseen: agent, its operator, number
+        self.silent: frozenset[tuple[AgentId, AgentId, int]] = frozenset()
+        self.beat_s = 0.0  # time between heartbeats that agents were told last; 0: the usual one
+        self.silent_since = 0.0  # when the newest silence began, or the pace changed
+        self.flips: dict[AgentId, Flip] = {}  # agents whose device was wrong
+        self.altered: dict[AgentId, int] = {}  # agents with a wrong copy of a layer -> attempt
+        self.told: frozenset[tuple[int, int]] = frozenset()  # (attempt, step) of disputes
+        # (attempt, step) of the first wrong commit that nobody could see; None: there is none
+        self.spoiled: tuple[int, int] | None = None
+        self.still: dict[tuple[str, AgentId], float] = {}  # what stands still, until when
+        self.slow: frozenset[AgentId] = frozenset()  # agents that seldom run
+        self.pace_s, self.paced = 0.0, 0  # time of an event, for so many events
+        self.ahead_s = 0.0  # time that has not passed yet
+        self.keep_alive_at = inf  # broken sessions are noticed from then on
+        self.storage_faults = 0  # so many reads and writes of files fail
+        self.has_storage_failed = self.has_storage_stalled = False
+        self.planner_faults = self.planner_losses = 0
+        self.write_faults = 0  # so many writes of facts fail
+        self.are_answers_lost = False  # they are performed all the same
+        self.nodes: dict[AgentId, Node] = {}  # the live agents
+        self.ready: list[AgentId] = []  # agents that have work
+        self.sealed: Sealings = {}
+        self.dead: set[AgentId] = set()
+        self.orphans: Counter[Fence] = Counter()  # commits of superseded plans
+        self.network, self.operators = Network(), Operators(job)
+        self.pods = list(job.at_start)  # of all agents that were ever started
+
+    def copy(self) -> Self:
+        """An independent copy."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.rng = random.Random()
+        new.rng.setstate(self.rng.getstate())
+        new.network, new.operators = self.network.copy(), self.operators.copy()
+        for name in ("ready", "sealed", "dead", "orphans", "points", "pods"):
+            setattr(new, name, copy(getattr(self, name)))
+        new.nodes = {a: n.copy(new.sealed) for a, n in self.nodes.items()}
+        return new
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The leader's."""
+        return self.operators.arbiter
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, or is suspended as it should be."""
+        operators = self.operators
+        if operators.durable.outcome is Outcome.SUSPENDED and not operators.goal.suspended:
+            return False  # the leader may hear of it only after a pause
+        return operators.durable.outcome is not None is not operators.arbiter.durable.outcome
+
+    @property
+    def plan(self) -> Plan | None:
+        """The newest durable plan."""
+        return self.operators.plan
+
+    def kill(self, name: AgentId, *, fate: int = 0, is_seen: bool = True) -> None:
+        """The process ends; ``fate`` of what it had sent: 0 all comes, 1 nothing, 2 a random half,
+        3 + i: number i is lost, with all that it had sent to the same one later.
+
+        is_seen: its sockets are closed, and its end is certain; else it is only silent.
+        """
+        node = self.nodes.pop(name, None)
+        if node is None:
+            return
+        if name in self.ready:
+            self.ready.remove(name)
+        self.dead.add(name)
+        self.network.forget(name, fate, self.rng)
+        if not is_seen:
+            self.is_silent = True
+            self.silent = self.silent | {(name, node.operator, node.stream)}
+            self.keep_alive_at = min(self.keep_alive_at, self.now + KEEP_ALIVE_S)
+            return
+        self.network.post(name, node.operator, Ended(name, node.stream))
+        for operator in self.operators.running:
+            self.network.post(WATCH, operator, Look(frozenset({name})))
+        for other in self.nodes.values():
+            if name in other.watched:
+                self.network.post(WATCH, other.name, PeerClosed(name))

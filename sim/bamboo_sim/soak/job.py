@@ -1,0 +1,260 @@
+"""One long-lived job of real agents: round after round of faults, each followed by a comparison."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from bamboo_core.api.events import EventReason
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter_state.events import ArbiterPhase, Timing
+from bamboo_core.model.ids import AgentId
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.campaign import Campaign
+from bamboo_sim.programs.sample import Sample
+from bamboo_sim.soak import kinds
+from bamboo_sim.soak.kinds import Injector
+from bamboo_sim.soak.reference import Grid, Reference
+from bamboo_sim.soak.watch import Watch
+
+STALL_S = 60.0
+STEADY_S = 20.0
+"""How long a round waits for a plan without holes before it takes the plan as it is."""
+SPARE = 1
+"""Agents beyond the grid's seats, so that a round need not wait for a new process."""
+EVERY_STEPS = 30
+POLL_S = 0.02
+ROUNDS, FAULTS = "rounds", "faults with an effect"
+IN_VAIN = " (without effect)"
+TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, voter_wait_s=10.0, instruction_floor_s=2.0)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One group of faults. kinds: faults that have acted; idle: those that have not; effects: how
+    often each kind has acted; did: what was injected; pause_s: longest time between two commits."""
+
+    grid: str
+    kinds: str
+    did: str
+    seconds: float
+    pause_s: float
+    voter_wait_s: float
+    restored: bool
+    unequal: bool
+    stalled: bool = False
+    lost: bool = False
+    failure: str = ""
+    idle: str = ""
+    effects: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> int:
+        """Number of faults that have acted."""
+        return len(self.kinds.split("+")) if self.kinds else 0
+
+
+class StalledError(Exception):
+    """No commit for STALL_S, although enough agents can be reached."""
+
+
+class LostError(Exception):
+    """The job has ended, but nobody wanted it to."""
+
+
+class CompletedError(Exception):
+    """The job has run all its steps before the round was over; so the round does not count."""
+
+
+class SoakedJob:
+    """A fleet that trains one job. ``fleet`` must be started."""
+
+    def __init__(
+        self, fleet: LocalFleet, grid: Grid, reference: Reference, chance: random.Random
+    ) -> None:
+        self._fleet, self._grid, self._chance = fleet, grid, chance
+        self._watch = Watch(fleet, reference)
+        self._campaign = Campaign(fleet)
+        self._replaced: set[AgentId] = set()
+        self._newcomers = 0
+        self._injector: Injector | None = None
+        self._doomed: set[AgentId] = set()
+
+    async def rounds(self, sample: Sample) -> AsyncIterator[Round]:
+        """Rounds until the job has run all its steps, or the sample is over. The last one may have
+        failed; the job is of no use then."""
+        operator, began = self._fleet.operator, time.monotonic()
+        operator.change_goal(pipelines=self._grid.pipelines)
+        await self._fleet.add(self._grid.agents(self._grid.seats + SPARE))
+        refill = asyncio.create_task(self._refill())
+        try:
+            await self._wait(self._is_steady)
+            while not sample.is_over:
+                sample.begin()
+                yield (done := await self._round())
+                sample.add(ROUNDS, done.faults > 0)
+                sample.add(FAULTS, done.faults)
+                if done.failure:
+                    return
+            await self._suspend()
+        except CompletedError:
+            self._watch.read_states()
+            if self._watch.differences:
+                yield self._describe(began, 0.0, None)
+        except (StalledError, LostError) as error:
+            yield self._describe(began, 0.0, error)
+        finally:
+            refill.cancel()
+            await asyncio.gather(refill, return_exceptions=True)
+
+    async def _round(self) -> Round:
+        """CompletedError."""
+        chosen, self._injector = kinds.choose(self._chance), None
+        began, waited = time.monotonic(), self._watch.voter_wait_s
+        error: Exception | None = None
+        try:
+            await self._wait(self._is_steady, most_s=STEADY_S)
+            began = time.monotonic()
+            doomed = await self._inject(chosen)
+            await self._recover()
+            self._take_away(doomed)
+        except (StalledError, LostError) as caught:
+            error = caught
+        return self._describe(began, waited, error)
+
+    async def _inject(self, chosen: list[str]) -> set[AgentId]:
+        """Inject faults at the same time, then end those that do not end by themselves. Agents that
+        will not come back."""
+        self._injector = injector = Injector(self._fleet, self._chance)
+        try:
+            await asyncio.gather(*(injector.inject(kind) for kind in chosen))
+        finally:
+            injector.heal()
+        self._doomed |= injector.doomed
+        return injector.doomed
+
+    async def _recover(self) -> None:
+        """Wait for a step after the faults, and compare it."""
+        step = self._watch.next_hashed()
+
+        def is_compared() -> bool:
+            if self._watch.newest <= step:
+                return False
+            self._watch.read_states()
+            return self._watch.is_compared(step)
+
+        await self._wait(is_compared)
+
+    def _take_away(self, doomed: set[AgentId]) -> None:
+        """The nodes of agents that do not come back go away at last."""
+        self._fleet.kill(*(doomed - self._fleet.exits.keys()))
+
+    async def _suspend(self) -> None:
+        """End the job in order: CompletedError."""
+        self._fleet.operator.change_goal(suspended=True)
+        await self._wait(lambda: False)
+
+    # ------------------------------------------------------------ waiting
+
+    async def _wait(self, condition: Callable[[], bool], *, most_s: float = math.inf) -> None:
+        """Wait until the condition holds, at most so long. StalledError, LostError,
+        CompletedError."""
+        began, waited = time.monotonic(), self._watch.voter_wait_s
+        while not condition():
+            self._watch.look()
+            over = self._fleet.operator.over
+            if over is not None:
+                is_right = over.outcome in (Outcome.COMPLETE, Outcome.SUSPENDED)
+                raise CompletedError() if is_right else LostError(str(over))
+            now = time.monotonic()
+            if now - began > most_s:
+                return
+            quiet_s = now - max(began, self._watch.commits[-1])
+            if quiet_s - (self._watch.voter_wait_s - waited) > STALL_S:
+                raise StalledError(f"no commit for {quiet_s:.0f} s")
+            await asyncio.sleep(POLL_S)
+
+    def _is_steady(self) -> bool:
+        status = self._watch.status()
+        return (
+            status is not None
+            and status.phase is ArbiterPhase.RUNNING
+            and self._campaign.has_full_plan()
+            and status.progress.committed >= self._fleet.plan().target
+        )
+
+    # ------------------------------------------------------------ agents
+
+    async def _refill(self) -> None:
+        """Start a new agent for each that has ended or will not come back."""
+        while True:
+            for agent in sorted((self._fleet.exits.keys() | self._doomed) - self._replaced):
+                self._replaced.add(agent)
+                self._newcomers += 1
+                await self._fleet.add({f"new-{self._newcomers}": self._fleet.pods[agent].zone})
+            await asyncio.sleep(POLL_S)
+
+    # ------------------------------------------------------------ figures
+
+    def _describe(self, began: float, waited_s: float, error: Exception | None) -> Round:
+        watch = self._watch
+        watch.look()
+        times = [at for at in watch.commits if at >= began]
+        first = max((at for at in watch.commits if at < began), default=began)
+        gaps = [later - at for at, later in pairwise([first, *times, time.monotonic()])]
+        acted = [] if self._injector is None else self._injector.acted()
+        effects = Counter[str]()
+        for fault, count in acted:
+            effects[fault.kind] += count
+        failure = "" if error is None else f"{type(error).__name__}: {error}"
+        if watch.differences:
+            failure = "\n".join([*watch.differences[:5], failure])
+        return Round(
+            grid=str(self._grid),
+            kinds="+".join(fault.kind for fault, count in acted if count),
+            did="; ".join(fault.text + ("" if count else IN_VAIN) for fault, count in acted),
+            seconds=round(time.monotonic() - began, 2),
+            pause_s=round(max(gaps), 3),
+            voter_wait_s=round(watch.voter_wait_s - waited_s, 2),
+            idle="+".join(fault.kind for fault, count in acted if not count),
+            effects=dict(sorted(effects.items())),
+            restored=self._fleet.recorded(EventReason.RESTORING, after=began),
+            unequal=bool(watch.differences),
+            stalled=isinstance(error, StalledError),
+            lost=error is not None and not isinstance(error, StalledError),
+            failure=failure,
+        )
+
+
+async def soak(
+    folder: Path,
+    forkserver: ForkServerProcess,
+    reference: Reference,
+    grid: Grid,
+    chance: random.Random,
+    sample: Sample,
+) -> AsyncIterator[Round]:
+    """The rounds of one job, whose files are in ``folder``."""
+    spec = grid.job(folder, reference.steps, EVERY_STEPS)
+    async with LocalFleet(
+        spec,
+        folder / "fleet",
+        timing=TIMING,
+        forkserver=forkserver,
+        profiled=False,
+        logs_events=False,
+        logs_states=True,
+        requires_effects=False,  # a round says which of its faults have had none
+    ) as fleet:
+        job = SoakedJob(fleet, grid, reference, chance)
+        async for done in job.rounds(sample):
+            if done.failure:
+                (folder / "record.txt").write_text(f"{done}\n{done.failure}\n{fleet.record()}")
+            yield done

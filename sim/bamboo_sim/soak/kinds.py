@@ -1,0 +1,251 @@
+"""Kinds of faults. Each returns what it did, and its victims, once it has ended by itself;
+:meth:`Injector.heal` ends the rest. Faults of agents are for ever unless they say otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from bamboo_core.model.ids import AgentId
+from bamboo_sim.fleet.injection.effects import OPERATOR, Effect, count
+from bamboo_sim.fleet.local_fleet import LocalFleet, Processes
+from bamboo_sim.fleet.local_operator import Writes
+
+Did = tuple[str, tuple[str, ...]]
+"""A text that says what was done, and the victims: agents or the operator."""
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A fault. victims: one of them must show its effect."""
+
+    kind: str
+    text: str
+    victims: tuple[str, ...]
+
+
+PROCESSES: tuple[Processes, ...] = ("both", "worker", "supervisor")
+
+
+class Injector:
+    """Injects the faults of one round; no agent is the victim of two of them."""
+
+    def __init__(self, fleet: LocalFleet, chance: random.Random) -> None:
+        self.doomed: set[AgentId] = set()
+        """Agents that do not come back, although their processes may be there."""
+        self._fleet, self._chance = fleet, chance
+        self._injected: list[Injected] = []
+        self._before = fleet.faults.counted.acts()
+        self._live = sorted(fleet.plan().live)
+        self._free = list(self._live)
+        chance.shuffle(self._free)
+
+    async def inject(self, kind: str) -> None:
+        """Inject one fault after a short random time, unless no agent is left for it."""
+        await self._pass(0.0, 0.4)
+        try:
+            text, victims = await KINDS[kind](self)
+        except IndexError:
+            text, victims = f"{kind}: no agent is left for it", ()
+        self._injected.append(Injected(kind, text, victims))
+
+    def acted(self) -> list[tuple[Injected, int]]:
+        """The faults, and how often each has acted on its victims so far."""
+        now = self._fleet.faults.counted.acts()
+        found = list[tuple[Injected, int]]()
+        for fault in self._injected:
+            before, after = (
+                count(x, fault.victims, EFFECTS[fault.kind]) for x in (self._before, now)
+            )
+            found.append((fault, after - before))
+        return found
+
+    def heal(self) -> None:
+        """End all faults of the network, the disks and the operator."""
+        self._fleet.faults.heal()
+        operator = self._fleet.operator
+        operator.let_go()
+        operator.writes = Writes()
+        operator.thaw()
+
+    async def _pass(self, least_s: float, most_s: float) -> float:
+        """Let a random time pass: it is part of the fault."""
+        seconds = self._chance.uniform(least_s, most_s)
+        await asyncio.sleep(seconds)
+        return round(seconds, 2)
+
+    def _victim(self) -> AgentId:
+        return self._free.pop()
+
+    def _pair(self) -> tuple[AgentId, AgentId]:
+        one, other = self._chance.sample(self._live, 2)
+        return one, other
+
+    # ------------------------------------------------------------ agents
+
+    async def kill(self) -> Did:
+        self.doomed.add(agent := self._victim())
+        self._fleet.kill(agent)
+        return f"kill {agent}", (agent,)
+
+    async def kill_worker(self) -> Did:
+        self.doomed.add(agent := self._victim())
+        self._fleet.kill_worker(agent)
+        return f"kill the worker of {agent}", (agent,)
+
+    async def notice(self) -> Did:
+        agent = self._victim()
+        self._fleet.terminate(agent)
+        return f"SIGTERM {agent}", (agent,)
+
+    async def freeze(self) -> Did:
+        agent, what = self._victim(), self._chance.choice(PROCESSES)
+        self._fleet.freeze(agent, what)
+        seconds = await self._pass(0.3, 4.0)
+        self._fleet.thaw(agent)
+        return f"freeze {what} of {agent} for {seconds:g} s", (agent,)
+
+    async def freeze_for_ever(self) -> Did:
+        agent, what = self._victim(), self._chance.choice(("both", "supervisor"))
+        self.doomed.add(agent)
+        self._fleet.freeze(agent, what)  # type: ignore[arg-type]
+        return f"freeze {what} of {agent}", (agent,)
+
+    async def hang(self) -> Did:
+        self.doomed.add(agent := self._victim())
+        self._fleet.hang(agent)
+        return f"hang {agent}", (agent,)
+
+    # ------------------------------------------------------------ network
+
+    async def reset(self) -> Did:
+        self._fleet.faults.reset()
+        return "reset all", (*self._live,)
+
+    async def reset_agent(self) -> Did:
+        agent = self._victim()
+        self._fleet.faults.reset([agent])
+        return f"reset {agent}", (agent,)
+
+    async def truncate(self) -> Did:
+        one, other = self._pair()
+        self._fleet.faults.truncate(one, other)
+        self._fleet.faults.truncate(other, one)
+        return f"truncate {one} - {other}", (one, other)
+
+    async def cut(self) -> Did:
+        one, other = self._pair()
+        self._fleet.faults.cut(one, other)
+        return f"cut {one} - {other} for {await self._pass(0.3, 5.0):g} s", (one, other)
+
+    async def cut_one_way(self) -> Did:
+        one, other = self._pair()
+        self._fleet.faults.cut(one, other, one_way=True)
+        return f"cut {one} -> {other} for {await self._pass(0.3, 5.0):g} s", (other,)
+
+    async def cut_session(self) -> Did:
+        agent = self._victim()
+        self._fleet.operator.hold(agent)
+        return f"hold the session of {agent} for {await self._pass(0.3, 4.0):g} s", (agent,)
+
+    async def delay(self) -> Did:
+        agent = self._victim()
+        self._fleet.faults.delay(agent, late_s := round(self._chance.uniform(0.05, 0.4), 2))
+        return f"delay {agent} by {late_s:g} s for {await self._pass(0.5, 2.0):g} s", (agent,)
+
+    # ------------------------------------------------------------ storage and operator
+
+    async def slow_disk(self) -> Did:
+        delay_s = round(self._chance.uniform(0.02, 0.3), 2)
+        self._fleet.faults.slow_disk(delay_s)
+        return f"slow disk of {delay_s:g} s for {await self._pass(0.5, 3.0):g} s", (*self._live,)
+
+    async def bad_disk(self) -> Did:
+        self._fleet.faults.fail_disk()
+        return f"failing disk for {await self._pass(0.5, 3.0):g} s", (*self._live,)
+
+    async def replace_operator(self) -> Did:
+        await self._fleet.operator.stop()
+        seconds = await self._pass(0.0, 2.0)
+        await self._fleet.operator.start()
+        return f"replace the operator after {seconds:g} s", (OPERATOR,)
+
+    async def freeze_operator(self) -> Did:
+        self._fleet.operator.freeze()
+        seconds = await self._pass(0.3, 4.0)
+        self._fleet.operator.thaw()
+        return f"freeze the operator for {seconds:g} s", (OPERATOR,)
+
+    async def slow_writes(self) -> Did:
+        delay_s = round(self._chance.uniform(0.3, 3.0), 2)
+        lands_first = self._chance.random() < 0.5
+        self._fleet.operator.writes = Writes(delay_s, lands_first=lands_first)
+        await self.kill()
+        seconds = await self._pass(1.0, 4.0)
+        return f"kill during durable writes of {delay_s:g} s for {seconds:g} s", (OPERATOR,)
+
+    async def failing_writes(self) -> Did:
+        self._fleet.operator.writes = Writes(fail=True)
+        await self.kill()
+        seconds = await self._pass(0.5, 3.0)
+        return f"kill during failing durable writes for {seconds:g} s", (OPERATOR,)
+
+
+KINDS: Mapping[str, Callable[[Injector], Awaitable[Did]]] = {
+    name: getattr(Injector, name)
+    for name in (
+        "kill",
+        "kill_worker",
+        "notice",
+        "freeze",
+        "freeze_for_ever",
+        "hang",
+        "reset",
+        "reset_agent",
+        "truncate",
+        "cut",
+        "cut_one_way",
+        "cut_session",
+        "delay",
+        "slow_disk",
+        "bad_disk",
+        "replace_operator",
+        "freeze_operator",
+        "slow_writes",
+        "failing_writes",
+    )
+}
+EFFECTS: Mapping[str, tuple[Effect, ...]] = {
+    "kill": (Effect.KILLED,),
+    "kill_worker": (Effect.KILLED,),
+    "notice": (Effect.NOTICED,),
+    "freeze": (Effect.STOPPED,),
+    "freeze_for_ever": (Effect.STOPPED,),
+    "hang": (Effect.HUNG,),
+    "reset": (Effect.RESET,),
+    "reset_agent": (Effect.RESET,),
+    "truncate": (Effect.CUT_FRAME,),
+    "cut": (Effect.LOST_SEGMENT,),
+    "cut_one_way": (Effect.LOST_SEGMENT,),
+    "cut_session": (Effect.HELD,),
+    "delay": (Effect.LATE_FRAME, Effect.LATE_HEARTBEAT),
+    "slow_disk": (Effect.SLOW_DISK,),
+    "bad_disk": (Effect.FAILED_DISK,),
+    "replace_operator": (Effect.REPLACED,),
+    "freeze_operator": (Effect.UNHEARD,),
+    "slow_writes": (Effect.SLOW_WRITE,),
+    "failing_writes": (Effect.FAILED_WRITE,),
+}
+"""Kind -> its effects, of which one must happen."""
+ALONE = frozenset({"replace_operator", "freeze_operator"})
+"""At most one of these in a round: there is one operator."""
+
+
+def choose(chance: random.Random, most: int = 3) -> list[str]:
+    """The kinds of one round."""
+    kinds = chance.choices(sorted(KINDS), k=chance.randint(1, most))
+    while sum(kind in ALONE for kind in kinds) > 1:
+        kinds.remove(next(kind for kind in kinds if kind in ALONE))
+    return kinds

@@ -1,0 +1,156 @@
+"""The faults that tests inject are what they claim to be: seen from sockets and file systems."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from bamboo_sim.fleet.injection import disk, sockets, state
+from bamboo_sim.fleet.injection.effects import Effect
+from bamboo_sim.fleet.injection.faults import Faults
+from bamboo_sim.fleet.injection.inside import Inside, Later
+from bamboo_sim.fleet.injection.state import Disk
+
+ONE, OTHER = "127.77.9.1", "127.77.9.2"
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A connection from ONE to OTHER; both ends."""
+    with socket.create_server((OTHER, 0)) as listening, socket.socket() as dialed:
+        dialed.bind((ONE, 0))
+        dialed.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+        with accepted:
+            dialed.settimeout(10.0)
+            accepted.settimeout(10.0)
+            yield dialed, accepted
+
+
+def test_a_cut_loses_one_direction_until_it_heals(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    one, other = pair
+    sockets.drop_from(other, {ONE})
+    one.send(b"late")
+    other.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        other.recv(9)
+    assert sockets.lost_segments(other) > 0
+    other.settimeout(10.0)
+    sockets.drop_from(other, {"127.77.9.3"})
+    assert other.recv(9) == b"late"
+    sockets.drop_from(other, ())
+    other.send(b"back")
+    assert one.recv(9) == b"back"
+
+
+def test_a_listening_socket_refuses_nobody_else() -> None:
+    with socket.create_server((OTHER, 0)) as listening:
+        sockets.drop_from(listening, {ONE})
+        with socket.socket() as cut, socket.socket() as free:
+            cut.bind((ONE, 0))
+            cut.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                cut.connect(listening.getsockname())
+            free.settimeout(10.0)
+            free.connect(listening.getsockname())
+
+
+def test_a_reset_is_seen_at_both_ends(pair: tuple[socket.socket, socket.socket]) -> None:
+    one, _ = pair
+    assert sockets.peer_of(one) == OTHER
+    assert sockets.reset(one)
+    for end in pair:
+        with pytest.raises(ConnectionResetError):
+            end.recv(9)
+
+
+def test_an_agent_obeys_orders_and_dials_from_its_own_address(tmp_path: Path) -> None:
+    faults = Faults(tmp_path / "faults")
+    mine, peer = faults.address_of("a"), faults.address_of("b")
+    inside = Inside("a", "worker", faults.folder)
+    connect = (socket.socket.connect, socket.socket.connect_ex)
+    try:
+        inside.start()
+        with socket.create_server((peer, 0)) as listening, socket.socket() as dialed:
+            dialed.connect(listening.getsockname())
+            accepted, (address, _) = listening.accept()
+            assert address == mine
+            with accepted:
+                accepted.send(b"x")
+                dialed.settimeout(10.0)
+                assert dialed.recv(1) == b"x"
+                faults.cut("b", "a", one_way=True)
+                wait_for(lambda: inside.state.cuts == (("b", "a"),))
+                faults.reset_link("a", "b")
+                with pytest.raises(ConnectionResetError):
+                    dialed.recv(1)
+        faults.heal()
+        wait_for(lambda: not inside.state.cuts)
+    finally:
+        for name, method in zip(("connect", "connect_ex"), connect, strict=True):
+            setattr(socket.socket, name, method)
+        faults.close()
+
+
+def wait_for(condition: object) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_the_state_survives_the_file(tmp_path: Path) -> None:
+    written = state.State({"a": ONE}, (("a", "b"),), {"b": 0.5}, Disk(0.25, fails=True))
+    state.write(tmp_path, written)
+    assert state.read(tmp_path) == written
+    assert written.lost_senders("b") == {ONE}
+    assert written.lost_senders("a") == frozenset()
+
+
+def test_late_calls_keep_their_order() -> None:
+    later, done, called = Later(), threading.Event(), list[int]()
+    start = time.monotonic()
+    later.call(0.2, lambda: called.append(1))
+    assert later.is_busy
+    later.call(0.0, lambda: called.append(2))
+    later.call(0.0, done.set)
+    assert done.wait(10.0)
+    assert called == [1, 2]
+    assert time.monotonic() - start >= 0.2
+
+
+def test_a_disk_is_slow_and_fails_on_order(tmp_path: Path) -> None:
+    now, effects = Disk(), list[Effect]()
+    disk.install(lambda: now, effects.append)
+    try:
+        files, _ = fsspec.core.url_to_fs(f"file://{tmp_path}")
+        with files.open(f"{tmp_path}/x", "wb") as file:
+            file.write(b"x")
+        now = Disk(delay_s=0.1)
+        start = time.monotonic()
+        assert files.glob(f"{tmp_path}/*") == [f"{tmp_path}/x"]
+        assert time.monotonic() - start >= 0.1
+        assert set(effects) == {Effect.SLOW_DISK}
+        effects.clear()
+        now = Disk(fails=True)
+        for attempt in (
+            lambda: files.open(f"{tmp_path}/x", "rb"),
+            lambda: files.ls(str(tmp_path)),
+            lambda: files.mv(f"{tmp_path}/x", f"{tmp_path}/y"),
+            lambda: files.rm(f"{tmp_path}/x"),
+        ):
+            with pytest.raises(OSError, match="Input/output error"):
+                attempt()
+        assert effects == [Effect.FAILED_DISK] * 4
+    finally:
+        fsspec.register_implementation("file", LocalFileSystem, clobber=True)

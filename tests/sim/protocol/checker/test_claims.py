@@ -1,0 +1,140 @@
+"""The judge of what operators claim: losses, stalls, restores, and the order of messages."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.arbiter_state.events import Record
+from bamboo_core.model.ids import Fence
+from bamboo_sim.protocol.checker import claims
+from bamboo_sim.protocol.control import operators
+from bamboo_sim.protocol.control.order import check_order
+from bamboo_sim.protocol.control.plans import Plans
+from bamboo_sim.protocol.exploration.time_budget import MOVING, SAVING, SMALL
+from bamboo_sim.protocol.histories.history import History, replay
+from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.running.simulation import Simulation
+
+
+@pytest.fixture
+def world():
+    """2 x 2 in its first plan."""
+    world = Simulation(SMALL, 1)
+    while world.plan is None:
+        assert world.step()
+    return world
+
+
+def record(reason, agent=""):
+    facts = {EventFact.AGENTS: agent}
+    return Record(Severity.WARNING, reason, "because", facts)
+
+
+def test_a_healthy_agent_is_not_given_up(world):
+    lost = record(EventReason.AGENT_LOST, "a01")
+    leader = world.operators.running[world.operators.leader]
+    with pytest.raises(Violation, match="a healthy agent is given up: because"):
+        claims.check_loss(world, leader, lost)
+    world.is_misled = True
+    claims.check_loss(world, leader, lost)
+    world.is_misled = False
+    world.kill("a01")
+    claims.check_loss(world, leader, lost)
+
+
+def test_an_agent_may_look_dead_until_it_has_opened_another_session(world):
+    lost = record(EventReason.AGENT_LOST, "a01")
+    leader = world.operators.running[world.operators.leader]
+    del leader.sessions["a01"]
+    with pytest.raises(Violation, match="a healthy agent is given up"):
+        claims.check_loss(world, leader, lost)  # its links work
+    world.network.broken["a00", "a01"] = world.plan.fence
+    claims.check_loss(world, leader, lost)
+    leader.sessions["a01"] = 2
+    with pytest.raises(Violation, match="a healthy agent is given up"):
+        claims.check_loss(world, leader, lost)
+
+
+def test_a_stall_has_a_cause(world):
+    with pytest.raises(Violation, match="a deadlock of our own: because"):
+        claims.check_stall(world, record(EventReason.STALLED))
+    world.is_silent = True
+    claims.check_stall(world, record(EventReason.STALLED))
+
+
+def test_an_agent_that_holds_up_two_plans_is_asked_again_for_its_layers():
+    """Two messages are lost, and the sole holder of a layer waits for both: it is given up, and
+    then asked again, so nothing is repeated."""
+    base = History(MOVING, 14266502, "late")
+    once = base.then(46, ("drop", 3566632))
+    world = replay(once.then(13, ("drop", 3566633)))
+    assert world.losses
+    assert world.plan is not None
+    assert world.plan.fence == Fence(0, 1, 4)
+    assert not replay(once).losses
+
+
+def test_only_a_worker_that_stands_still_is_killed(world):
+    node = world.nodes["a01"]
+    with pytest.raises(Violation, match="the supervisor of a01 kills a worker that lives"):
+        claims.check_killed_worker(world, node)
+    node.backlog = []
+    claims.check_killed_worker(world, node)
+
+
+def test_an_agent_with_a_seat_is_not_sent_away(world):
+    operator = world.operators.running[world.operators.leader]
+    while world.arbiter.status().phase != "Running":
+        assert world.step()
+    with pytest.raises(Violation, match="a01 is sent away"):
+        claims.check_dismissed(world, operator, "a01")
+    claims.check_dismissed(world, operator, "b00")
+    world.kill("a01")
+    claims.check_dismissed(world, operator, "a01")
+
+
+def test_files_are_listed_before_a_layer_is_given_up():
+    world = Simulation(SAVING, 1, "fifo")
+    while not world.sealed:
+        assert world.step()
+    leader = world.operators.leader
+    state = world.operators.running[leader].arbiter.state
+    state.listing.is_here = False
+    with pytest.raises(Violation, match="restored before the checkpoints were listed"):
+        claims.check_listed(world, leader)
+    world.has_storage_stalled = True
+    claims.check_listed(world, leader)
+
+
+def test_a_job_that_waits_says_for_what(world):
+    view = SimpleNamespace(detail="", stall="")
+    leadership = SimpleNamespace(view=lambda: view)
+    operator = SimpleNamespace(leadership=leadership)
+    world.operators.running[world.operators.leader] = operator
+    with pytest.raises(Violation, match="stands still without a word"):
+        claims.check_said(world)
+    view.detail = "for more agents"
+    claims.check_said(world)
+
+
+def test_messages_are_received_in_the_order_sent():
+    found = []
+
+    class Kept(Plans):
+        def _compute(self, request):
+            found.append(super()._compute(request))
+            return found[-1]
+
+    before, operators.PLANS = operators.PLANS, Kept()
+    try:
+        replay(History(SMALL, 1))
+    finally:
+        operators.PLANS = before
+    decision, rest = found[0]
+    check_order(found[0])
+    agent, continuation = next((a, c) for a, c in rest.directives.items() if c.steady)
+    swapped = replace(continuation, steady=tuple(reversed(continuation.steady)))
+    with pytest.raises(Violation, match="out of order"):
+        check_order((decision, replace(rest, directives={**rest.directives, agent: swapped})))
