@@ -218,7 +218,7 @@ def planted(*names: str) -> Planted:
 def test_a_planted_fault_that_never_runs_is_told() -> None:
     found = detect(planted("never", "neither"), 0.0)
     assert (found.is_right, found.has_run) == (False, False)
-    assert "never run: Unused.never, Unused.neither; patch what the product" in str(found)
+    assert "never run: Unused.never, Unused.neither; PATCH WHAT THE PRODUCT CALLS NOW" in str(found)
     fault = next(fault for fault in FAULTS if fault.row == "S2")
     found = detect(fault, 60.0, 3)
     assert (found.is_right, found.idle) == (True, ())

@@ -36,7 +36,9 @@ class Detection:
         if self.text:
             found = f"found in case {self.cases}: {self.text[:90]}"
         if self.idle:
-            found += f"; never run: {', '.join(self.idle)}; patch what the product calls now"
+            found += f"; never run: {', '.join(self.idle)}"
+        if not self.has_run:
+            found += "; PATCH WHAT THE PRODUCT CALLS NOW"
         return f"{self.fault.row:4} {self.fault.name}: {found}"
 
 

@@ -15,6 +15,9 @@ from bamboo_sim.protocol.histories.branching import POLICIES, parts
 from bamboo_sim.protocol.histories.history import History
 from bamboo_sim.protocol.parts.job import Job
 
+Run = tuple[str, Job, float]
+"""Family, job, share of the time."""
+
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)
 MOVING = Job(1, 2, 2, replica=False, spares=2)
@@ -106,7 +109,7 @@ def grids() -> Iterator[Job]:
     yield replace(CHECKED_TWICE, steps=2)
 
 
-def runs() -> list[tuple[str, Job, float]]:
+def runs() -> list[Run]:
     """(family, job, share of the time)."""
     jobs = sorted(grids(), key=lambda j: j.pipelines * j.stages * j.microbatches)
     out = [("singles", job, 1.0) for job in jobs]
@@ -192,14 +195,17 @@ def explore(
 ) -> tuple[Tally, list[str]]:
     """Run every family for its share of the time, part by part. The seed chooses the first part.
 
-    least: go on until so many histories have run, for ``patience_s`` more at most. Returns the
-    tally and a line for each run.
+    least: go on until so many histories have run, with other seeds once all families have had
+    their turn, for ``patience_s`` more at most. Returns the tally and a line for each run.
     """
     tally = tally or Tally()
-    todo = [r for r in runs() if only in r[0]]
-    todo = todo[seed % len(todo) :] + todo[: seed % len(todo)]
+    chosen = [r for r in runs() if only in r[0]]
+    todo = _in_turn(chosen, seed)
     lines, end, last = [], time() + seconds, time() + seconds + patience_s
-    while todo and (time() < end or (tally.cases < least and time() < last)):
+    while (todo and time() < end) or (tally.cases < least and time() < last):
+        if not todo:
+            seed += 1
+            todo = _in_turn(chosen, seed)
         family, job, share = todo.pop(0)
         rest = share + sum(r[2] for r in todo)
         until = time() + max(0.3, (end - time()) * share / rest)
@@ -211,6 +217,11 @@ def explore(
             f" {done} of {count} parts from part {seed % count}"
         )
     return tally, lines
+
+
+def _in_turn(chosen: list[Run], seed: int) -> list[Run]:
+    """All runs; the seed chooses the first one."""
+    return chosen[seed % len(chosen) :] + chosen[: seed % len(chosen)]
 
 
 def _run_parts(
