@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the tests marked ``rotating(share)`` run one in ``share``; the commit's hash chooses."""
+    """Run one in ``share`` of the tests marked ``rotating(share)``; the commit's hash chooses."""
     if config.getoption("--all") or any("::" in arg for arg in config.args):
         return
     left_out = rotated_out(items, _commit(config))

@@ -50,7 +50,7 @@ def of_release(local: RecordedCluster, release: str) -> list[str]:
 
 
 def lease(local: RecordedCluster) -> Object:
-    """Who leads, and the term."""
+    """Return who leads, and the term."""
     text = local.programs.kubectl(
         "get", "lease", "bamboo-operator", "--namespace", SYSTEM_NAMESPACE, "--output", "json"
     )

@@ -107,7 +107,7 @@ class LossChecks:
         return {pod["spec"].get("nodeName", "") for pod in alive}
 
     def log(self, pipeline: int, stage: int) -> str:
-        """What the agent in a seat has logged."""
+        """Return what the agent in a seat has logged."""
         return self._user.kubectl("logs", self.seat(pipeline, stage).pod)
 
     def await_first_step(self) -> None:

@@ -141,7 +141,7 @@ class Storm:
         return self.name in rehearsal.firing(self.prometheus).get(ALERT, set())
 
     def shell(self, line: str, folder: Path) -> str:
-        """What a command prints for a user whose context names the job's namespace."""
+        """Return what a command prints for a user whose context names the job's namespace."""
         config = yaml.safe_load(self.local.cluster.kubeconfig.read_text())
         config["contexts"][0]["context"]["namespace"] = self.user.namespace
         (folder / "kubeconfig").write_text(yaml.safe_dump(config))

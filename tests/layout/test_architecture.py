@@ -21,7 +21,13 @@ def tour(page: str, package: str) -> dict[str, str]:
     return dict(zip(entries[1::2], entries[2::2], strict=True))
 
 
-@pytest.mark.parametrize("package", ["core/bamboo_core", "agent/bamboo_agent", "sim/bamboo_sim"])
+PACKAGES = [
+    *("core/bamboo_core", "operator/bamboo_operator", "cli/bamboo_cli"),
+    *("devcluster/bamboo_devcluster", "agent/bamboo_agent", "sim/bamboo_sim"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_tour_visits_every_folder(root: Path, page: str, package: str) -> None:
     entries = tour(page, package)
     real = {path.parent.name for path in (root / package).glob("*/__init__.py")}
@@ -37,13 +43,11 @@ def test_the_order_of_the_cores_folders_is_the_enforced_one(root: Path, page: st
     assert ", ".join(f"`{layer}`" for layer in contract["layers"]) in page
 
 
-def test_the_tour_names_files_that_exist(root: Path, page: str) -> None:
-    section = page[page.index("### Around the core") : page.index("### `agent/")]
-    entries = re.split(r"^- \*\*`([\w/]+)`\*\*", section, flags=re.M)
-    assert len(entries) > 1
-    for package, text in zip(entries[1::2], entries[2::2], strict=True):
-        for name in re.findall(r"`(\w+\.py)`", text):
-            assert (root / package / name).is_file(), f"{package}/{name}"
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_tour_names_files_that_exist(root: Path, page: str, package: str) -> None:
+    (section,) = re.findall(rf"^### `{package}`.*?(?=^- \*\*)", page, flags=re.M | re.S)
+    for name in re.findall(r"`([\w/]+\.py)`", section):
+        assert (root / package / name).is_file(), f"{package}/{name}"
 
 
 def prose(file: Path) -> str:

@@ -1,5 +1,5 @@
-"""Which commands are there, with which options? One file for each command, with its options and
-what only it does; no reading of objects, and no drawing.
+"""The commands with their options, one file for each, and what only that command does. Not here:
+reading of objects, and drawing.
 
 Public: ``explain``, ``logs``, ``plan``, ``preempt``, ``profile``, ``quickstart``, ``report``,
 ``status``, ``top``, ``version``.

@@ -1,5 +1,5 @@
-"""What will the job of a file look like, and cost? Reads the file, plans the job and measures its
-layers, without a cluster.
+"""The estimate for the job of a file: what it will look like, and cost. It reads the file, plans
+the job and measures its layers. Not here: anything that needs a cluster.
 
 Public: every module.
 """

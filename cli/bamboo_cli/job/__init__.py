@@ -1,5 +1,6 @@
-"""What is a job in the cluster now, what is wrong with it, and what would a loss do? Pure reading
-of its manifest, pods, nodes and events; its course over time is in `run`.
+"""A job in the cluster at one moment: what it is, what is wrong with it, and what a loss would do.
+Pure reading of its manifest, pods, nodes and events. Not here: its course over time, which is in
+run.
 
 Public: ``diagnosis``, ``events``, ``listing``, ``pods``, ``snapshot``, ``state``, ``victims``,
 ``what_if``.

@@ -1,5 +1,5 @@
-"""How does something look that the command shows or writes? Texts for a terminal, SVG drawings and
-the HTML page; nothing is fetched or computed here.
+"""What the command shows or writes, as people see it: texts for a terminal, SVG drawings and the
+HTML page. Not here: fetching and computing.
 
 Public: every module.
 """

@@ -193,7 +193,7 @@ class Attack:
             yield sock
 
     def _converse(self, data: bytes) -> bytes:
-        """What the port says, if it says something at once."""
+        """Return what the port says, if it says something at once."""
         said = b""
         try:
             with self._dial(encrypts=self._rng.random() < 0.5) as sock:

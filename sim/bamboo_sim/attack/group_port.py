@@ -111,7 +111,7 @@ class Attack(data_port.Attack):
         return said
 
     def _values(self) -> dict[str, Any]:
-        """Of a message that may be right."""
+        """Draw the values of a message that may be right."""
         value = inputs.gloo_value(self._rng, self._good)
         fence = self._rng.choice(([0, 1, 1], [0, 1, 1], [0, 1, 1], [0, 0, 0], [9, 9, 9]))
         return {
@@ -125,7 +125,7 @@ class Attack(data_port.Attack):
         }
 
     def _learn(self, answer: bytes) -> None:
-        """What gloo says is in the victim's first answer, unless that is a refusal."""
+        """Keep what gloo says: it is in the victim's first answer, unless that is a refusal."""
         kind, size = SEGMENT.unpack_from(answer)
         message = decode(answer[SEGMENT.size :][:size])
         if kind == CONTROL and message.do is Do.SET:

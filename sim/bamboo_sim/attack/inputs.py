@@ -78,7 +78,7 @@ def changed(rng: random.Random, values: dict[str, Any]) -> bytes:
 
 
 def first_bytes(rng: random.Random, greeting: dict[str, Any]) -> bytes:
-    """What a stranger says to the data port. greeting: a valid first line."""
+    """Draw what a stranger says to the data port. greeting: a valid first line."""
     line = json.dumps(greeting).encode()
     return rng.choice(
         (
@@ -93,7 +93,7 @@ def first_bytes(rng: random.Random, greeting: dict[str, Any]) -> bytes:
 
 
 def segment(rng: random.Random, header: dict[str, Any]) -> bytes:
-    """What a peer sends after the handshake. header: of a valid frame."""
+    """Draw what a peer sends after the handshake. header: of a valid frame."""
     data = rng.choice(
         (
             lambda: changed(rng, header),
@@ -109,7 +109,7 @@ def segment(rng: random.Random, header: dict[str, Any]) -> bytes:
 
 
 def control(rng: random.Random, values: dict[str, Any], header: dict[str, Any]) -> bytes:
-    """What a peer says of a group. values: of a valid message. header: of a valid frame."""
+    """Draw what a peer says of a group. values: of a valid message. header: of a valid frame."""
     marks = (16, 17, 252, 253)
     announced = rng.choice((1, 1000, 1 << 18, (1 << 32) - 1))
     data = rng.choice(
@@ -135,7 +135,7 @@ def control(rng: random.Random, values: dict[str, Any], header: dict[str, Any]) 
 
 
 def gloo_value(rng: random.Random, good: bytes) -> bytes:
-    """What a rank of gloo says of itself. good: what one has said."""
+    """Draw what a rank of gloo says of itself. good: what one has said."""
     numbers = (0, 1, 2, 7, 170, 1 << 20, 1 << 40, (1 << 64) - 1)
     at = rng.randrange(0, max(1, len(good) - 7))
     number = struct.pack("<Q", rng.choice(numbers))
@@ -170,7 +170,7 @@ def item(rng: random.Random) -> str:
 
 
 def samples(rng: random.Random) -> int:
-    """Of a validation set that may not exist."""
+    """Draw a size of a validation set that may not exist."""
     return rng.choice(_SAMPLES)
 
 
@@ -258,7 +258,7 @@ _HEADERS = (
 
 
 def request(rng: random.Random) -> bytes:
-    """What a stranger says to a port that speaks HTTP."""
+    """Draw what a stranger says to a port that speaks HTTP."""
 
     def made() -> bytes:
         line = " ".join(rng.choice(words) for words in (_METHODS, _PATHS, _VERSIONS))
@@ -281,7 +281,7 @@ def request(rng: random.Random) -> bytes:
 
 
 def greeting(rng: random.Random, name: str) -> bytes:
-    """What a stranger says to a liveness port. name: of an agent that may connect."""
+    """Draw what a stranger says to a liveness port. name: of an agent that may connect."""
     words = ("hello", "proof", name, "other", "\u00e9" * 9, "0" * 32, "0" * 64, "", "x" * 900)
 
     def line() -> bytes:

@@ -145,7 +145,7 @@ class _Served:
         )
 
     async def case(self, name: str, text: str) -> Object:
-        """What came of a manifest."""
+        """Return what came of a manifest."""
         began = time.process_time()
         self._stub.job, self._stub.status, self._stub.pods = text, {}, {}
         self._defects.causes.clear()
@@ -253,7 +253,7 @@ class Attack:
         return self.tally
 
     def _ask(self, name: str, text: str) -> Object | None:
-        """What came of it; None: the process hangs or has ended."""
+        """Return what came of it; None: the process hangs or has ended."""
         try:
             self._pipe.send((name, text))
             if self._pipe.poll(PATIENCE_S):

@@ -182,7 +182,7 @@ class _Served:
         )
 
     def state(self) -> dict[str, Any]:
-        """What must not change of the victim."""
+        """Return what must not change of the victim."""
         actor = self.jobs.find(VICTIM.uid)
         assert actor is not None
         seen = f"{actor.view()} {actor.term} {self.writes[VICTIM.uid]}"
@@ -438,7 +438,7 @@ def _names(name: str) -> dict[str, object]:
 
 
 def hello(name: str) -> bytes:
-    """What an agent of that pod says first."""
+    """Return what an agent of that pod says first."""
     agent = HONEST if name == FORGED else name
     namespace = VICTIM.namespace if name == HONEST else ATTACKER.namespace
     said = Hello(

@@ -25,7 +25,7 @@ _NO_VALUE: tuple[Any, ...] = (None, False, "", [], {})
 
 
 def faults(pod: Object, *, job: str, namespace: str) -> list[str]:
-    """What is wrong with a pod that the operator wants to make for that job."""
+    """Return what is wrong with a pod that the operator wants to make for that job."""
     return [*_identity(pod, job, namespace), *_pod(pod["spec"]), *_secrets(_sources(pod["spec"]))]
 
 

@@ -65,7 +65,7 @@ class Victim:
         self.ports: dict[str, int] = self._pipe.recv()
 
     def state(self) -> dict[str, Any]:
-        """What it tells. TimeoutError, EOFError, OSError: it hangs or has ended."""
+        """Return what it tells. TimeoutError, EOFError, OSError: it hangs or has ended."""
         self._pipe.send(None)
         if not self._pipe.poll(PATIENCE_S):
             raise TimeoutError("the process does not tell its state")

@@ -43,14 +43,14 @@ class Tally:
         return not state["defects"] and not has_grown
 
     def add(self, other: Tally) -> None:
-        """Of another run."""
+        """Add the counts of another run."""
         self.cases.update(other.cases)
         self.breaches.update(other.breaches)
         self.told += other.told
         self.peak_mb = max(self.peak_mb, other.peak_mb)
 
     def figures(self) -> dict[str, Any]:
-        """Of the run."""
+        """Return the figures of the run."""
         return {
             "cases": dict(self.cases),
             "breaches": dict(self.breaches),

@@ -81,7 +81,7 @@ class Reference:
 
 
 def describe(commit: CommitRecord) -> str:
-    """What does not depend on when a job validates."""
+    """Return what does not depend on when a job validates."""
     return repr(replace(commit, validation_loss=None))
 
 

@@ -1,5 +1,5 @@
-"""How is a run drawn? Elements of SVG, panels over time, and the drawings made of them; nothing
-about pages or terminals.
+"""Drawings of a run: elements of SVG, panels over time, and the drawings made of them. Not here:
+pages and terminals.
 
 Public: ``charts``, ``elements``, ``picture``.
 """

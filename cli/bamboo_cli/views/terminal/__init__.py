@@ -1,4 +1,4 @@
-"""How does it look in a terminal? The console, tables, screens and displays; no HTML and no SVG.
+"""Views for a terminal: the console, tables, screens and displays. Not here: HTML and SVG.
 
 Public: ``console``, ``diagnosis``, ``job_screen``, ``jobs_table``, ``live_display``, ``plan``,
 ``run_report``.
