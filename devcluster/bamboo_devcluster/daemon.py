@@ -30,7 +30,7 @@ from bamboo_devcluster.nodes.interface import NodeKind
 from bamboo_devcluster.nodes.kubelet.preparation import Kubelets
 from bamboo_devcluster.nodes.pods.container import Backoff
 from bamboo_devcluster.nodes.pods.events import EventRecorder
-from bamboo_devcluster.nodes.pods.start import NodePorts
+from bamboo_devcluster.nodes.pods.preparation import NodePorts
 from bamboo_devcluster.nodes.process.addresses import AddressBlock
 from bamboo_devcluster.nodes.process.endpoint import KubeletServers
 from bamboo_devcluster.nodes.process.kind import ProcessNodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bamboo_sim.protocol.mutants.planted import FAULTS, NOT_SHOWN
+from bamboo_sim.protocol.planted.faults import FAULTS, NOT_SHOWN
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/verification.md").read_text()
 

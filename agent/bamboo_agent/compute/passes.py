@@ -180,11 +180,11 @@ class Passes:
     def backward(self, task: Instruction) -> None:
         """B: a whole backward."""
         parameters = self._state.parameters(task.lo, task.hi)
-        total = self._sums.open(task, parameters)
+        total = self._sums.begin_micro_batch(task, parameters)
         gradient = self._output_gradient(task)
         given = self._gradients(task, parameters, lambda made: stage.backward(made, gradient))
         self._keep_input_gradient(task, given)
-        self._sums.close(task, parameters, total, self._activation(task).loss)
+        self._sums.end_micro_batch(task, parameters, total, self._activation(task).loss)
 
     def backward_input(self, task: Instruction) -> None:
         """I: the half of a backward that the stage before waits for."""
@@ -198,7 +198,7 @@ class Passes:
     def backward_weight(self, task: Instruction) -> None:
         """W: the half of a backward that gives the gradients of the weights."""
         parameters = self._state.parameters(task.lo, task.hi)
-        total = self._sums.open(task, parameters)
+        total = self._sums.begin_micro_batch(task, parameters)
         activation, gradient = self._activation(task), self._output_gradient(task)
         way, is_second_half = self._halves(task), activation.weight_groups is not None
 
@@ -209,7 +209,7 @@ class Passes:
             return ()
 
         self._gradients(task, parameters, run)
-        self._sums.close(task, parameters, total, self._activation(task).loss)
+        self._sums.end_micro_batch(task, parameters, total, self._activation(task).loss)
         # gradients from torch's helper may share memory with other tensors
         self._sums.flatten(total, parameters)
 

@@ -139,7 +139,7 @@ class GradientSums:
         self._state, self._store, self._checks = state, state.store, state.checks
         self._pool = Pool(state.setup.device)
 
-    def open(self, task: Instruction, parameters: list[torch.Tensor]) -> Sum:
+    def begin_micro_batch(self, task: Instruction, parameters: list[torch.Tensor]) -> Sum:
         """Let autograd accumulate into the leaf's sum, or start a new sum."""
         done = task.index % self._state.batch.leaf_size
         if not done:
@@ -155,7 +155,7 @@ class GradientSums:
                 parameter.grad = part
         return total
 
-    def close(
+    def end_micro_batch(
         self, task: Instruction, parameters: list[torch.Tensor], total: Sum, loss: float | None
     ) -> None:
         """Take what autograd has added into the leaf's sum. loss: of the micro-batch, if it has

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from bamboo_cli.run.cost import costs, money_text
 from bamboo_cli.run.figures import facts, head
 from bamboo_cli.run.model import Run, clock
-from bamboo_cli.views.svg.charts import PAUSED, Chart, charts, zone_colours
 from bamboo_cli.views.svg.elements import LOST, NOTICED
+from bamboo_cli.views.svg.page_charts import PAUSED, Chart, charts, zone_colours
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _MOST_ROWS = 10

@@ -1,6 +1,7 @@
 """Kubernetes Events about a job: their reasons, and the facts that each carries as annotations.
 
-The sentence of an event is for people. Programs read the facts: annotation ``bamboo.dev/NAME``.
+The sentence of an event is for people; it stands where the fact is decided. Programs read the
+facts: annotation ``bamboo.dev/NAME``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cost of a job since it began: counters that only grow, and how its time was spent.
+"""What a job has gone through since it began: counters that only grow, and how its time was spent.
 
 They are kept in the job's status, so another operator goes on from them.
 """

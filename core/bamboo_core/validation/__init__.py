@@ -1,5 +1,5 @@
-"""What is wrong with the manifest of a BambooJob; nothing of a job that runs, or of a model's
-validation.
+"""What is wrong with the manifest of a BambooJob; nothing of a job that runs, or of
+validation losses.
 
 Public: ``reading`` (from a manifest to its spec), ``pod_rules`` (what pods may have),
 ``server_rules`` (those of the API server).

@@ -1,4 +1,4 @@
-"""Converts the job's status between the API and the core's types.
+"""Converts the job's status between the API and the core's types. Nothing is written here.
 
 There are two writers, each with its own fields: the reconciler (everything here) and the arbiter
 (``status.arbiter``). So neither can undo the other's writes.

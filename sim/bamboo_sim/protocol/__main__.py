@@ -25,7 +25,7 @@ from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, runs
 from bamboo_sim.protocol.families.by_name import FAMILIES
 from bamboo_sim.protocol.histories.history import History, explain
-from bamboo_sim.protocol.mutants.planted import FAULTS
+from bamboo_sim.protocol.planted.faults import FAULTS
 
 _FRESH = 5  # of so many faults, one is searched for as if it had never been found
 _HISTORIES, _PLANTED = 1000, 90  # the least that a run of all families must try

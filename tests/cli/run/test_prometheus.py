@@ -16,7 +16,7 @@ from bamboo_cli.job.state import read_job
 from bamboo_cli.run.cost import Cost, costs, money_text
 from bamboo_cli.run.model import Life, Run, Span
 from bamboo_cli.run.prometheus import Prometheus, with_history
-from bamboo_cli.views.svg.charts import charts
+from bamboo_cli.views.svg.page_charts import charts
 
 RANGE = "/api/v1/query_range"
 

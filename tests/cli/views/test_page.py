@@ -14,7 +14,7 @@ from tests.cli.runs import two_zones
 from bamboo_cli.run.figures import facts
 from bamboo_cli.run.model import Account, Run, Span
 from bamboo_cli.views.page import page
-from bamboo_cli.views.svg.charts import charts
+from bamboo_cli.views.svg.page_charts import charts
 from bamboo_cli.views.terminal.run_report import text_report
 
 SVG = "{http://www.w3.org/2000/svg}"

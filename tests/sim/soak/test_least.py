@@ -22,9 +22,9 @@ from bamboo_sim.protocol import __main__ as exploring
 from bamboo_sim.protocol.exploration.detection import Detection, detect
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import explore
-from bamboo_sim.protocol.mutants.patches import Planted, both, patched
-from bamboo_sim.protocol.mutants.planted import FAULTS
 from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.planted.faults import FAULTS
+from bamboo_sim.protocol.planted.patches import Planted, both, patched
 from bamboo_sim.soak.job import Round
 from bamboo_sim.soak.reference import Reference
 

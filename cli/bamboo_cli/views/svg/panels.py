@@ -1,6 +1,6 @@
 """Panels of a run as SVG elements: seats or zones, steps, throughput and loss. Pure.
 
-`picture` puts them below each other in one drawing, and `charts` makes a drawing of each.
+`picture` puts them below each other in one drawing, and `page_charts` makes a drawing of each.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from aiohttp import web
 from bamboo_devcluster.kube import clock, pki
 from bamboo_devcluster.nodes.pods.container import Container
 from bamboo_devcluster.nodes.pods.container_log import LogQuery, read_log
-from bamboo_devcluster.nodes.pods.worker import PodWorker
+from bamboo_devcluster.nodes.pods.pod import PodWorker
 from bamboo_devcluster.nodes.process.node import NodeAddress
 
 KUBELET_PORT = 10250

@@ -10,8 +10,8 @@ from time import time
 from bamboo_sim.protocol.families.by_name import FAMILIES
 from bamboo_sim.protocol.histories.branching import POLICIES, parts
 from bamboo_sim.protocol.histories.history import History, history_of, violation
-from bamboo_sim.protocol.mutants.patches import Planted
 from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.planted.patches import Planted
 
 _MOST_PER_BASE = 60
 

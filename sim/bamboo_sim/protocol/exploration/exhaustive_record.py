@@ -19,7 +19,7 @@ CODE = (
     "core/bamboo_core",
     "sim/bamboo_sim/protocol",
     ":!sim/bamboo_sim/protocol/__main__.py",
-    ":!sim/bamboo_sim/protocol/mutants",
+    ":!sim/bamboo_sim/protocol/planted",
     ":!sim/bamboo_sim/protocol/exploration/detection.py",
     ":!sim/bamboo_sim/protocol/exploration/exhaustive_record.py",
 )

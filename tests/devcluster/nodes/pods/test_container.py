@@ -16,7 +16,7 @@ from bamboo_devcluster.nodes.pods.container import (
     StopRequest,
 )
 from bamboo_devcluster.nodes.pods.env import ConfigError, PodFacts
-from bamboo_devcluster.nodes.pods.start import NodePorts, PodStarts
+from bamboo_devcluster.nodes.pods.preparation import NodePorts, PodStarts
 from bamboo_devcluster.nodes.pods.status import ContainerRecord, Terminated
 from bamboo_devcluster.spec import ImageMap
 

@@ -62,9 +62,9 @@ from bamboo_sim.protocol.histories.history import (
     shrink,
     violation,
 )
-from bamboo_sim.protocol.mutants.planted import FAULTS
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.network import OPERATOR
+from bamboo_sim.protocol.planted.faults import FAULTS
 from bamboo_sim.protocol.running.simulation import Simulation
 
 SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "0.2"))

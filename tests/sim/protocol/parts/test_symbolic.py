@@ -6,8 +6,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
-from bamboo_sim.protocol.mutants import bits
 from bamboo_sim.protocol.parts.symbolic import SymbolError, Symbolic, Vote, reference
+from bamboo_sim.protocol.planted import rules_bits
 
 BATCH = BatchShape(4, 2, 2)
 
@@ -47,7 +47,7 @@ def test_votes_that_differ_are_disputed():
 
 
 def test_votes_must_agree(monkeypatch):
-    monkeypatch.setattr(claims, "disputes", bits.without_gradients)
+    monkeypatch.setattr(claims, "disputes", rules_bits.without_gradients)
     with pytest.raises(SymbolError, match="layer 0 of step 0 differ"):
         voted({"a": {0: 1, 1: 2}, "b": {0: 3}})
 

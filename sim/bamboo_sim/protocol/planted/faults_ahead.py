@@ -1,4 +1,4 @@
-"""Planted faults of what replicas compute ahead. Rows: E."""
+"""Planted faults of what replicas compute rules_ahead. Rows: E."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bamboo_core.graph.gradients import Gradients
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.lane import Lane
-from bamboo_sim.protocol.mutants import ahead
-from bamboo_sim.protocol.mutants.patches import Planted, both, patched
 from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.planted import rules_ahead
+from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
 RING = Job(1, 3, 2, eager=True, layers=6)
 TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
@@ -17,24 +17,24 @@ PAIR = Job(2, 2, 2, eager=True, layers=4)
 
 PLANTS: tuple[Planted, ...] = (
     Planted("a forward continues after a layer that is not done", "E1",
-            patched(HoldingsIndex, "counts", ahead.one_layer_more), (("singles", RING),)),
+            patched(HoldingsIndex, "counts", rules_ahead.one_layer_more), (("singles", RING),)),
     Planted("the lane goes before the program", "E2",
-            patched(Executor, "_start", ahead.lane_first), (("singles", PAIR),)),
+            patched(Executor, "_start", rules_ahead.lane_first), (("singles", PAIR),)),
     Planted("what was computed ahead outlives its step", "E3",
-            patched(Executor, "_is_spent", ahead.kept_for_ever), (("singles", PAIR),)),
+            patched(Executor, "_is_spent", rules_ahead.kept_for_ever), (("singles", PAIR),)),
     Planted("a forward of a replica counts as the owner's", "E4",
-            patched(Gradients, "_act_exists", ahead.whole_prefix_is_activation),
+            patched(Gradients, "_act_exists", rules_ahead.whole_prefix_is_activation),
             (("singles", RING),)),
     Planted("a slice uses a layer of another step", "E5",
-            patched(Executor, "_may", ahead.any_version), (("resets", RING),)),
+            patched(Executor, "_may", rules_ahead.any_version), (("resets", RING),)),
     Planted("what the program continues is dropped for room", "E6",
-            patched(Lane, "surplus", staticmethod(ahead.whatever_is_oldest)),
+            patched(Lane, "surplus", staticmethod(rules_ahead.whatever_is_oldest)),
             (("singles", TIGHT),)),
     Planted("a backward of a lost stage is computed twice", "E7",
-            patched(Gradients, "_summed", ahead.last_one_again), (("singles", FAST),)),
+            patched(Gradients, "_summed", rules_ahead.last_one_again), (("singles", FAST),)),
     Planted("a slice that has failed counts as done", "E8",
-            patched(Executor, "skip", ahead.failed_is_done), (("slices", RING),)),
+            patched(Executor, "skip", rules_ahead.failed_is_done), (("slices", RING),)),
     Planted("slices of a forward are run in another order", "E9",
-            both(patched(Lane, "of", staticmethod(ahead.deepest_first)),
-                 patched(Executor, "_may", ahead.any_order)), (("singles", RING),)),
+            both(patched(Lane, "of", staticmethod(rules_ahead.deepest_first)),
+                 patched(Executor, "_may", rules_ahead.any_order)), (("singles", RING),)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Planted faults of the rules about wrong bits. Rows: B."""
+"""Planted faults of the rules about wrong rules_bits. Rows: B."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bamboo_core.model import claims
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed
-from bamboo_sim.protocol.mutants import bits
-from bamboo_sim.protocol.mutants.patches import Planted, patched
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import Symbolic
+from bamboo_sim.protocol.planted import rules_bits
+from bamboo_sim.protocol.planted.patches import Planted, patched
 
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
@@ -29,31 +29,32 @@ THREE = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True
 
 PLANTS: tuple[Planted, ...] = (
     Planted("the coordinator does not look at the claims", "B1",
-            patched(claims, "disputes", bits.no_disputes), (("flips", RING),)),
+            patched(claims, "disputes", rules_bits.no_disputes), (("flips", RING),)),
     Planted("a vote does not wait for a comparison that has begun", "B2",
-            patched(Executor, "_has_to_compare", bits.votes_at_once), (("flips", DEEP),)),
+            patched(Executor, "_has_to_compare", rules_bits.votes_at_once), (("flips", DEEP),)),
     Planted("results of a void step are kept", "B3",
-            patched(Executor, "_give_up_step", bits.results_stay), (("flips", RING),)),
+            patched(Executor, "_give_up_step", rules_bits.results_stay), (("flips", RING),)),
     Planted("only the first STOP says that a step is void", "B4",
-            patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
+            patched(State, "stop", rules_bits.void_once), (("flips", RING), ("flips", PAIR))),
     Planted("a dispute counts only while its plan is in force", "B5",
-            patched(training, "disputed", bits.only_of_this_plan),
+            patched(training, "disputed", rules_bits.only_of_this_plan),
             (("flips", RING), ("flips", PAIR))),
     Planted("a dispute is told once", "B6",
             patched(supervisor, "_REPEATED",
                     tuple(x for x in supervisor._REPEATED if x is not Disputed)),
             (("flips", RING), ("flips", PAIR))),
     Planted("the third vote is ignored", "B7",
-            patched(training, "odd_ones", bits.no_third_vote),
+            patched(training, "odd_ones", rules_bits.no_third_vote),
             (("flips", PAIR), ("flips", LONG))),
     Planted("one of two that differ is blamed", "B8",
-            patched(training, "odd_ones", bits.two_votes), (("flips", PAIR),)),
+            patched(training, "odd_ones", rules_bits.two_votes), (("flips", PAIR),)),
     Planted("agents in question compute the step", "B9",
             patched(State, "questioned", frozenset()), (("flips", PAIR), ("flips", LONG))),
     Planted("the third vote is not compared with the older ones", "B10",
-            patched(claims, "disputes", bits.without_question), (("flips", PAIR), ("flips", LONG))),
+            patched(claims, "disputes", rules_bits.without_question),
+            (("flips", PAIR), ("flips", LONG))),
     Planted("a restore because of wrong bits begins with any checkpoint", "B11",
-            patched(endings, "verified", bits.any_checkpoint), (("tellers", SAVED),)),
+            patched(endings, "verified", rules_bits.any_checkpoint), (("tellers", SAVED),)),
     Planted("copies are not compared in the step of a checkpoint", "B12",
             patched(Symbolic, "is_compared", lambda self, step: False),
             (("alterations", FOUR), ("alterations", TWO))),
@@ -64,7 +65,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(training, "_roll_back", lambda *args: None),
             (("alterations", TWO),)),
     Planted("gradients are not compared", "B15",
-            patched(claims, "disputes", bits.without_gradients), (("votes", FOUR),)),
+            patched(claims, "disputes", rules_bits.without_gradients), (("votes", FOUR),)),
     Planted("a dispute is forgotten with those that differ", "B16",
             patched(training, "_differing", lambda message: ()), (("alterations", AHEAD),)),
     Planted("an input that nobody has made is a dispute like any other", "B17",
@@ -73,5 +74,5 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a void step that is interrupted again is not compared as a whole", "B18",
             patched(training, "_is_begun", lambda durable: False), (("flips", PAIR),)),
     Planted("files that an attempt left because of wrong bits are used by the next one", "B19",
-            patched(endings, "with_newer", bits.forget_roll_back), (("relapses", FOUR),)),
+            patched(endings, "with_newer", rules_bits.forget_roll_back), (("relapses", FOUR),)),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.runs import two_zones
 
 from bamboo_cli.run.model import Run, Span
-from bamboo_cli.views.svg.charts import charts
+from bamboo_cli.views.svg.page_charts import charts
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -16,7 +16,7 @@ from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, Unreachable
 from bamboo_devcluster.nodes.pods import probes
 from bamboo_devcluster.nodes.pods.container import Container, ContainerPorts, StopRequest
 from bamboo_devcluster.nodes.pods.env import PodFacts
-from bamboo_devcluster.nodes.pods.start import NodePorts, PodStarts
+from bamboo_devcluster.nodes.pods.preparation import NodePorts, PodStarts
 from bamboo_devcluster.nodes.pods.status import (
     ContainerRecord,
     PodView,
