@@ -16,7 +16,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import ActivityKind
-from bamboo_core.protocol.supervisor import Progressed
+from bamboo_core.protocol.supervisor_io import Progressed
 
 TIMES_MEASURED = 20
 """An instruction that takes so many times its longest time so far is overdue."""
