@@ -247,7 +247,7 @@ def test_a_planted_static_method_counts_its_calls() -> None:
 
 
 def test_a_quick_run_without_mutants_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "check_folder", lambda folder: None)
+    monkeypatch.setattr(campaign, "check_folders", lambda folder: None)
     monkeypatch.setattr(campaign, "judge", lambda *_, **__: iter(()))
     options = argparse.Namespace(
         minutes=0.0, only="graph/gradients", mutants=510, seed=1, processes=1, least=0.2
