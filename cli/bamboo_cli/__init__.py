@@ -1,1 +1,1 @@
-"""The ``bamboo`` command, by the API server alone. Not here: code of operator and agents."""
+"""The ``bamboo`` command, which asks only the API server. Not here: code of operator and agents."""

@@ -1,3 +1,3 @@
-"""Decisions and protocol as pure code: no clock, no I/O, no randomness, no torch."""
+"""Decisions and protocol as pure code. Not here: clocks, I/O, randomness, torch."""
 
 __version__ = "0.1.0"

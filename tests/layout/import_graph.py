@@ -48,6 +48,7 @@ def _imported(node: ast.Import | ast.ImportFrom, known: Iterable[str]) -> Iterat
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in known)
         return
+    assert not node.level, "a relative import: name the module in full"
     for alias in node.names:
         name = f"{node.module}.{alias.name}"
         if name in known:

@@ -77,6 +77,9 @@ def test_paths_in_sentences_exist(root: Path) -> None:
     folders = "core|operator|agent|sim|cli|tests|docs|scripts|crds|charts|benchmarks|examples"
     missing = []
     for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")):
+        for name in re.findall(r"\bbamboo_\w+/[\w/]+\.py\b", page.read_text()):
+            if not any(root.glob(f"*/{name}")):
+                missing.append(f"{page.relative_to(root)}: {name}")
         for name in re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text()):
             short = name.replace("core/", "core/bamboo_core/", 1)
             if "NAME" not in name and not any((root / p).exists() for p in (name, short)):

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
 
 from bamboo_core import __version__
 
@@ -99,6 +101,16 @@ def test_it_holds_the_packages_that_its_program_imports(wheel: Wheel) -> None:
     )  # fmt: skip
     assert loaded.returncode == 0, loaded.stderr
     assert wheel.packages == set(loaded.stdout.split())
+
+
+def test_it_needs_what_the_project_says(wheel: Wheel, root: Path) -> None:
+    """So pip tells whoever installs more into the image that a package gets too old for Bamboo."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extra = project["optional-dependencies"][wheel.entry_point.removeprefix("bamboo-")]
+    (about,) = wheel.folder.glob("*.dist-info/METADATA")
+    needed = [Requirement(x) for x in re.findall(r"^Requires-Dist: (.*)$", about.read_text(), re.M)]
+    said = [Requirement(x) for x in (*project["dependencies"], *extra)]
+    assert sorted(map(str, needed)) == sorted(map(str, said))
 
 
 def test_it_carries_the_version_and_the_licence(wheel: Wheel, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Samples and micro-batches: which, in which order, cached. Not here: what is done with them.
+"""Samples and micro-batches, in the order that the job fixes. Not here: what is done with them.
 
 Public: every module.
 """

@@ -1,4 +1,4 @@
-"""Between an agent's processes and threads: pipe, shared memory, mailbox. Not here: torch.
+"""What an agent's processes and threads share: pipe, shared memory, mailbox. Not here: torch.
 
 Public: every module.
 """

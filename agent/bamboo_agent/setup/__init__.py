@@ -1,4 +1,4 @@
-"""Before the first step: build, try, profile and identify a job. Not here: the event loop.
+"""The set-up of a worker: it builds, tries, profiles and identifies its job. Not here: steps.
 
 Public: ``channel``, ``determinism``, ``factories``, ``fingerprint``, ``lazy_dynamo``, ``probe``.
 """

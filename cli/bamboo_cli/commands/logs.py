@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from bamboo_cli.cluster.log_lines import Writer
-from bamboo_cli.cluster.log_streams import Streams, newest
 from bamboo_cli.cluster.place import Place
 from bamboo_cli.commands.options import cluster_options
 from bamboo_cli.errors import CommandError
@@ -31,6 +29,9 @@ def show(
 
     say: is told what is left out (default: on standard error).
     """
+    from bamboo_cli.cluster.log_lines import Writer
+    from bamboo_cli.cluster.log_streams import Streams, newest
+
     say = say or partial(click.echo, err=True)
     kube, namespace = place.kube, place.namespace
     manifest = kube.job(namespace, name)

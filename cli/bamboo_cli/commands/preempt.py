@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -18,10 +18,12 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.job.pods import Seat, agent_zones
 from bamboo_cli.job.state import Job, obstacle, read_job
 from bamboo_cli.job.victims import Choice, check, running, victims
-from bamboo_cli.run.consequence import Consequence, consequence, consequences_text
 from bamboo_cli.run.faults import Fault
 from bamboo_cli.views.terminal.console import make_console
 from bamboo_core.controller.view import Slot
+
+if TYPE_CHECKING:
+    from bamboo_cli.run.consequence import Consequence
 
 _POLL_S = 0.7
 
@@ -81,6 +83,8 @@ class Drill:
 
     def _wait(self, before: Job, names: Sequence[str], fault: Fault, timeout_s: float) -> None:
         """Until training goes on without the agents and has committed a step, or the job ends."""
+        from bamboo_cli.run.consequence import consequence, consequences_text
+
         kube, namespace = self.place.kube, self.place.namespace
         deadline = self.now() + timeout_s
         known_at: int | None = None  # the job's step when the operator knew of all

@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 
 from bamboo_cli.views.terminal.console import make_console
-from bamboo_cli.views.terminal.job_screen import checkpoint_line, conditions, job_screen
-from bamboo_cli.views.terminal.live_display import make_display
 
 _DAY_S = 86400.0
 
@@ -25,6 +23,8 @@ def status(
     """Show a BambooJob: progress, grid, zones, conditions, checkpoint."""
     from bamboo_cli.cluster.kube import Kube
     from bamboo_cli.cluster.watch import follow, look
+    from bamboo_cli.views.terminal.job_screen import checkpoint_line, conditions, job_screen
+    from bamboo_cli.views.terminal.live_display import make_display
 
     console = make_console()
     kube = Kube(kubeconfig, context)

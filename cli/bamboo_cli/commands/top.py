@@ -9,15 +9,12 @@ from typing import Any
 
 import click
 from rich.console import Console, RenderableType
-from rich.live import Live
 
 from bamboo_cli.cluster.place import Place, allowed
 from bamboo_cli.commands.options import cluster_options
 from bamboo_cli.errors import CommandError
-from bamboo_cli.job.listing import agent_rows, job_row
 from bamboo_cli.job.state import Manifest
 from bamboo_cli.views.terminal.console import make_console
-from bamboo_cli.views.terminal.jobs_table import agents_view, jobs_view
 
 _EVERY_S = 2.0
 _NO_EVENTS = (
@@ -47,6 +44,8 @@ class Top:
 
     def watch(self) -> None:
         """Redraw until Ctrl-C; without a terminal, print again and again."""
+        from rich.live import Live
+
         if not self.console.is_terminal:
             while True:
                 self.show()
@@ -58,6 +57,9 @@ class Top:
 
     def look(self) -> RenderableType:
         """The cluster now."""
+        from bamboo_cli.job.listing import agent_rows, job_row
+        from bamboo_cli.views.terminal.jobs_table import agents_view, jobs_view
+
         kube, namespace, now = self.place.kube, self.place.namespace, self.clock()
         if self.job is None:
             where = None if self.is_everywhere else namespace

@@ -1,4 +1,4 @@
-"""One led job, from the cluster to its arbiter and back to users; no rules of training or of pods.
+"""One led job, from the cluster to its arbiter and back to users; not the rules of either.
 
 Rules of training belong to arbiter; pods, conditions and limits belong to controller.
 

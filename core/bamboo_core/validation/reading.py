@@ -17,7 +17,7 @@ from bamboo_core.api.spec import (
     PlacementSpec,
     RedundancySpec,
 )
-from bamboo_core.validation import pod_template as podtemplate
+from bamboo_core.validation import pod_template
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 
@@ -56,8 +56,8 @@ def _problems(spec: JobSpec, rules: PodRules) -> list[Problem]:
         *_on_demand_problems(spec),
         *_notice_problems(spec.worker.notices),
         *_args_problems(spec),
-        *podtemplate.env_problems(spec.worker.env, path="spec.worker.env", rules=rules),
-        *podtemplate.problems(
+        *pod_template.env_problems(spec.worker.env, path="spec.worker.env", rules=rules),
+        *pod_template.problems(
             spec.worker.pod_template, path="spec.worker.podTemplate", rules=rules
         ),
     ]
@@ -80,7 +80,7 @@ def _resource_problems(spec: JobSpec) -> list[Problem]:
 
 def _pool_problems(placement: PlacementSpec) -> list[Problem]:
     path, seen = "spec.placement.pools", set[str]()
-    found = podtemplate.zone_problems(placement.zones, path="spec.placement.zones")
+    found = pod_template.zone_problems(placement.zones, path="spec.placement.zones")
     for index, pool in enumerate(placement.pools):
         if not pool.zones:
             found.append(Problem(f"{path}[{index}].zones", "is empty; name at least one zone"))
@@ -89,9 +89,9 @@ def _pool_problems(placement: PlacementSpec) -> list[Problem]:
                 text = f"names zone {zone!r} again; a zone may be in one pool only: remove it"
                 found.append(Problem(f"{path}[{index}].zones", text))
             seen.add(zone)
-        found += podtemplate.zone_problems(pool.zones, path=f"{path}[{index}].zones")
+        found += pod_template.zone_problems(pool.zones, path=f"{path}[{index}].zones")
         labels = pool.node_selector
-        found += podtemplate.label_problems(labels, path=f"{path}[{index}].nodeSelector")
+        found += pod_template.label_problems(labels, path=f"{path}[{index}].nodeSelector")
     if placement.pools and (strange := [zone for zone in placement.zones if zone not in seen]):
         text = f"names {', '.join(strange)}, but no pool of {path} does: remove it, or add it there"
         found.append(Problem("spec.placement.zones", text))
@@ -104,7 +104,7 @@ def _on_demand_problems(spec: JobSpec) -> list[Problem]:
         return []
     has_pool_labels = any(pool.node_selector for pool in spec.placement.pools)
     template = spec.worker.pod_template
-    return podtemplate.spot_problems(template, rule.node_selector, has_pool_labels=has_pool_labels)
+    return pod_template.spot_problems(template, rule.node_selector, has_pool_labels=has_pool_labels)
 
 
 def _notice_problems(sources: tuple[NoticeSource, ...]) -> list[Problem]:

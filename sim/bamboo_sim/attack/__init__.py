@@ -2,5 +2,5 @@
 for each port, and honest clients that must get through. Faults of a job's own agents belong to
 fleet/injection.
 
-Public: nothing; started as a command.
+Public: nothing; commands, benchmarks and tests start from here.
 """

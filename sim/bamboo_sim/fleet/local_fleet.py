@@ -160,7 +160,7 @@ class LocalFleet:
         """forkserver: one that several fleets share (None: start one); sees_ends: report the end of
         a process to the arbiter at once, as a kubelet does later; profiled, hosts_ahead: see
         :class:`LocalOperator`; logs_events: write event logs; logs_states: write hashes of the
-        layers into ``folder/states`` (see :mod:`.state_log`); requires_effects: AssertionError at
+        layers into ``folder/states`` (see :mod:`.logs.state_log`); requires_effects: AssertionError at
         the end if a fault that was ordered has had no effect."""
         authority = Authority()
         for name in ("pids", "logs", "kill-switches", "samples", "states"):
@@ -314,7 +314,7 @@ class LocalFleet:
             self.faults.counted.count(agent, SIGNALS[number])
 
     def arm_kill_switch(self, agent: str, moment: str, instruction: str) -> None:
-        """Let the pod kill itself at an instruction (see :mod:`.kill_switch`)."""
+        """Let the pod kill itself at an instruction (see :mod:`.switches.kill_switch`)."""
         kill_switch.arm(self.folder / "kill-switches" / agent, moment, instruction)
 
     def died_at(self, agent: str) -> float:

@@ -1,3 +1,4 @@
 """The explorer: the production state machines in one process under a controlled scheduler. It
-imports only the core. Fleets of real processes are in fleet, virtual time is in timed.
+imports only the core. Not here: fleets of real processes, which are in fleet, and virtual time,
+which is in timed.
 """

@@ -1,5 +1,5 @@
 """Long-lived jobs of real agents under random faults, compared bit for bit with a quiet job. How a
 fault is made belongs to fleet.
 
-Public: nothing; started as a command.
+Public: nothing; commands, benchmarks and tests start from here.
 """

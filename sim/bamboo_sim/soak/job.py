@@ -20,7 +20,7 @@ from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.campaign import Campaign
 from bamboo_sim.programs.sample import Sample
 from bamboo_sim.soak import kinds
-from bamboo_sim.soak.kinds import Injector
+from bamboo_sim.soak.kinds import Injected, Injector
 from bamboo_sim.soak.reference import Grid, Reference
 from bamboo_sim.soak.watch import Watch
 
@@ -119,15 +119,17 @@ class SoakedJob:
         chosen, self._injector = kinds.choose(self._chance), None
         began, waited = time.monotonic(), self._watch.voter_wait_s
         error: Exception | None = None
+        acted: list[tuple[Injected, int]] | None = None
         try:
             await self._wait(self._is_steady, most_s=STEADY_S)
             began = time.monotonic()
             doomed = await self._inject(chosen)
             await self._recover()
-            self._take_away(doomed)
+            acted = self._acted()
+            self._take_away(doomed)  # which kills, too
         except (StalledError, LostError) as caught:
             error = caught
-        return self._describe(began, waited, error)
+        return self._describe(began, waited, error, self._acted() if acted is None else acted)
 
     async def _inject(self, chosen: list[str]) -> set[AgentId]:
         """Inject faults at the same time, then end those that do not end by themselves. Agents that
@@ -151,6 +153,10 @@ class SoakedJob:
             return self._watch.is_compared(step)
 
         await self._wait(is_compared)
+
+    def _acted(self) -> list[tuple[Injected, int]]:
+        """Each fault of this round, and how often it has had its effect."""
+        return [] if self._injector is None else self._injector.acted()
 
     def _take_away(self, doomed: set[AgentId]) -> None:
         """The nodes of agents that do not come back go away at last."""
@@ -203,13 +209,18 @@ class SoakedJob:
 
     # ------------------------------------------------------------ figures
 
-    def _describe(self, began: float, waited_s: float, error: Exception | None) -> Round:
+    def _describe(
+        self,
+        began: float,
+        waited_s: float,
+        error: Exception | None,
+        acted: list[tuple[Injected, int]],
+    ) -> Round:
         watch = self._watch
         watch.look()
         times = [at for at in watch.commits if at >= began]
         first = max((at for at in watch.commits if at < began), default=began)
         gaps = [later - at for at, later in pairwise([first, *times, time.monotonic()])]
-        acted = [] if self._injector is None else self._injector.acted()
         effects = Counter[str]()
         for fault, count in acted:
             effects[fault.kind] += count

@@ -1,4 +1,4 @@
-"""Planted faults of what replicas compute rules_ahead. Rows: E."""
+"""Planted faults of what replicas compute ahead. Rows: E."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults of the rules about wrong rules_bits. Rows: B."""
+"""Planted faults of the rules about wrong bits. Rows: B."""
 
 from __future__ import annotations
 

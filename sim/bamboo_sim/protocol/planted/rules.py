@@ -1,4 +1,4 @@
-"""Rules of the protocol broken on purpose; :mod:`.planted` lists them."""
+"""Rules of the protocol broken on purpose; :mod:`.faults` lists them."""
 
 from __future__ import annotations
 

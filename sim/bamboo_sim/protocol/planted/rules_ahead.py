@@ -1,4 +1,4 @@
-"""Rules of what is computed ahead, broken on purpose; :mod:`.planted_ahead` lists them."""
+"""Rules of what is computed ahead, broken on purpose; :mod:`.faults_ahead` lists them."""
 
 from __future__ import annotations
 

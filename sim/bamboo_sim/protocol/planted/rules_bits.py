@@ -1,4 +1,4 @@
-"""Rules about wrong bits, broken on purpose; :mod:`.planted_bits` lists them."""
+"""Rules about wrong bits, broken on purpose; :mod:`.faults_bits` lists them."""
 
 from __future__ import annotations
 

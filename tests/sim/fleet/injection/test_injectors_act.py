@@ -44,7 +44,6 @@ from bamboo_sim.workers.jobs import tiny_gpt as small_gpt
 
 AGENTS = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(5)}
 TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=1.5)
-LATE = (Effect.LATE_FRAME, Effect.LATE_HEARTBEAT)
 
 
 def seats(fleet: LocalFleet) -> list[AgentId]:
@@ -125,7 +124,8 @@ def hang(fleet: LocalFleet) -> AgentId:
 
 Act = Callable[[LocalFleet], str | None]
 CASES: tuple[tuple[str, Act, tuple[Effect, ...]], ...] = (
-    ("Faults.delay", delay, LATE),
+    ("Faults.delay", delay, (Effect.LATE_FRAME,)),
+    ("Faults.delay", delay, (Effect.LATE_HEARTBEAT,)),
     ("Faults.slow_disk", slow_disk, (Effect.SLOW_DISK,)),
     ("Faults.fail_disk", lambda fleet: fleet.faults.fail_disk(), (Effect.FAILED_DISK,)),
     ("LocalOperator.hold", hold, (Effect.HELD,)),
@@ -229,6 +229,11 @@ async def test_a_fleet_tells_a_fault_without_effect(
     )
     async with fleet:
         fleet.faults.slow_disk(0.5)
+
+
+def test_each_case_shows_one_effect() -> None:
+    """With two, either would hide that the other one is gone."""
+    assert [name for name, _, effects in CASES if len(effects) != 1] == []
 
 
 def test_each_kind_of_a_soak_has_an_effect() -> None:
