@@ -160,8 +160,8 @@ class LocalFleet:
         """forkserver: one that several fleets share (None: start one); sees_ends: report the end of
         a process to the arbiter at once, as a kubelet does later; profiled, hosts_ahead: see
         :class:`LocalOperator`; logs_events: write event logs; logs_states: write hashes of the
-        layers into ``folder/states`` (see :mod:`.logs.state_log`); requires_effects: AssertionError at
-        the end if a fault that was ordered has had no effect."""
+        layers into ``folder/states`` (see :mod:`.logs.state_log`); requires_effects: AssertionError
+        at the end if a fault that was ordered has had no effect."""
         authority = Authority()
         for name in ("pids", "logs", "kill-switches", "samples", "states"):
             (folder / name).mkdir(parents=True)

@@ -107,9 +107,9 @@ class SoakedJob:
         except CompletedError:
             self._watch.read_states()
             if self._watch.differences:
-                yield self._describe(began, 0.0, None)
+                yield self._describe(began, 0.0, None, self._acted())
         except (StalledError, LostError) as error:
-            yield self._describe(began, 0.0, error)
+            yield self._describe(began, 0.0, error, self._acted())
         finally:
             refill.cancel()
             await asyncio.gather(refill, return_exceptions=True)

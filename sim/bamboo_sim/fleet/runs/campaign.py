@@ -22,8 +22,9 @@ class Point:
     """A seat, and a moment at an instruction that the seat runs in every step.
 
     instruction: a name from :func:`name_of`, which does not depend on the cut. For COMMIT, the
-    seat's agent is made the coordinator first. Or one of the names in :mod:`bamboo_sim.fleet.switches.group_switch`: the next
-    time that one of the agent's groups is there.
+    seat's agent is made the coordinator first. Or one of the names in
+    :mod:`bamboo_sim.fleet.switches.group_switch`: the next time that one of the agent's groups is
+    there.
     """
 
     pipeline: int
