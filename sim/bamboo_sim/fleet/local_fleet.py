@@ -285,6 +285,11 @@ class LocalFleet:
             self._signal(name, signal.SIGKILL)
         return at
 
+    def remove(self, *agents: str) -> None:
+        """SIGKILL what is left of these pods. They may have ended, so this is no fault."""
+        for name in agents:
+            self.pods[AgentId(name)].signal(signal.SIGKILL)
+
     def kill_worker(self, agent: str) -> None:
         """SIGKILL only the worker."""
         self._signal(agent, signal.SIGKILL, "worker")
@@ -310,6 +315,7 @@ class LocalFleet:
         self._signal(agent, signal.SIGTERM, "supervisor")
 
     def _signal(self, agent: str, number: signal.Signals, what: Processes = "both") -> None:
+        self.faults.counted.ordered(f"{number.name} for {agent}", [agent], SIGNALS[number])
         for _ in range(self.pods[AgentId(agent)].signal(number, what)):
             self.faults.counted.count(agent, SIGNALS[number])
 

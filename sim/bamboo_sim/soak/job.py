@@ -126,7 +126,7 @@ class SoakedJob:
             doomed = await self._inject(chosen)
             await self._recover()
             acted = self._acted()
-            self._take_away(doomed)  # which kills, too
+            self._take_away(doomed)
         except (StalledError, LostError) as caught:
             error = caught
         return self._describe(began, waited, error, self._acted() if acted is None else acted)
@@ -160,7 +160,7 @@ class SoakedJob:
 
     def _take_away(self, doomed: set[AgentId]) -> None:
         """The nodes of agents that do not come back go away at last."""
-        self._fleet.kill(*(doomed - self._fleet.exits.keys()))
+        self._fleet.remove(*(doomed - self._fleet.exits.keys()))
 
     async def _suspend(self) -> None:
         """End the job in order: CompletedError."""

@@ -155,7 +155,7 @@ class Campaign:
         died = {agent: at for agent in victims if (at := fleet.died_at(agent))}
         if not died:
             return {}
-        fleet.kill(*(victims.keys() - fleet.exits.keys()))
+        fleet.remove(*(victims.keys() - fleet.exits.keys()))
         await fleet.until(lambda: victims.keys() <= fleet.exits.keys(), f"exits of {victims}")
         await fleet.committed(when + 1)
         return died

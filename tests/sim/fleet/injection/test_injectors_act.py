@@ -155,7 +155,17 @@ NO_FAULTS = {
     LocalFleet: {
         *("add", "committed", "committed_step", "died_at", "divergences", "history", "hung_at"),
         *("instructions", "messages", "over", "plan", "planned", "record", "recorded"),
-        *("redone_tasks", "samples", "status", "steps", "suspended", "thaw", "until", "weights"),
+        *(
+            "redone_tasks",
+            "remove",
+            "samples",
+            "status",
+            "steps",
+            "suspended",
+            "thaw",
+            "until",
+            "weights",
+        ),
     },
 }
 """Public names that are no faults. ``stop`` and ``start`` of an operator replace it."""
@@ -198,7 +208,7 @@ async def test_each_fault_of_a_fleet_acts(tmp_path: Path, forkserver: ForkServer
                 agent = AgentId(victim or "")
                 await fleet.add({f"after-{agent}": fleet.pods[agent].zone})
                 if act is not terminate:
-                    fleet.kill(agent)
+                    fleet.remove(agent)
                 await fleet.until(lambda agent=agent: agent in fleet.exits, f"the end of {agent}")  # type: ignore[misc]
         died = await campaign.inject(Point(0, 0, "before", "VOTE"))
         assert died.points
