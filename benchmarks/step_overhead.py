@@ -20,8 +20,8 @@ from dataclasses import replace
 import torch
 
 from bamboo_agent.data.batches import Data
-from bamboo_agent.model import build_model
 from bamboo_agent.setup.determinism import make_deterministic
+from bamboo_agent.user_code import build_model
 from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
@@ -113,7 +113,7 @@ class PlainLoop:
 
     def __init__(self) -> None:
         spec = job()
-        self._model, self._data = build_model(spec.model), Data(spec, CPU)
+        self._model, self._data = build_model(spec.model, seed=spec.seed), Data(spec, CPU)
         self._module = torch.nn.Sequential(*(build() for build in self._model.layers))
         parameters = self._module.parameters()
         self._optimizer = torch.optim.AdamW(parameters, **spec.training.optimizer.args)

@@ -2,21 +2,18 @@
 
 ``spec.model.factory`` names a function that returns a :class:`Model`; ``spec.data.factory`` one
 that returns a map-style data set of ``(input, target)`` pairs. Every worker calls both with
-``args`` as keyword arguments. They must return the same everywhere; the fingerprint checks this.
+``args`` as keyword arguments. They must return the same everywhere: the generators of torch, numpy
+and ``random`` are seeded before (:mod:`bamboo_agent.user_code`), and the fingerprint checks it.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Protocol
 
 import torch
 from torch import nn
-
-from bamboo_core.api.spec import FactorySpec
 
 Value = torch.Tensor | tuple[torch.Tensor, ...]
 """What flows between layers: one tensor or a tuple of them."""
@@ -53,52 +50,3 @@ class Dataset(Protocol):
 
 class FactoryError(Exception):
     """A user's factory is missing, raises, or returns the wrong type."""
-
-
-def load_factory(name: str) -> Callable[..., Any]:
-    """The function named ``module:function``. FactoryError says what is wrong with the name."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise FactoryError(f"{name!r} is not of the form module:function")
-    module = _import(module_name)
-    try:
-        found = getattr(module, attribute)
-    except AttributeError as error:
-        raise FactoryError(f"module {module_name!r} has no {attribute!r}") from error
-    if not callable(found):
-        raise FactoryError(f"{name!r} is not a function")
-    return found  # type: ignore[no-any-return]
-
-
-def _import(name: str) -> ModuleType:
-    """Runs the user's code, which may raise anything or call sys.exit."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise FactoryError(f"cannot import {name!r}: {error}") from error
-    except (Exception, SystemExit) as error:
-        text = f"cannot import {name!r}: {type(error).__name__}: {error}"
-        raise FactoryError(text) from error
-
-
-def call_factory(spec: FactorySpec) -> Any:
-    """Call the factory and return its result. FactoryError if it raises."""
-    factory = load_factory(spec.factory)
-    try:
-        return factory(**spec.args)
-    except Exception as error:
-        raise FactoryError(f"{spec.factory} raised {type(error).__name__}: {error}") from error
-
-
-def build_model(spec: FactorySpec) -> Model:
-    """The user's model. FactoryError if it is not a model or has no layers."""
-    model = call_factory(spec)
-    if not (hasattr(model, "layers") and callable(getattr(model, "loss", None))):
-        kind = type(model).__name__
-        raise FactoryError(
-            f"{spec.factory} returned a {kind} without layers and loss; return a Model"
-        )
-    layers = list(model.layers)
-    if not layers or not all(callable(build) for build in layers):
-        raise FactoryError(f"{spec.factory}: layers must be a non-empty list of functions")
-    return Model(layers, model.loss)

@@ -1,7 +1,8 @@
 """The state of one layer (module, optimizer, buffers), and its form as named tensors.
 
-Checkpoint files and other agents get that form: ``param/<name>``, ``buffer/<name>``,
-``optim/<parameter>/<key>``. Optimizer state that is not a tensor goes into a JSON object beside it.
+Checkpoint files and other agents get that form: ``param/<name>``, ``buffer/<name>``, and the
+optimizer's tensors with a JSON object beside them (:mod:`bamboo_agent.compute.optimizer_state`). A
+parameter with two names stands there once.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from bamboo_agent.compute.optimizer_state import OptimizerState
 from bamboo_agent.device.digests import digest
 from bamboo_agent.device.random_state import seed_weights
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.payloads.kinds import LayerRecord
 
 OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
-"""Parameters of one layer -> torch optimizer (its state is per parameter)."""
+"""Parameters of one layer -> torch optimizer."""
 
 
 class Layer:
@@ -34,6 +36,9 @@ class Layer:
         self.parameters = [p for _, p in module.named_parameters() if p.requires_grad]
         self.size = sum(p.numel() for p in self.parameters)
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.optimizer_state: OptimizerState | None = None
+        if self.optimizer is not None:
+            self.optimizer_state = OptimizerState(self.optimizer, self.names, self.parameters)
         self.version = 0
 
     def set_training(self, training: bool) -> None:
@@ -47,8 +52,7 @@ class Layer:
 
     def moments(self) -> list[torch.Tensor]:
         """The tensors of the optimizer's state, themselves."""
-        states = () if self.optimizer is None else self.optimizer.state.values()
-        return [x for state in states for x in state.values() if isinstance(x, torch.Tensor)]
+        return [] if self.optimizer_state is None else self.optimizer_state.moments()
 
     def checksum(self) -> int:
         """Equal if weights, buffers and optimizer state are bitwise equal."""
@@ -57,7 +61,8 @@ class Layer:
         return digest(tensors, zlib.crc32(state.extra.encode()))
 
     def record(self) -> LayerRecord:
-        """A copy of the whole state on the CPU, independent of later updates."""
+        """A copy of the whole state on the CPU, independent of later updates. StateError names what
+        cannot be carried."""
         state = self._state()
         copied = {
             name: tensor.detach().to("cpu", copy=True).contiguous()
@@ -70,24 +75,18 @@ class Layer:
         tensors: dict[str, torch.Tensor] = {}
         tensors |= {f"param/{n}": p for n, p in self.module.named_parameters()}
         tensors |= {f"buffer/{n}": b for n, b in self.module.named_buffers()}
-        extra: dict[str, dict[str, Any]] = {}
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            state = {} if self.optimizer is None else self.optimizer.state.get(parameter, {})
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    tensors[f"optim/{name}/{key}"] = value
-                else:
-                    extra.setdefault(name, {})[key] = value
+        extra: dict[str, Any] = {}
+        if self.optimizer_state is not None:
+            moments, extra = self.optimizer_state.write()
+            tensors |= moments
         return LayerRecord(tensors, json.dumps(extra, sort_keys=True))
 
     def restore(self, record: LayerRecord) -> None:
         """Replace the whole state. ValueError if it is the state of another layer."""
-        own = dict(self.module.named_parameters(remove_duplicate=False))
-        buffers = dict(self.module.named_buffers())
-        self._copy("param/", own, record.tensors)
-        self._copy("buffer/", buffers, record.tensors)
-        if self.optimizer is not None:
-            self._restore_optimizer(record)
+        self._copy("param/", dict(self.module.named_parameters()), record.tensors)
+        self._copy("buffer/", dict(self.module.named_buffers()), record.tensors)
+        if self.optimizer_state is not None:
+            self.optimizer_state.restore(record.tensors, json.loads(record.extra))
 
     @staticmethod
     def _copy(
@@ -101,20 +100,6 @@ class Layer:
                 raise ValueError(f"{prefix}{name} should be {want}, the record has {found}")
             with torch.no_grad():
                 target.copy_(source)
-
-    def _restore_optimizer(self, record: LayerRecord) -> None:
-        assert self.optimizer is not None
-        self.optimizer.state.clear()
-        extra = json.loads(record.extra)
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            state = dict(extra.get(name, {}))
-            prefix = f"optim/{name}/"
-            for key, tensor in record.tensors.items():
-                if key.startswith(prefix):
-                    where = tensor if tensor.dim() == 0 else tensor.to(parameter.device)
-                    state[key.removeprefix(prefix)] = where.clone()
-            if state:
-                self.optimizer.state[parameter] = state
 
 
 def trainable(layers: Sequence[Layer]) -> list[torch.Tensor]:
@@ -133,7 +118,7 @@ class LayerBuilder:
 
     def build(self, layer: int) -> Layer:
         """The layer with its initial weights. FactoryError if its factory fails."""
-        seed_weights(self._seed, layer, torch.device("cpu"))
+        seed_weights(self._seed, layer)
         try:
             module = self._model.layers[layer]()
         except Exception as error:

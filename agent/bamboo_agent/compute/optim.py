@@ -1,8 +1,9 @@
-"""Optimizers: any torch optimizer with state per parameter, one instance per layer.
+"""Optimizers: any torch optimizer that works per parameter, one instance per layer.
 
 ``spec.training.optimizer.factory`` names a class or function that is called with the layer's
 parameters and ``args``. It may also return ``(optimizer, rate)`` where ``rate(step)`` is the
-learning rate of a step: a pure function, so that it needs no state of its own.
+learning rate of a step: a pure function, so that it needs no state of its own. A group with a rate
+of its own gets rate(step) x (its rate / the optimizer's default rate).
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from typing import Any
 import torch
 
 from bamboo_agent.compute.layers import Layer, OptimizerFactory
-from bamboo_agent.model import FactoryError, load_factory
+from bamboo_agent.compute.optimizer_state import RATE
+from bamboo_agent.device.random_state import seed_code
+from bamboo_agent.model import FactoryError
+from bamboo_agent.user_code import load_factory
 from bamboo_core.api.spec import FactorySpec
 
-_RATE = "bamboo_rate"
 
-
-def optimizer_factory(spec: FactorySpec) -> OptimizerFactory:
-    """Makes a layer's optimizer. FactoryError if the factory does not exist."""
-    factory = load_factory(spec.factory)
+def optimizer_factory(spec: FactorySpec, *, seed: int) -> OptimizerFactory:
+    """Makes a layer's optimizer. seed: spec.seed. FactoryError if the factory does not exist."""
+    factory = load_factory(spec.factory, seed=seed)
 
     def make(parameters: Sequence[torch.Tensor]) -> Any:
+        seed_code(seed, "call", spec.factory)
         try:
             made = factory(parameters, **spec.args)
         except Exception as error:
@@ -32,10 +35,31 @@ def optimizer_factory(spec: FactorySpec) -> OptimizerFactory:
         if not isinstance(optimizer, torch.optim.Optimizer):
             kind = type(optimizer).__name__
             raise FactoryError(f"{spec.factory} returned a {kind}, not a torch optimizer")
-        setattr(optimizer, _RATE, rate)
+        if rate is not None:
+            _check_rate(spec.factory, optimizer, rate)
+        setattr(optimizer, RATE, rate)
         return optimizer
 
     return make
+
+
+def _check_rate(factory: str, optimizer: torch.optim.Optimizer, rate: Any) -> None:
+    """FactoryError if rate(step) cannot set the optimizer's learning rates."""
+    if not callable(rate):
+        kind = type(rate).__name__
+        raise FactoryError(
+            f"{factory} returned (optimizer, {kind}): the second must be a function that gives"
+            " the learning rate of a step; torch's schedulers keep a state of their own"
+        )
+    default = optimizer.defaults.get("lr")
+    for i, group in enumerate(optimizer.param_groups):
+        own = group.get("lr")
+        if own is None or default is None or (own != default and not float(default)):
+            raise FactoryError(
+                f"{factory} returned (optimizer, rate), but the rate of param_groups[{i}] cannot be"
+                f" set: its lr is {own}, the optimizer's default is {default}; give the optimizer"
+                " an lr above 0"
+            )
 
 
 def clip_scale(grad_norm: float, clip_norm: float) -> float:
@@ -55,10 +79,8 @@ def update(layer: Layer, gradient: torch.Tensor, *, scale: float, step: int) -> 
         end = at + parameter.numel()
         parameter.grad = scaled[at:end].view(parameter.shape).to(parameter.dtype)
         at = end
-    rate: Callable[[int], float] | None = getattr(layer.optimizer, _RATE)
-    if rate is not None:
-        for group in layer.optimizer.param_groups:
-            group["lr"] = rate(step)
+    assert layer.optimizer_state is not None
+    layer.optimizer_state.set_rate(step)
     layer.optimizer.step()
     layer.optimizer.zero_grad(set_to_none=True)
 

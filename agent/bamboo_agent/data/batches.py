@@ -17,7 +17,8 @@ import torch
 
 from bamboo_agent.data.order import sample_indices
 from bamboo_agent.device.random_state import sampling, seed_sample
-from bamboo_agent.model import Dataset, FactoryError, call_factory
+from bamboo_agent.model import Dataset, FactoryError
+from bamboo_agent.user_code import call_factory
 from bamboo_core.api.spec import JobSpec
 
 _REMEMBERED = 64
@@ -47,8 +48,8 @@ def _to_device(value: Any, device: torch.device) -> Any:
     return value.to(device)
 
 
-def _build(spec: Any) -> Dataset:
-    dataset = call_factory(spec)
+def _build(spec: Any, seed: int) -> Dataset:
+    dataset = call_factory(spec, seed=seed)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         kind = type(dataset).__name__
         raise FactoryError(f"{spec.factory} returned a {kind}, not a data set with len() and []")
@@ -80,9 +81,9 @@ class Data:
         self._reading: Callable[[], AbstractContextManager[None]] = nullcontext
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
-        self._training = _build(spec.data)
+        self._training = _build(spec.data, spec.seed)
         validation = spec.data.validation
-        self._validation = None if validation is None else _build(validation)
+        self._validation = None if validation is None else _build(validation, spec.seed)
         self._names = [spec.data.factory, "" if validation is None else validation.factory]
         self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
         self._check(spec)

@@ -2,7 +2,8 @@
 
 The generators are seeded before every layer's forward by (seed, step, micro-batch, layer), so a
 forward that is repeated on any agent draws the same numbers. Initial weights: by (seed, layer).
-A sample of the training set: by (seed, step, index); one of the validation set: by (seed, index).
+Modules and factories of the user: by (seed, name). A sample of the training set: by (seed, step,
+index); one of the validation set: by (seed, index).
 """
 
 from __future__ import annotations
@@ -31,9 +32,14 @@ def seed_forward(seed: int, step: int, microbatch: int, layer: int, device: torc
     _set(key("forward", seed, step, microbatch, layer), device)
 
 
-def seed_weights(seed: int, layer: int, device: torch.device) -> None:
-    """Seed the generators before a layer is built."""
-    _set(key("weights", seed, layer), device)
+def seed_weights(seed: int, layer: int) -> None:
+    """Seed all generators before a layer is built."""
+    _set_all(key("weights", seed, layer))
+
+
+def seed_code(seed: int, *words: str) -> None:
+    """Seed all generators before the user's code runs. words: which code."""
+    _set_all(key("code", seed, *words))
 
 
 def seed_sample(seed: int, step: int | None, index: int, device: torch.device) -> None:
@@ -45,8 +51,7 @@ def seed_sample(seed: int, step: int | None, index: int, device: torch.device) -
     parts = ("validation", seed, index) if step is None else ("sample", seed, step, index)
     value = key(*parts)
     _set(value, device)
-    np.random.seed(value & 0xFFFFFFFF)  # a longer seed takes six times as long
-    random.seed(value)
+    _set_python(value)
 
 
 @contextmanager
@@ -70,6 +75,18 @@ def sampling(device: torch.device) -> Iterator[None]:
         random.setstate(pythons)
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
+
+
+def _set_all(value: int) -> None:
+    _set(value, torch.device("cpu"))
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(value)
+    _set_python(value)
+
+
+def _set_python(value: int) -> None:
+    np.random.seed(value & 0xFFFFFFFF)  # a longer seed takes six times as long
+    random.seed(value)
 
 
 def _set(value: int, device: torch.device) -> None:

@@ -8,9 +8,9 @@ from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.data.batches import Data
-from bamboo_agent.model import build_model
 from bamboo_agent.setup.probe import try_data
 from bamboo_agent.setup.profile import Profile, measure
+from bamboo_agent.user_code import build_model
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 
@@ -19,9 +19,9 @@ def build_setup(
     agent: AgentId, spec: JobSpec, device: torch.device
 ) -> tuple[TrainingSetup, Profile]:
     """Model, data and optimizer of the spec. FactoryError, DataTooSmallError."""
-    model = build_model(spec.model)
+    model = build_model(spec.model, seed=spec.seed)
     data = Data(spec, device)
-    make = optimizer_factory(spec.training.optimizer)
+    make = optimizer_factory(spec.training.optimizer, seed=spec.seed)
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
     profile = measure(model, builder, try_data(data), device)
     setup = TrainingSetup(

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from bamboo_agent.data.batches import Data
-from bamboo_agent.model import build_model
 from bamboo_agent.setup.determinism import make_deterministic
+from bamboo_agent.user_code import build_model
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import Range
 
@@ -28,7 +28,7 @@ def _stage_main(
     dist.init_process_group(
         "gloo", store=FileStore(store, len(cut)), rank=rank, world_size=len(cut)
     )
-    model, data = build_model(job.model), Data(job, torch.device("cpu"))
+    model, data = build_model(job.model, seed=job.seed), Data(job, torch.device("cpu"))
     layers = [model.layers[i]() for i in range(*cut[rank])]
     module = torch.nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(module.parameters(), **job.training.optimizer.args)

@@ -51,7 +51,7 @@ OPTIMIZERS = {
 
 
 def held(limit=ROOM, optimizer="AdamW", layers=LAYERS):
-    make = optim.optimizer_factory(OPTIMIZERS[optimizer])
+    make = optim.optimizer_factory(OPTIMIZERS[optimizer], seed=1)
     model = Model(layers=list(layers), loss=nn.functional.mse_loss)
     builder = LayerBuilder(model, make, seed=1, device=DEVICE)
     return HeldLayers(builder, HostBlocks(limit, DEVICE))

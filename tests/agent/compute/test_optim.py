@@ -27,4 +27,4 @@ def test_parameters_of_half_precision_are_updated():
 
 
 def _sgd(parameters):
-    return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}))(parameters)
+    return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}), seed=1)(parameters)

@@ -13,9 +13,10 @@ from torch import nn
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import adamw, optimizer_factory
 from bamboo_agent.data.batches import Data, DataTooSmallError, SampleError
-from bamboo_agent.model import FactoryError, Model, build_model
+from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import fingerprint
+from bamboo_agent.user_code import build_model
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import AgentId
@@ -144,13 +145,13 @@ def test_a_bad_model_is_told_in_one_line(model, complaint):
 )
 def test_a_wrong_argument_of_the_built_in_model_is_told_in_one_line(args, complaint):
     with pytest.raises(FactoryError, match=f"raised ValueError: {complaint}"):
-        build_model(FactorySpec("bamboo_agent.models.gpt:build", args))
+        build_model(FactorySpec("bamboo_agent.models.gpt:build", args), seed=1)
 
 
 def test_the_built_in_model_has_the_layers_that_its_shape_has():
     spec = replace(tiny_gpt(), model=FactorySpec(shapes.GPT, {"layers": 3}))
     shape = shapes.shape_of(spec)
-    assert len(build_model(spec.model).layers) == shape.layer_count == 5
+    assert len(build_model(spec.model, seed=spec.seed).layers) == shape.layer_count == 5
     assert len(shapes.layers(shape, samples=1)) == 5
 
 
@@ -163,7 +164,7 @@ def test_the_built_in_model_has_the_layers_that_its_shape_has():
 )
 def test_a_bad_name_is_told_in_one_line(name, complaint):
     with pytest.raises(FactoryError, match=complaint):
-        build_model(FactorySpec(name))
+        build_model(FactorySpec(name), seed=1)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_a_module_that_fails_on_import_is_told_in_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "users_file", raising=False)
     with pytest.raises(FactoryError, match=complaint):
-        build_model(FactorySpec("users_file:build"))
+        build_model(FactorySpec("users_file:build"), seed=1)
 
 
 def test_a_data_set_that_is_none_is_told_in_one_line():
@@ -291,7 +292,7 @@ def test_the_weights_of_a_layer_depend_neither_on_the_agent_nor_on_earlier_draws
 )
 def test_a_bad_optimizer_is_told_in_one_line(factory, args, complaint):
     with pytest.raises(FactoryError, match=complaint):
-        optimizer_factory(FactorySpec(factory, args))([nn.Parameter(torch.zeros(1))])
+        optimizer_factory(FactorySpec(factory, args), seed=1)([nn.Parameter(torch.zeros(1))])
 
 
 def test_the_learning_rate_may_follow_the_step():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.rotation import in_turn
 
-from bamboo_agent.model import build_model
+from bamboo_agent.user_code import build_model
 from bamboo_core.api.spec import Channel, RedundancyMode, RedundancySpec, TransportSpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
@@ -93,7 +93,7 @@ def test_redundancy_changes_no_bit(mode, pipelines, stages):
 def test_a_grid_that_splits_its_backward_equals_the_plain_program(pipelines, stages, leaf_size):
     job, batch = tiny_gpt(), BatchShape(reference.G, leaf_size, 4)
     cost = LayerCost(1.0, 2.0, 1, 1, 1.0, 1.0, can_split=True)
-    layers = len(build_model(job.model).layers)
+    layers = len(build_model(job.model, seed=job.seed).layers)
     fleet = run_fleet(job, pipelines=pipelines, stages=stages, batch=batch, costs=(cost,) * layers)
     assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
 

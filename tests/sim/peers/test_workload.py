@@ -9,7 +9,7 @@ import torch
 from benchmarks.peers import workload
 from benchmarks.peers.bamboo_fleet import job
 
-from bamboo_agent.model import build_model
+from bamboo_agent.user_code import build_model
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
@@ -18,7 +18,7 @@ def test_bamboo_gets_the_job_of_the_peers(tmp_path: Path, pipeline: bool) -> Non
     assert spec.pipelines.count * spec.pipelines.stages == workload.WORKERS
     assert spec.training.global_batch_size == workload.BATCH
     assert spec.training.clip_norm == 0
-    model = build_model(spec.model)
+    model = build_model(spec.model, seed=spec.seed)
     assert spec.pipelines.stages <= len(model.layers)
     ours = sum(p.numel() for build in model.layers for p in build().parameters())
     assert ours == sum(p.numel() for p in training.module.parameters())
