@@ -56,22 +56,23 @@ class Layer:
 
     def checksum(self) -> int:
         """Equal if weights, buffers and optimizer state are bitwise equal."""
-        state = self._state()
+        state = self.state()
         tensors = (tensor for _, tensor in sorted(state.tensors.items()))
         return digest(tensors, zlib.crc32(state.extra.encode()))
 
     def record(self) -> LayerRecord:
         """A copy of the whole state on the CPU, independent of later updates. StateError names what
         cannot be carried."""
-        state = self._state()
+        state = self.state()
         copied = {
             name: tensor.detach().to("cpu", copy=True).contiguous()
             for name, tensor in state.tensors.items()
         }
         return replace(state, tensors=copied)
 
-    def _state(self) -> LayerRecord:
-        """The tensors themselves."""
+    def state(self) -> LayerRecord:
+        """The whole state, with the tensors themselves. StateError names what a record cannot
+        carry."""
         tensors: dict[str, torch.Tensor] = {}
         tensors |= {f"param/{n}": p for n, p in self.module.named_parameters()}
         tensors |= {f"buffer/{n}": b for n, b in self.module.named_buffers()}

@@ -200,10 +200,10 @@ class Passes:
         parameters = self._state.parameters(task.lo, task.hi)
         total = self._sums.begin_micro_batch(task, parameters)
         activation, gradient = self._activation(task), self._output_gradient(task)
-        way, is_second_half = self._halves(task), activation.weight_groups is not None
+        way, is_second_half = self._halves(task), activation.is_half_done
 
         def run(made: stage.Activation) -> stage.Gradients:
-            if is_second_half and made.weight_groups is None:
+            if is_second_half and not made.is_half_done:
                 stage.backward_input(made, gradient, parameters, way)
             stage.backward_weight(made, gradient, parameters, way)
             return ()

@@ -100,7 +100,7 @@ def are_same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         if one.dtype != other.dtype or one.shape != other.shape or one.layout != other.layout:
             return False
-        return torch.equal(as_bytes(one), as_bytes(other))
+        return have_equal_bits(one, other)
     if type(one) in (list, tuple):
         return len(one) == len(other) and all(map(are_same, one, other))
     if type(one) is dict:
@@ -110,7 +110,17 @@ def are_same(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)
 
 
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor, in the order of its elements."""
+def have_equal_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype have equal bits, wherever they are."""
+    words = _words(one), _words(other.to(one.device))
+    if words[0].dtype != words[1].dtype:  # one of them begins in the middle of a word
+        return torch.equal(*(word.view(torch.uint8) for word in words))
+    return torch.equal(*words)
+
+
+def _words(tensor: torch.Tensor) -> torch.Tensor:
+    """All bits of a tensor, in the order of its elements, in words that are as long as possible."""
     dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
-    return dense.contiguous().reshape(-1).view(torch.uint8)
+    flat = dense.contiguous().reshape(-1).view(torch.uint8)
+    is_even = not (flat.numel() % 8 or flat.storage_offset() % 8)
+    return flat.view(torch.int64) if is_even else flat

@@ -47,7 +47,7 @@ _torch_split: Any = _load_helper()
 class Halves(IntEnum):
     """How a layer's backward is split into I and W. For several layers: the minimum."""
 
-    NONE = 0  # run the whole backward twice and discard half of each result
+    WHOLE = 0  # I runs the whole backward and keeps the weight gradients, W adds them
     TWICE = 1  # two autograd passes over the same graph
     HELPER = 2  # torch's own helper
 
@@ -60,12 +60,19 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 @dataclass
 class Activation:
-    """ACT: what the backward needs from a forward. ``weight_groups``: kept by I for W."""
+    """ACT: what the backward needs from a forward. ``weight_groups`` and ``weight_gradients``: kept
+    by I for W."""
 
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
     loss: float | None = None
     weight_groups: list[dict[str, Any]] | None = None
+    weight_gradients: Gradients | None = None
+
+    @property
+    def is_half_done(self) -> bool:
+        """Whether I has run and has kept something for W."""
+        return self.weight_groups is not None or self.weight_gradients is not None
 
 
 def as_tuple(value: Value) -> tuple[torch.Tensor, ...]:
@@ -121,7 +128,7 @@ def backward_input(
     way: Halves,
 ) -> Gradients:
     """I: only the gradients of the inputs. The activation keeps what W needs."""
-    if way is Halves.NONE:
+    if way is Halves.WHOLE:
         return _input_by_whole(activation, gradients, parameters)
     if way is Halves.TWICE or not _needs_input_gradient(activation):
         return _input_by_autograd(activation, gradients)
@@ -141,7 +148,11 @@ def backward_weight(
     way: Halves,
 ) -> None:
     """W: weight gradients are added to ``.grad``; works after I and without it."""
-    if way is Halves.NONE:
+    if activation.weight_gradients is not None:
+        _add(parameters, activation.weight_gradients)
+        activation.weight_gradients = None
+        return
+    if way is Halves.WHOLE:
         backward(activation, gradients)
         return
     if activation.weight_groups is not None:
@@ -168,12 +179,29 @@ def _input_by_autograd(activation: Activation, gradients: Gradients | None) -> G
 def _input_by_whole(
     activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
 ) -> Gradients:
-    roots, seeds = _roots(activation, gradients)
-    if roots:
-        torch.autograd.backward(roots, seeds, retain_graph=True)
+    """The backward as B runs it, once: some layers cannot run it twice (torch.compile on a GPU), or
+    for some of their tensors only (reentrant activation checkpointing)."""
+    before = [parameter.grad for parameter in parameters]
     for parameter in parameters:
         parameter.grad = None
-    return _take_input_gradients(activation)
+    given = backward(activation, gradients)
+    activation.weight_gradients = tuple(parameter.grad for parameter in parameters)
+    for parameter, gradient in zip(parameters, before, strict=True):
+        parameter.grad = gradient
+    return given
+
+
+def _add(parameters: Sequence[torch.Tensor], gradients: Gradients) -> None:
+    """Add to ``.grad`` as autograd would."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            continue
+        if parameter.grad is None:
+            parameter.grad = gradient
+        elif parameter.grad.is_sparse and not gradient.is_sparse:
+            parameter.grad = gradient + parameter.grad
+        else:
+            parameter.grad.add_(gradient)
 
 
 def _roots(

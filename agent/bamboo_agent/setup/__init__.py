@@ -1,4 +1,4 @@
 """The set-up of a worker: it builds, tries, profiles and identifies its job. Not here: steps.
 
-Public: ``channel``, ``determinism``, ``factories``, ``fingerprint``, ``lazy_dynamo``, ``probe``.
+Public: every module but those of ``probe``, and ``probe.layers``.
 """

@@ -16,7 +16,7 @@ from bamboo_agent.data.batches import SampleError
 from bamboo_agent.device import properties
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.channel import choose_route
-from bamboo_agent.setup.profile import Profile
+from bamboo_agent.setup.probe.layers import Profile
 from bamboo_agent.transport.process_group import groups
 from bamboo_core.api.spec import JobSpec, identity_hash
 from bamboo_core.protocol.channels import torch_text

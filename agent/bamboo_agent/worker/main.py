@@ -31,7 +31,7 @@ from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import make_ready
 from bamboo_agent.setup.lazy_dynamo import defer_import
-from bamboo_agent.setup.probe import try_storage
+from bamboo_agent.setup.tries import try_storage
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.stream import make_identity

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from bamboo_agent.data.batches import Data, SampleError
 from bamboo_agent.model import FactoryError
+from bamboo_agent.setup.probe.layers import Samples
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_core.model.ids import AgentId
 
 log = logging.getLogger(__name__)
 
 
-def try_data(data: Data) -> tuple[Any, Any]:
-    """The first micro-batch. An error here is the user's, since it occurs on every agent. A sample
-    that cannot be read later may be a fault of this node."""
+def try_data(data: Data, microbatches: int) -> Samples:
+    """Micro-batches for the probe. microbatches: of a step. An error here is the user's, since it
+    occurs on every agent. A sample that cannot be read later may be a fault of this node."""
     try:
-        if data.validation_samples:
-            data.validation(0)
-        return data.training(0, 0)
+        return Samples(
+            data.training(0, 0),
+            data.training(0, 1) if microbatches > 1 else None,
+            data.validation(0) if data.validation_samples else None,
+        )
     except SampleError as error:
         raise FactoryError(str(error)) from error
 

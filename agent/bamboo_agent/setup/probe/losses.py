@@ -1,0 +1,159 @@
+"""Whether the mean over micro-batches is the mean over the global batch.
+
+A loss that is a mean over the targets that are not masked weighs the targets of two micro-batches
+differently if their numbers differ: a mean of means. It shows in the gradient of two micro-batches
+at once: in each half it is the gradient of that half alone times one factor, and the factors of
+both differ, but their mean is 1. A loss that couples samples in another way does not show this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute.stage import as_tuple
+from bamboo_agent.setup.probe.refusal import RefusedError
+
+USUAL = -100
+"""What torch's cross-entropy leaves out without being told."""
+_COMMON = 2
+"""As many of the most frequent targets are tried as what stands for "no target"."""
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+_ROUGH = 2e-2  # relative, in half precision
+
+Loss = Callable[[Any, Any], torch.Tensor]
+Tensors = tuple[torch.Tensor, ...]
+
+
+def check_means(loss: Loss, outputs: Tensors, targets: tuple[Any, Any]) -> None:
+    """RefusedError if the loss weighs the targets of two micro-batches differently.
+
+    outputs: of the last layer, for any micro-batch; targets: of two micro-batches.
+    """
+    for number, target in enumerate(targets):
+        if _is_nan(loss, outputs, target):
+            raise RefusedError(
+                f"the loss of micro-batch {number} is not a number: is every target masked? A"
+                " micro-batch must have a target"
+            )
+    if _weighs_by_count(loss, outputs, *targets):
+        raise RefusedError(
+            "the loss is a mean over the targets that are not masked, and the first two"
+            " micro-batches have different numbers of them, so the mean over micro-batches would"
+            " weigh targets differently: pad or pack so that each micro-batch has as many targets,"
+            " or divide the sum by a constant"
+        )
+
+
+def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
+    """Integer targets that the loss leaves out of its mean.
+
+    Data with a number of them that differs from micro-batch to micro-batch would give a mean of
+    means. Tried are the usual value and the most frequent ones.
+    """
+    outputs, target = _first_sample(outputs, target)
+    labels = [part for part in _parts(target) if _is_label(part)]
+    if not labels or labels[0].numel() < 2:
+        return []
+    values, counts = torch.unique(labels[0], return_counts=True)
+    common = values[counts.argsort(descending=True)[:_COMMON]].tolist()
+    found = [value for value in common if _leaves_out(loss, outputs, target, value)]
+    if USUAL not in common:
+        # on the CPU: another loss may use it as an index, which would break a GPU's context
+        outputs, target = _mapped(outputs, _to_cpu), _mapped(target, _to_cpu)
+        found += [USUAL] if _leaves_out(loss, outputs, target, USUAL) else []
+    return found
+
+
+def _is_nan(loss: Loss, outputs: Tensors, target: Any) -> bool:
+    with torch.no_grad():
+        return bool(torch.isnan(loss(outputs[0] if len(outputs) == 1 else outputs, target)))
+
+
+def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
+    """The outputs and the target of one sample, since losses over many classes take time."""
+    size = int(outputs[0].shape[0]) if outputs[0].dim() else 0
+
+    def first(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[:1] if size and tensor.dim() and tensor.shape[0] == size else tensor
+
+    return _mapped(outputs, first), _mapped(target, first)
+
+
+def _leaves_out(loss: Loss, outputs: Tensors, target: Any, value: int) -> bool:
+    return _weighs_by_count(loss, outputs, target, _mapped(target, lambda t: _masked(t, value)))
+
+
+def _masked(tensor: torch.Tensor, value: int) -> torch.Tensor:
+    """Half of a label tensor replaced."""
+    if not _is_label(tensor):
+        return tensor
+    flat = tensor.clone().reshape(-1)
+    flat[: (flat.numel() + 1) // 2] = value
+    return flat.reshape(tensor.shape)
+
+
+def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool:
+    """Whether two micro-batches at once have another gradient than the mean of both, by one factor
+    for each. False also if the loss does not take two at once."""
+    try:
+        alone = [_gradient(loss, outputs, target) for target in (one, other)]
+        size = _batch_size(outputs)
+        both = _gradient(loss, _joined(outputs, outputs, size), _joined(one, other, size))
+    except Exception:  # the loss has run on one micro-batch; two at once are not asked of it
+        return False
+    halves = both[: len(both) // 2], both[len(both) // 2 :]
+    factors = []
+    for half, own in zip(halves, alone, strict=True):
+        square = float(own.dot(own))
+        if not square or not torch.isfinite(own).all():
+            return False
+        factor = 2 * float(half.dot(own)) / square
+        if float((2 * half - factor * own).norm()) > _ROUGH * abs(factor) * square**0.5:
+            return False
+        factors.append(factor)
+    bound = _TOLERANCE.get(outputs[0].dtype, _ROUGH)
+    return abs(factors[0] - factors[1]) > 2 * bound and abs(sum(factors) / 2 - 1) < _ROUGH
+
+
+def _gradient(loss: Loss, outputs: Any, target: Any) -> torch.Tensor:
+    """Of the loss by the first output, flat."""
+    leaves = _mapped(outputs, lambda t: t.detach().requires_grad_(t.is_floating_point()))
+    value = loss(leaves[0] if len(leaves) == 1 else leaves, target)
+    (found,) = torch.autograd.grad(value, [leaves[0]])
+    return found.reshape(-1).double()
+
+
+def _joined(one: Any, other: Any, size: int) -> Any:
+    """Two micro-batches as one. A tensor that has no dimension of samples stays."""
+    if isinstance(one, tuple | list):
+        return tuple(_joined(a, b, size) for a, b in zip(one, other, strict=True))
+    if not isinstance(one, torch.Tensor) or not one.dim() or one.shape[0] != size:
+        return one
+    return torch.cat([one, other])
+
+
+def _batch_size(outputs: Tensors) -> int:
+    return int(outputs[0].shape[0])
+
+
+def _parts(value: Any) -> tuple[torch.Tensor, ...]:
+    if isinstance(value, tuple | list):
+        return tuple(part for inner in value for part in _parts(inner))
+    return as_tuple(value) if isinstance(value, torch.Tensor) else ()
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(_mapped(part, change) for part in value)
+    return change(value) if isinstance(value, torch.Tensor) else value
+
+
+def _is_label(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.int64, torch.int32, torch.int16)
+
+
+def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu()

@@ -1,0 +1,224 @@
+"""Everything that a module or an optimizer can reach, by path, to see what an update changes.
+
+Followed are attributes, containers, closures, default arguments, the globals that functions of the
+user's code name, and the data of the user's classes. Not followed: modules, classes and objects of
+libraries that only cache (torch's compiler, logging).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bamboo_agent.device.digests import digest
+
+_MOST = 50_000
+"""Places; what is behind them is not looked at. A list of a million texts takes a second."""
+_LEAVES = (type(None), bool, int, float, complex, str, bytes)
+_COUNTS = (itertools.count, itertools.repeat)
+_LIBRARIES = frozenset({"numpy", "torch", "bamboo_agent", *sys.stdlib_module_names})
+_OPENED = ("torch.optim", "torch.nn", "collections", "types")
+"""Of the libraries' classes: those whose objects hold what the user's code keeps there."""
+_CARRIED = ("_parameters", "_buffers", "_non_persistent_buffers_set")
+_OF_OPTIMIZER = ("state", "param_groups")
+
+Snapshot = dict[str, str]
+"""path -> what stands there, in a form that differs if it does."""
+
+
+def snapshot(roots: Mapping[str, Any], carried: Collection[int]) -> Snapshot:
+    """Look at everything that can be reached. carried: addresses of memory that is not looked at,
+    since records of layers carry it."""
+    found: Snapshot = {}
+    seen: dict[int, Any] = {}
+    todo = deque(roots.items())
+    while todo and len(found) < _MOST:
+        path, value = todo.popleft()
+        if isinstance(value, torch.Tensor) and address(value) in carried:
+            continue
+        leaf = _leaf(value)
+        if leaf is not None:
+            found[path] = leaf
+            continue
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value  # kept alive, so that no other object gets its id
+        parts = list(_parts(value))
+        found[path] = f"{type(value).__qualname__} of {len(parts)}"
+        todo.extend((f"{path}{name}", part) for name, part in parts)
+    return found
+
+
+def changed(before: Snapshot, after: Snapshot) -> list[str]:
+    """Paths whose value has changed, come or gone; those that lead to them are left out."""
+    paths = sorted(p for p in before.keys() | after.keys() if before.get(p) != after.get(p))
+    return [p for p in paths if not any(q != p and _leads(p, q) for q in paths)]
+
+
+def generators(roots: Mapping[str, Any]) -> dict[int, tuple[str, Any]]:
+    """id -> (path, generator) of the random generators that can be reached."""
+    found: dict[int, tuple[str, Any]] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(roots.items())
+    while todo and len(seen) < _MOST:
+        path, value = todo.popleft()
+        if _is_generator(value):
+            found.setdefault(id(value), (path, value))
+        if id(value) in seen or isinstance(value, torch.Tensor):
+            continue
+        seen[id(value)] = value
+        todo.extend((f"{path}{name}", part) for name, part in _parts(value))
+    return found
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Of a tensor's memory; 0: it has none."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() if storage.nbytes() else 0
+    except (NotImplementedError, RuntimeError):  # sparse and nested tensors
+        return 0
+
+
+def _leads(path: str, to: str) -> bool:
+    return to.startswith(path) and to[len(path)] in ".["
+
+
+def _is_generator(value: Any) -> bool:
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+    return isinstance(value, kinds)
+
+
+def _leaf(value: Any) -> str | None:
+    """What a value without parts is; None: it has parts, or nothing is known of it."""
+    if type(value) in _LEAVES:
+        return _short(f"{type(value).__name__} {value!r}")
+    if isinstance(value, torch.Tensor):
+        about = f"{value.dtype}{tuple(value.shape)} {value.device.type}"
+        if value.device.type == "meta" or value.is_nested or value.is_quantized:
+            return about
+        return f"{about} {digest([value]) if value.numel() else 0}"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return _short(f"{value.dtype}{value.shape}", np.ascontiguousarray(value).tobytes())
+    if isinstance(value, np.generic):
+        return _short(type(value).__name__, value.tobytes())
+    if isinstance(value, bytearray | memoryview):
+        return _short(type(value).__name__, bytes(value))
+    if isinstance(value, torch.Generator):
+        return _short("torch.Generator", value.get_state().numpy().tobytes())
+    if isinstance(value, np.random.Generator):
+        return _short(repr(value.bit_generator.state))
+    if isinstance(value, np.random.RandomState):
+        return _short(repr(value.get_state(legacy=False)))
+    if isinstance(value, random.Random):
+        return _short(repr(value.getstate()))
+    if isinstance(value, _COUNTS):
+        return repr(value)
+    return None
+
+
+def _short(text: str, data: bytes = b"") -> str:
+    if len(text) <= 80 and not data:
+        return text
+    return f"{text[:40]} {hashlib.sha256(text.encode('utf-8', 'replace') + data).hexdigest()[:16]}"
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What can be reached from a value in one step, with its part of the path."""
+    if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ndarray):
+        return
+    if isinstance(value, types.FunctionType):
+        yield from _of_function(value)
+        return
+    if isinstance(value, types.MethodType):
+        yield from ((".__self__", value.__self__), ("", value.__func__))
+        return
+    if isinstance(value, functools.partial):
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+        return
+    if isinstance(value, Mapping):
+        if type(value).__module__.startswith("torch._") or not value:
+            return
+        for key, part in list(value.items()):
+            yield f"[{key!r}]" if type(key) in _LEAVES else f"[{type(key).__name__}]", part
+    elif isinstance(value, list | tuple | deque):
+        yield from ((f"[{i}]", part) for i, part in enumerate(value))
+    elif isinstance(value, set | frozenset):
+        plain = sorted(repr(part) for part in value if type(part) in _LEAVES)
+        yield "{}", tuple(plain)
+    yield from _of_object(value)
+
+
+def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    if _is_library(function.__module__ or ""):
+        return
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f".<{name}>", cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+    yield ".__defaults__", function.__defaults__
+    yield ".__kwdefaults__", function.__kwdefaults__
+    yield ".__dict__", vars(function)
+    for name in sorted(_names(function.__code__)):
+        if name in function.__globals__:
+            yield f".<global {name}>", function.__globals__[name]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Names that the code and the functions within it look up."""
+    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    kind = type(value)
+    is_module, is_optimizer = isinstance(value, nn.Module), isinstance(value, torch.optim.Optimizer)
+    if not (is_module or is_optimizer or _is_opened(kind.__module__)):
+        return
+    skipped = _CARRIED if is_module else _OF_OPTIMIZER if is_optimizer else ()
+    for name, part in list(getattr(value, "__dict__", {}).items()):
+        if name == "_modules" and is_module:
+            yield from ((f".{child}", module) for child, module in part.items())
+        elif name not in skipped and part is not None and part is not False:
+            yield f".{name}", part
+    for cls in kind.__mro__:
+        if _is_library(cls.__module__):
+            continue
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                yield f".{name}", getattr(value, name)
+        yield from _of_class(cls)
+
+
+def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
+    """The data and the functions of a user's class, which all its objects share."""
+    for name, part in list(vars(cls).items()):
+        if isinstance(part, staticmethod | classmethod):
+            part = part.__func__
+        if isinstance(part, types.FunctionType):
+            yield f".{name}()", part
+        elif not name.startswith("__") and not isinstance(part, property):
+            yield f".<class {name}>", part
+
+
+@functools.cache
+def _is_opened(module: str) -> bool:
+    return not _is_library(module) or module.startswith(_OPENED)
+
+
+@functools.cache
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES

@@ -1,0 +1,101 @@
+"""A layer with its inputs and what follows it: what the probe runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bamboo_agent.compute import stage
+from bamboo_agent.compute.layers import Layer
+from bamboo_agent.compute.plain_values import have_equal_bits
+from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.setup.probe.refusal import RefusedError
+
+Finish = Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
+"""What follows a layer: the loss after the last one. It is the user's code, too."""
+
+_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One layer with its input and what follows it. ``values``: of micro-batch 0 of step 0."""
+
+    layer: Layer
+    index: int
+    values: tuple[torch.Tensor, ...]
+    device: torch.device
+    finish: Finish | None
+
+    def forward(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """The layer's outputs, with the same random state every time."""
+        return stage.run_layers(
+            [self.layer], inputs, lambda _: seed_forward(0, 0, 0, self.index, self.device)
+        )
+
+    def behind(self, outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """What the backward begins with."""
+        return outputs if self.finish is None else self.finish(outputs)
+
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """Leaves of a new graph."""
+        return stage.detached(self.values, first=self.index == 0)
+
+    def first_forward(self) -> None:
+        """Run the layer once, so that what it caches is there; check what it gives and draws.
+
+        RefusedError names what other agents would not see.
+        """
+        values = [value.clone() for value in self.values]
+        seed_forward(0, 0, 0, self.index, self.device)
+        drawn = _python_generators()
+        try:
+            given = self.layer.module(*self.inputs())
+        except RuntimeError as error:
+            if _IN_PLACE in str(error):
+                raise RefusedError(
+                    "its first operation changes its input in place: use the one that returns a new"
+                    " tensor (relu instead of relu_, x = x + y instead of x += y)"
+                ) from error
+            raise
+        _check_value(given)
+        if drawn != _python_generators():
+            raise RefusedError(
+                "its forward draws from numpy's or random's generator, which is not seeded for each"
+                " forward: draw from torch's"
+            )
+        if not all(map(have_equal_bits, values, self.values)):
+            raise RefusedError(
+                "its forward changes its input in place, which other agents would not see: use"
+                " operations that return a new tensor"
+            )
+
+
+def _check_value(value: Any) -> None:
+    """RefusedError unless it is a tensor or a tuple of tensors."""
+    parts: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
+    for i, part in enumerate(parts):
+        if isinstance(part, torch.Tensor):
+            continue
+        found = "None" if part is None else f"a {type(part).__name__}"
+        where = f"{found} in place {i} of a tuple" if parts is value else found
+        raise RefusedError(
+            f"its forward returns {where}: return a tensor or a tuple of tensors, which are the"
+            " next layer's arguments (leave out what is None; take tensors out of a dict or"
+            " ModelOutput)"
+        )
+    if not parts:
+        raise RefusedError(
+            "its forward returns an empty tuple: return a tensor or a tuple of tensors"
+        )
+
+
+def _python_generators() -> tuple[Any, ...]:
+    numpys = np.random.get_state()
+    assert isinstance(numpys, tuple)
+    return random.getstate(), numpys[1].tobytes(), *numpys[2:]

@@ -1,0 +1,150 @@
+"""Whether a layer's record is all that decides its next update.
+
+A layer is updated twice. Its record after the first update goes into a fresh layer, which must be
+equal after the same second update. What changes besides is listed by path: it may act later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from bamboo_agent.compute import optim
+from bamboo_agent.compute.layers import Layer
+from bamboo_agent.compute.optimizer_state import RATE
+from bamboo_agent.compute.plain_values import StateError
+from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.setup.probe import reachable
+from bamboo_agent.setup.probe.builds import difference
+from bamboo_agent.setup.probe.reachable import Snapshot, address
+from bamboo_agent.setup.probe.refusal import RefusedError
+
+_RATES = (0, 1, 7)
+"""Steps whose learning rates are asked for twice."""
+
+
+def check_rate(layer: Layer) -> None:
+    """RefusedError unless rate(step) is a pure function that gives numbers."""
+    rate: Callable[[int], Any] | None = getattr(layer.optimizer, RATE, None)
+    if rate is None:
+        return
+    first, again = [rate(step) for step in _RATES], [rate(step) for step in reversed(_RATES)]
+    for step, value in zip(_RATES, first, strict=True):
+        if isinstance(value, bool) or not isinstance(value, float | int):
+            kind = type(value).__name__
+            raise RefusedError(f"rate({step}) of its optimizer is a {kind}: it must be a number")
+    if first != again[::-1]:
+        raise RefusedError(
+            f"rate(step) of its optimizer gives {first} and then {again[::-1]} for the same steps"
+            f" {list(_RATES)}: it must depend on the step alone"
+        )
+
+
+class Updates:
+    """The two updates of a layer. gradient: flat, of the micro-batch that was tried."""
+
+    def __init__(self, layer: Layer, gradient: torch.Tensor) -> None:
+        self._layer = layer
+        # a gradient that is not finite is never used
+        self._gradient = torch.nan_to_num(gradient, nan=0.0, posinf=1.0, neginf=-1.0)
+        self._roots = {type(layer.module).__name__: layer.module, "optimizer": layer.optimizer}
+
+    def run(self) -> LayerRecord:
+        """Update the layer twice. Returns the record after the first update.
+
+        RefusedError names what has changed and is in no record.
+        """
+        self._update(self._layer, 0)
+        record = self._record()
+        before = self._look()
+        self._update(self._layer, 1)
+        _refuse_changes(before, self._look(), "an update changes", "the optimizer's state")
+        return record
+
+    def check_copy(self, record: LayerRecord, fresh: Layer) -> None:
+        """RefusedError unless a copy of the first record is equal after the second update."""
+        fresh.restore(record)
+        self._update(fresh, 1)
+        name = difference(self._layer.state(), fresh.state())
+        if name:
+            raise RefusedError(
+                f"its {name} differs when a copy of the layer is updated: the optimizer's next"
+                " update depends on more than its state and its param_groups, which are all that a"
+                " copy and a checkpoint carry"
+            )
+        _check_strides(self._layer, fresh)
+
+    def _update(self, layer: Layer, step: int) -> None:
+        try:
+            optim.update(layer, self._gradient, scale=1.0, step=step)
+        except Exception as error:
+            text = f"its optimizer's update failed: {type(error).__name__}: {error}"
+            raise RefusedError(text + _remedy(str(error))) from error
+
+    def _record(self) -> LayerRecord:
+        try:
+            record = self._layer.record()
+        except StateError as error:
+            raise RefusedError(f"its state cannot be saved: {error}") from error
+        _check_dtypes(record)
+        return record
+
+    def _look(self) -> Snapshot:
+        carried = {address(tensor) for tensor in self._layer.state().tensors.values()} - {0}
+        return reachable.snapshot(self._roots, carried)
+
+
+def watch_passes(layer: Layer) -> Callable[[], None]:
+    """Look at the module before forwards and backwards. The result, called after them, raises
+    RefusedError if they have changed what no record carries."""
+    name = type(layer.module).__name__
+
+    def look() -> Snapshot:
+        carried = {address(tensor) for tensor in layer.weights()} - {0}
+        return reachable.snapshot({name: layer.module}, carried)
+
+    before = look()
+    return lambda: _refuse_changes(before, look(), "a forward or backward changes", "a buffer")
+
+
+def _refuse_changes(before: Snapshot, after: Snapshot, what: str, where: str) -> None:
+    paths = reachable.changed(before, after)
+    if paths:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        raise RefusedError(
+            f"{what} {paths[0]}{more}, which copies and checkpoints do not carry: keep it in"
+            f" {where}, or leave it out"
+        )
+
+
+def _check_dtypes(record: LayerRecord) -> None:
+    """RefusedError if a tensor has a dtype that checkpoint files cannot have."""
+    for name, tensor in record.tensors.items():
+        try:
+            safetensors.torch.save({"x": torch.empty(0, dtype=tensor.dtype)})
+        except Exception as error:
+            raise RefusedError(
+                f"its {name} is {tensor.dtype}, which a checkpoint file cannot hold: store it as"
+                " two real tensors, or in another dtype"
+            ) from error
+
+
+def _check_strides(one: Layer, other: Layer) -> None:
+    mine, theirs = one.state().tensors, other.state().tensors
+    for name, tensor in mine.items():
+        if tensor.stride() != theirs[name].stride() and tensor.numel() > 1:
+            raise RefusedError(
+                f"its {name} has the strides {tensor.stride()}, its copy {theirs[name].stride()}:"
+                " make it contiguous"
+            )
+
+
+def _remedy(text: str) -> str:
+    if "closure" in text:
+        return ": step() is called without a closure; use an optimizer that needs none"
+    if "dense gradients" in text:
+        return ": gradients are dense, since they are summed over agents; use a dense optimizer"
+    return ""
