@@ -9,20 +9,27 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 
-from bamboo_agent.data.order import sample_indices
-from bamboo_agent.device.random_state import sampling, seed_sample
-from bamboo_agent.model import Dataset, FactoryError
+from bamboo_agent.data.collate import collate
+from bamboo_agent.data.content import content_hash
+from bamboo_agent.data.forms import MisfitError, check_dataset, pair
+from bamboo_agent.data.order import permuted, sample_indices
+from bamboo_agent.data.targets import TargetWatch, count_targets
+from bamboo_agent.device.random_state import key, sampling, seed_sample
+from bamboo_agent.model import Dataset
 from bamboo_agent.user_code import call_factory
 from bamboo_core.api.spec import JobSpec
 
 _REMEMBERED = 64
-_FINGERPRINT_SAMPLES = 8
+_SPREAD, _FURTHER = 8, 24  # samples of the fingerprints
+_FURTHER_BYTES = 16 * 2**20
 
 
 class DataTooSmallError(Exception):
@@ -33,43 +40,60 @@ class SampleError(Exception):
     """The data set's code raised, or its samples do not fit together. The text says which."""
 
 
-def _collate(values: list[Any]) -> Any:
-    first = values[0]
-    if isinstance(first, torch.Tensor):
-        return torch.stack(values)
-    if isinstance(first, tuple | list):
-        return tuple(_collate([value[i] for value in values]) for i in range(len(first)))
-    return torch.tensor(values)
-
-
 def _to_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, tuple):
         return tuple(_to_device(part, device) for part in value)
     return value.to(device)
 
 
-def _build(spec: Any, seed: int) -> Dataset:
+@dataclass(frozen=True)
+class _Set:
+    """A data set, who made it, and its length."""
+
+    factory: str
+    dataset: Dataset
+    count: int
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        """SampleError if it cannot be read, or is not two parts."""
+        try:
+            return pair(self.dataset[index], index)
+        except MisfitError as error:
+            raise SampleError(f"{self.factory}, {error}") from error
+        except Exception as error:
+            text = f"{self.factory}, sample {index}: {type(error).__name__}: {error}"
+            is_absent = isinstance(error, KeyError) and error.args == (index,)
+            if is_absent or isinstance(error, IndexError | StopIteration):
+                text += f"; len() is {self.count}, so [] must give samples 0 to {self.count - 1}"
+            raise SampleError(text) from error
+
+    def check_length(self) -> None:
+        """SampleError if it has another length than at the start: its order would be another."""
+        try:
+            now = len(self.dataset)
+        except Exception as error:
+            raise SampleError(f"{self.factory}: len(): {type(error).__name__}: {error}") from error
+        if now != self.count:
+            raise SampleError(
+                f"{self.factory}: len() was {self.count} at the start and is {now} now; a data set"
+                " must stay as it is: list its files once, in the factory"
+            )
+
+    def collate(self, pairs: Sequence[tuple[Any, Any]], indices: Sequence[int]) -> tuple[Any, Any]:
+        """(input, target) of a micro-batch, on the CPU unless the samples are elsewhere."""
+        inputs, targets = zip(*pairs, strict=True)
+        try:
+            return collate(inputs, indices, "input"), collate(targets, indices, "target")
+        except MisfitError as error:
+            raise SampleError(f"{self.factory}, {error}") from error
+        except Exception as error:
+            text = f"{self.factory}, samples {list(indices)}: {type(error).__name__}: {error}"
+            raise SampleError(text) from error
+
+
+def _build(spec: Any, seed: int) -> _Set:
     dataset = call_factory(spec, seed=seed)
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        kind = type(dataset).__name__
-        raise FactoryError(f"{spec.factory} returned a {kind}, not a data set with len() and []")
-    try:
-        len(dataset)
-    except Exception as error:
-        text = f"len() of what {spec.factory} returned: {type(error).__name__}: {error}"
-        raise FactoryError(text) from error
-    return dataset  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _blaming(factory: str, indices: Sequence[int]) -> Iterator[None]:
-    """Turn any exception of the data set's code into a SampleError."""
-    try:
-        yield
-    except Exception as error:
-        which = f"sample {indices[0]}" if len(indices) == 1 else f"samples {list(indices)}"
-        text = f"{factory}, {which}: {type(error).__name__}: {error}"
-        raise SampleError(text) from error
+    return _Set(spec.factory, dataset, check_dataset(dataset, spec.factory))
 
 
 class Data:
@@ -84,8 +108,10 @@ class Data:
         self._training = _build(spec.data, spec.seed)
         validation = spec.data.validation
         self._validation = None if validation is None else _build(validation, spec.seed)
-        self._names = [spec.data.factory, "" if validation is None else validation.factory]
+        # copies of self share all of these
         self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
+        self._hashes: dict[tuple[int | None, int], tuple[bytes, int]] = {}
+        self._watches: list[TargetWatch] = []
         self._check(spec)
 
     def _check(self, spec: JobSpec) -> None:
@@ -104,18 +130,31 @@ class Data:
     @property
     def training_samples(self) -> int:
         """Samples in the training set."""
-        return len(self._training)
+        return self._training.count
 
     @property
     def validation_samples(self) -> int:
         """Samples in the validation set; 0 if there is none."""
-        return 0 if self._validation is None else len(self._validation)
+        return 0 if self._validation is None else self._validation.count
 
     def watched(self, reading: Callable[[], AbstractContextManager[None]]) -> Data:
         """The same data, with the same cache. ``reading()`` is entered while samples are read."""
         same = copy.copy(self)
         same._reading = reading
         return same
+
+    def watch_targets(self, ignored: int) -> None:
+        """Compare the number of targets that count in what is loaded from now on.
+
+        ``ignored`` is the value of integer targets that the loss, a mean, leaves out. The first
+        micro-batch of each set says how many of a sample count. A later one with another number is
+        an UnevenTargetsError of :meth:`training` or :meth:`validation`. SampleError.
+        """
+        first = count_targets(self.training(0, 0)[1], ignored, self._size)
+        scored = None
+        if self._validation is not None:
+            scored = count_targets(self.validation(0)[1], ignored, self._size)
+        self._watches.append(TargetWatch(ignored, first, scored))
 
     def training(self, step: int, microbatch: int) -> tuple[Any, Any]:
         """(input, target) of a micro-batch of a step, on the device."""
@@ -129,30 +168,40 @@ class Data:
         name = (validating, step, microbatch)
         found = self._cache.get(name)
         if found is None:
-            found = self._load(validating, step, microbatch)
+            found = self._load(None if validating else step, microbatch)
             self._cache[name] = found
             if len(self._cache) > _REMEMBERED:
                 self._cache.popitem(last=False)
         return found
 
-    def _load(self, validating: bool, step: int, microbatch: int) -> tuple[Any, Any]:
-        if validating:
+    def _load(self, step: int | None, microbatch: int) -> tuple[Any, Any]:
+        """A micro-batch of a step; step None: of the validation set."""
+        source = self._source(step)
+        if step is None:
             first = microbatch * self._size
-            indices = list(range(first, min(first + self._size, self.validation_samples)))
+            indices = list(range(first, min(first + self._size, source.count)))
         else:
             indices = self.indices(step, microbatch)
-        name = self._names[validating]
-        with self._reading(), sampling(self._device), _blaming(name, indices):
-            pairs = [self._sample(None if validating else step, i) for i in indices]
-            whole = [_collate([pair[i] for pair in pairs]) for i in (0, 1)]
-        return _to_device(whole[0], self._device), _to_device(whole[1], self._device)
+        with self._reading(), sampling(self._device):
+            source.check_length()
+            pairs = [self._sample(step, index) for index in indices]
+            inputs, targets = source.collate(pairs, indices)
+        for watch in self._watches:
+            watch.check(
+                targets, len(indices), factory=source.factory, step=step, microbatch=microbatch
+            )
+        return _to_device(inputs, self._device), _to_device(targets, self._device)
+
+    def _source(self, step: int | None) -> _Set:
+        """The training set; step None: the validation set."""
+        source = self._validation if step is None else self._training
+        assert source is not None
+        return source
 
     def _sample(self, step: int | None, index: int) -> tuple[Any, Any]:
         """A sample as it is in a step; step None: of the validation set."""
-        dataset = self._validation if step is None else self._training
-        assert dataset is not None
         seed_sample(self._seed, step, index, self._device)
-        return dataset[index]
+        return self._source(step).read(index)
 
     def indices(self, step: int, microbatch: int) -> list[int]:
         """Samples of a training micro-batch."""
@@ -166,40 +215,74 @@ class Data:
         )
 
     def fingerprint(self) -> str:
-        """Hash of the lengths and some samples of both sets, as they are in step 0.
+        """Hash of the lengths and 8 samples of both sets, as they are in step 0.
 
         SampleError also if a sample differs when it is read again.
         """
         digest = hashlib.sha256()
-        sets = ((0, self.training_samples), (None, self.validation_samples))
-        for name, (step, count) in zip(self._names, sets, strict=True):
+        for step, count in self._sets():
             digest.update(f"{count};".encode())
-            for i in range(min(count, _FINGERPRINT_SAMPLES)):
-                index = i * count // min(count, _FINGERPRINT_SAMPLES)
-                digest.update(self._hash(name, step, index))
+            for index in _spread(count):
+                digest.update(self._read_twice(step, index)[0])
         return digest.hexdigest()
 
-    def _hash(self, name: str, step: int | None, index: int) -> bytes:
-        reads = [hashlib.sha256(), hashlib.sha256()]
-        for digest in reads:
-            with sampling(self._device), _blaming(name, [index]):
-                _digest(self._sample(step, index), digest)
-        first, second = (digest.digest() for digest in reads)
-        if first != second:
-            raise SampleError(
-                f"{name}, sample {index}: it differs when it is read again; if it draws from a"
-                " generator of its own, make that one in __getitem__ and seed it with a number"
-                " from torch's, numpy's or random's global generator"
-            )
-        return first
+    def wide_fingerprint(self) -> str:
+        """Hash of what :meth:`fingerprint` reads, and of up to 24 further samples of each set.
+
+        It finds files that are listed in another order, or that differ, on other agents. The seed
+        draws which samples. They are as many as have 16 MiB together if they are as large as those
+        of the fingerprint, so agents agree how many. SampleError.
+        """
+        digest = hashlib.sha256()
+        for step, count in self._sets():
+            spread = _spread(count)
+            known = [self._read_twice(step, index) for index in spread]
+            size = sum(size for _, size in known) // max(1, len(known))
+            keys = tuple(key("wide", self._seed, i) for i in range(4))
+            order = (permuted(at, count, keys) for at in range(count))
+            further = islice((i for i in order if i not in spread), _most_further(size))
+            digest.update(f"{count};".encode())
+            digest.update(b"".join(value for value, _ in known))
+            for index in further:
+                digest.update(self._hash(step, index)[0])
+        return digest.hexdigest()
+
+    def _sets(self) -> list[tuple[int | None, int]]:
+        """Step 0 and None for the validation set, each with its number of samples."""
+        return [(0, self.training_samples), (None, self.validation_samples)]
+
+    def _read_twice(self, step: int | None, index: int) -> tuple[bytes, int]:
+        known = self._hashes.get((step, index))
+        if known is None:
+            known = self._hash(step, index)
+            if known != self._hash(step, index):
+                raise SampleError(
+                    f"{self._source(step).factory}, sample {index}: it differs when it is read"
+                    " again; if it draws from a generator of its own, make that one in __getitem__"
+                    " and seed it with a number from torch's, numpy's or random's global generator"
+                )
+            self._hashes[step, index] = known
+        return known
+
+    def _hash(self, step: int | None, index: int) -> tuple[bytes, int]:
+        """The hash of a sample and its bytes."""
+        source = self._source(step)
+        with sampling(self._device):
+            sample = self._sample(step, index)
+        try:
+            return content_hash(sample, index)
+        except MisfitError as error:
+            raise SampleError(f"{source.factory}, {error}") from error
+        except Exception as error:
+            text = f"{source.factory}, sample {index}: {type(error).__name__}: {error}"
+            raise SampleError(text) from error
 
 
-def _digest(value: Any, digest: hashlib._Hash) -> None:
-    if isinstance(value, tuple | list):
-        for part in value:
-            _digest(part, digest)
-    elif isinstance(value, torch.Tensor):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    else:
-        digest.update(repr(value).encode())
+def _spread(count: int) -> list[int]:
+    """8 samples at equal distances, or all if there are fewer."""
+    return [i * count // min(count, _SPREAD) for i in range(min(count, _SPREAD))]
+
+
+def _most_further(size: int) -> int:
+    """Samples that the wide fingerprint adds. size: mean bytes of a sample."""
+    return min(_FURTHER, _FURTHER_BYTES // max(1, size))

@@ -140,7 +140,7 @@ def test_loading_leaves_the_process_s_generators_as_they_were(source):
 
 def test_generators_are_put_back_after_a_sample_that_fails():
     broken = data("random")
-    broken._training.source = None
+    broken._training.dataset.source = None
     random.seed(3)
     expected = random.random()
     random.seed(3)

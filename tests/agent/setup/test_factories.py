@@ -202,8 +202,8 @@ def test_a_data_set_that_is_none_is_told_in_one_line():
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        ("unreadable", r"users_code:unreadable, samples \[.*\]: ValueError: no text in record"),
-        ("ragged", r"users_code:ragged, samples \[.*\]: RuntimeError: stack expects each tensor"),
+        ("unreadable", r"users_code:unreadable, sample \d+: ValueError: no text in record"),
+        ("ragged", r"users_code:ragged, samples \d+ and \d+: the input is .* pad or crop them"),
         ("lengthless", "len.. of what users_code:lengthless returned: OSError: no index file"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_data_set_that_fails_is_told_in_one_line(data, complaint):
 def test_a_validation_set_that_fails_is_told_before_the_first_step():
     validation = FactorySpec("users_code:unreadable")
     spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
-    with pytest.raises(FactoryError, match=r"users_code:unreadable, samples \[0, 1\]: ValueError"):
+    with pytest.raises(FactoryError, match="users_code:unreadable, sample 0: ValueError"):
         build_setup(AGENT, spec, CPU)
 
 
@@ -232,9 +232,7 @@ def test_a_sample_that_fails_later_is_not_the_job_s_end():
     validation = FactorySpec("users_code:unreadable", {"first": 2})
     spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
     setup, _ = build_setup(AGENT, spec, CPU)
-    with pytest.raises(
-        SampleError, match=r"users_code:unreadable, samples .*: ValueError: no text"
-    ):
+    with pytest.raises(SampleError, match="users_code:unreadable, sample 2: ValueError: no text"):
         setup.data.validation(1)
 
 
