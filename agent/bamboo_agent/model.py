@@ -35,7 +35,13 @@ class Model:
 
 
 class Dataset(Protocol):
-    """Map-style: ``dataset[i]`` gives (input, target), each a tensor, a number or a tuple.
+    """Map-style: ``dataset[i]`` gives (input, target).
+
+    Each of the two is a tensor, a numpy array, a number or a tuple of those; a list counts as a
+    tuple. A micro-batch has one tensor for each part: tensors and arrays are stacked, numbers
+    become a vector, a tuple stays a tuple of tensors. So the samples of a micro-batch have equal
+    shapes and dtypes: pad or crop them in ``__getitem__``. A tensor that requires grad is refused,
+    since only layers are trained. The length stays as it is.
 
     A sample may depend on its index and on torch's, numpy's and ``random``'s global generators,
     which are seeded before every sample: by (seed, step, index), for validation by (seed, index). A
