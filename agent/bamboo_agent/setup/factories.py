@@ -9,7 +9,7 @@ from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.data.batches import Data
 from bamboo_agent.setup.probe.layers import Profile, probe
-from bamboo_agent.setup.tries import try_data
+from bamboo_agent.setup.tries import try_data, watch_targets
 from bamboo_agent.user_code import build_model
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
@@ -24,6 +24,7 @@ def build_setup(
     make = optimizer_factory(spec.training.optimizer, seed=spec.seed)
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
     profile = probe(model, builder, try_data(data, spec.training.microbatches), device)
+    watch_targets(data, profile.ignored)
     setup = TrainingSetup(
         agent=agent,
         model=model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from bamboo_agent.data.batches import Data, SampleError
 from bamboo_agent.model import FactoryError
@@ -24,6 +25,16 @@ def try_data(data: Data, microbatches: int) -> Samples:
         )
     except SampleError as error:
         raise FactoryError(str(error)) from error
+
+
+def watch_targets(data: Data, ignored: Sequence[int]) -> None:
+    """Let no micro-batch through that leaves out other numbers of targets than the first one.
+    ignored: what the loss leaves out of its mean. FactoryError."""
+    for value in ignored:
+        try:
+            data.watch_targets(value)
+        except SampleError as error:
+            raise FactoryError(str(error)) from error
 
 
 def try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
