@@ -19,7 +19,7 @@ from bamboo_agent.setup.probe.refusal import RefusedError
 USUAL = -100
 """What torch's cross-entropy leaves out without being told."""
 _COMMON = 2
-"""As many of the most frequent targets are tried as what stands for "no target"."""
+"""As many of the most frequent targets may stand for "no target", and one that does not."""
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _ROUGH = 2e-2  # relative, in half precision
 
@@ -58,13 +58,41 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     if not labels or labels[0].numel() < 2:
         return []
     values, counts = torch.unique(labels[0], return_counts=True)
-    common = values[counts.argsort(descending=True)[:_COMMON]].tolist()
-    found = [value for value in common if _leaves_out(loss, outputs, target, value)]
-    if USUAL not in common:
-        # on the CPU: another loss may use it as an index, which would break a GPU's context
-        outputs, target = _mapped(outputs, _to_cpu), _mapped(target, _to_cpu)
-        found += [USUAL] if _leaves_out(loss, outputs, target, USUAL) else []
-    return found
+    common = values[counts.argsort(descending=True)[: _COMMON + 1]].tolist()
+    # on the CPU: another loss may use it as an index, which would break a GPU's context
+    outputs, target = _mapped(outputs, _to_cpu), _mapped(target, _to_cpu)
+    if not _has_gradient(loss, outputs, target):
+        return []
+    ignored = [v for v in {*common, USUAL} if not _has_gradient(loss, outputs, _filled(target, v))]
+    kept = next((v for v in common if v not in ignored), None)
+    if kept is None:
+        return sorted(ignored)
+    full = _filled(target, kept)
+    return sorted(
+        v for v in ignored if _weighs_by_count(loss, outputs, full, _filled(full, v, half=True))
+    )
+
+
+def _has_gradient(loss: Loss, outputs: Tensors, target: Any) -> bool:
+    """Whether a target of one value decides anything. A loss that raises does not leave it out."""
+    try:
+        found = _gradient(loss, outputs, target)
+    except Exception:
+        return True
+    return bool(torch.isfinite(found).all() and found.any())
+
+
+def _filled(target: Any, value: int, *, half: bool = False) -> Any:
+    """The target with all labels replaced, or half of them."""
+
+    def fill(tensor: torch.Tensor) -> torch.Tensor:
+        if not _is_label(tensor):
+            return tensor
+        flat = tensor.clone().reshape(-1)
+        flat[: (flat.numel() + 1) // 2 if half else flat.numel()] = value
+        return flat.reshape(tensor.shape)
+
+    return _mapped(target, fill)
 
 
 def _is_nan(loss: Loss, outputs: Tensors, target: Any) -> bool:
@@ -82,19 +110,6 @@ def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
     return _mapped(outputs, first), _mapped(target, first)
 
 
-def _leaves_out(loss: Loss, outputs: Tensors, target: Any, value: int) -> bool:
-    return _weighs_by_count(loss, outputs, target, _mapped(target, lambda t: _masked(t, value)))
-
-
-def _masked(tensor: torch.Tensor, value: int) -> torch.Tensor:
-    """Half of a label tensor replaced."""
-    if not _is_label(tensor):
-        return tensor
-    flat = tensor.clone().reshape(-1)
-    flat[: (flat.numel() + 1) // 2] = value
-    return flat.reshape(tensor.shape)
-
-
 def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool:
     """Whether two micro-batches at once have another gradient than the mean of both, by one factor
     for each. False also if the loss does not take two at once."""
@@ -105,17 +120,18 @@ def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool
     except Exception:  # the loss has run on one micro-batch; two at once are not asked of it
         return False
     halves = both[: len(both) // 2], both[len(both) // 2 :]
-    factors = []
+    if not (isinstance(one, tuple) or any((own == 0).any() for own in alone)):
+        return False  # no target is masked, and there are no weights beside them
+    factors, bound = [], _TOLERANCE.get(outputs[0].dtype, _ROUGH)
     for half, own in zip(halves, alone, strict=True):
         square = float(own.dot(own))
         if not square or not torch.isfinite(own).all():
             return False
         factor = 2 * float(half.dot(own)) / square
-        if float((2 * half - factor * own).norm()) > _ROUGH * abs(factor) * square**0.5:
+        if float((2 * half - factor * own).norm()) > bound * abs(factor) * square**0.5:
             return False
         factors.append(factor)
-    bound = _TOLERANCE.get(outputs[0].dtype, _ROUGH)
-    return abs(factors[0] - factors[1]) > 2 * bound and abs(sum(factors) / 2 - 1) < _ROUGH
+    return abs(factors[0] - factors[1]) > 2 * bound and abs(sum(factors) / 2 - 1) < bound
 
 
 def _gradient(loss: Loss, outputs: Any, target: Any) -> torch.Tensor:

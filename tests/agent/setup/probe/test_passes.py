@@ -10,11 +10,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.stage import Halves
-from bamboo_agent.model import Model
-from bamboo_agent.setup.profile import measure
+from bamboo_agent.model import FactoryError, Model
+from bamboo_agent.setup.probe.layers import Samples, probe
 from bamboo_core.api.spec import FactorySpec
 
 CPU = torch.device("cpu")
@@ -95,7 +96,7 @@ def measured(*layers, loss=squares):
     model = Model(list(layers), loss)
     builder = LayerBuilder(model, ADAMW, seed=1, device=CPU)
     sample = (torch.ones(3, 4), torch.zeros(3, 4))
-    return measure(model, builder, sample, CPU)
+    return probe(model, builder, Samples(sample), CPU)
 
 
 def profile(*layers, loss=squares):
@@ -115,11 +116,19 @@ def test_common_layers_split(layer):
 
 
 @pytest.mark.parametrize(
-    "layer", [lambda: Scale(Fickle), lambda: Checkpointed(reentrant=True)], ids=["fickle", "old"]
+    "layer", [lambda: Scale(Once), lambda: Checkpointed(reentrant=True)], ids=["once", "old"]
 )
-def test_a_layer_whose_halves_give_other_bits_or_raise_is_not_split(layer):
-    costs = profile(linear, layer, linear)
-    assert [c.can_split for c in costs] == [True, False, True]
+def test_a_layer_whose_backward_runs_as_a_whole_only_is_not_split(layer):
+    found = measured(linear, layer, linear)
+    assert [c.can_split for c in found.costs] == [True, False, True]
+    assert found.halves == (Halves.HELPER, Halves.WHOLE, Halves.HELPER)
+
+
+def test_a_layer_whose_backward_gives_other_bits_each_time_is_refused():
+    with pytest.raises(
+        FactoryError, match="layer 1, Scale: its weights' gradient has other bits when the same"
+    ):
+        measured(linear, lambda: Scale(Fickle), linear)
 
 
 def test_a_layer_that_is_run_again_in_its_backward_is_profiled():
@@ -161,17 +170,17 @@ def test_what_a_forward_keeps_is_counted_without_the_weights():
     assert kept[2] == 3 * floats  # and what the loss keeps
 
 
-def test_nothing_of_the_profile_stays():
+def test_nothing_of_the_profile_stays(monkeypatch):
     """An output that its own graph keeps would stay for ever, out of the reach of the collector."""
-    outputs = []
+    outputs, run_layers = [], stage.run_layers
 
-    class Seen(nn.Sigmoid):
-        def forward(self, x):
-            out = super().forward(x)
-            outputs.append(weakref.ref(out))
-            return out
+    def seen(*arguments):
+        made = run_layers(*arguments)
+        outputs.extend(map(weakref.ref, made))
+        return made
 
-    profile(linear, Seen, linear)
+    monkeypatch.setattr(stage, "run_layers", seen)
+    profile(linear, nn.Sigmoid, linear)
     gc.collect()
     assert len(outputs) >= 4
     assert [out for out in outputs if out() is not None] == []

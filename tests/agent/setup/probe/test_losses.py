@@ -1,0 +1,105 @@
+"""Which losses are a mean of means, and which targets a loss leaves out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bamboo_agent.setup.probe import losses
+from bamboo_agent.setup.probe.refusal import RefusedError
+
+CLASSES = 11
+
+
+def cross_entropy(output, target):
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def of_padding(output, target):
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=3)
+
+
+def over_a_constant(output, target):
+    total = functional.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum")
+    return total / target.numel()
+
+
+def weighted(output, target):
+    labels, weights = target
+    each = functional.cross_entropy(output.flatten(0, 1), labels.flatten(), reduction="none")
+    return (each * weights.flatten()).sum() / weights.sum()
+
+
+def contrastive(output, target):
+    rows = output.flatten(1)
+    return functional.cross_entropy(rows @ rows.T, torch.arange(len(rows)))
+
+
+def outer_squares(output, target):
+    return (output[:, :1, 0] - target.float()).square().mean()
+
+
+def outputs(dtype=torch.float32):
+    torch.manual_seed(1)
+    return (torch.randn(2, 5, CLASSES, dtype=torch.float64).to(dtype),)
+
+
+def labels(*masked, value=-100):
+    torch.manual_seed(2)
+    target = torch.randint(4, CLASSES, (2, 5))
+    target.reshape(-1)[list(masked)] = value
+    return target
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_mean_over_unequal_numbers_of_targets_is_refused(dtype):
+    with pytest.raises(RefusedError, match=r"different numbers of them.* divide the sum"):
+        losses.check_means(cross_entropy, outputs(dtype), (labels(), labels(1)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets"),
+    [
+        (cross_entropy, (labels(), labels())),
+        (cross_entropy, (labels(0), labels(7))),
+        (of_padding, (labels(), labels(1, value=2))),
+        (over_a_constant, (labels(), labels(1, 2, 3))),
+        (contrastive, (labels(), labels(1))),
+        (outer_squares, (labels(), labels(1))),
+        (weighted, ((labels(), torch.ones(2, 5)), (labels(), torch.ones(2, 5)))),
+    ],
+    ids=["no_mask", "equal_masks", "a_class", "constant", "contrastive", "outer", "equal_weights"],
+)
+def test_a_loss_that_weighs_all_micro_batches_alike_is_accepted(loss, targets):
+    losses.check_means(loss, outputs(), targets)
+
+
+def test_weights_that_do_not_have_the_same_sum_are_refused():
+    light = torch.full((2, 5), 0.5)
+    with pytest.raises(RefusedError, match="different numbers"):
+        losses.check_means(weighted, outputs(), ((labels(), torch.ones(2, 5)), (labels(), light)))
+
+
+def test_a_micro_batch_without_any_target_is_refused():
+    with pytest.raises(RefusedError, match="of micro-batch 1 is not a number: is every target"):
+        losses.check_means(cross_entropy, outputs(), (labels(), labels(*range(10))))
+
+
+@pytest.mark.parametrize(
+    ("loss", "target", "ignored"),
+    [
+        (cross_entropy, labels(), [-100]),
+        (cross_entropy, labels(0, 1, 2), [-100]),
+        (of_padding, labels(0, 1, value=3), [3]),
+        (over_a_constant, labels(), []),
+        (outer_squares, labels(), []),
+        (contrastive, labels(), []),
+    ],
+)
+def test_the_targets_that_a_loss_leaves_out_are_found(loss, target, ignored):
+    assert losses.ignored_targets(loss, outputs(), target) == ignored
+
+
+def test_targets_that_are_no_labels_are_left_alone():
+    assert losses.ignored_targets(contrastive, outputs(), torch.zeros(2, 5)) == []

@@ -1,0 +1,138 @@
+"""What a module and an optimizer can reach, and what of it has changed."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bamboo_agent.setup.probe import reachable
+
+TALLY = [0]
+
+
+class Counter:
+    total = 0
+
+    def __init__(self):
+        self.count = 0
+
+
+class Slotted:
+    __slots__ = ("seen",)
+
+
+class Plain(nn.Module):
+    """Each test hangs something on it, or changes what it reaches."""
+
+    def __init__(self, **attributes):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        TALLY[0] += 1
+        return self.inner(x)
+
+
+def look(module):
+    carried = {reachable.address(tensor) for tensor in module.parameters()}
+    return reachable.snapshot({"Plain": module}, carried)
+
+
+def closure():
+    count = 0
+
+    def hook(*_):
+        nonlocal count
+        count += 1
+
+    return hook
+
+
+def slotted():
+    made = Slotted()
+    made.seen = 1
+    return made
+
+
+CHANGES = {
+    "attribute": (lambda: 1, lambda m: setattr(m, "x", 2), "Plain.x"),
+    "from_none": (lambda: None, lambda m: setattr(m, "x", 2), "Plain.x"),
+    "list": (lambda: [1, 2], lambda m: m.x.append(3), "Plain.x[2]"),
+    "dict": (lambda: {"a": 1}, lambda m: m.x.update(a=2), "Plain.x['a']"),
+    "set": (lambda: {1}, lambda m: m.x.add(2), "Plain.x{}[1]"),
+    "deque": (lambda: collections.deque([1]), lambda m: m.x.append(2), "Plain.x[1]"),
+    "tensor": (lambda: torch.zeros(2), lambda m: m.x.add_(1), "Plain.x"),
+    "array": (lambda: np.zeros(2000), lambda m: m.x.__setitem__(1000, 1), "Plain.x"),
+    "object": (Counter, lambda m: setattr(m.x, "count", 1), "Plain.x.count"),
+    "class": (Counter, lambda m: setattr(Counter, "total", Counter.total + 1), "<class total>"),
+    "slot": (slotted, lambda m: setattr(m.x, "seen", 2), "Plain.x.seen"),
+    "closure": (closure, lambda m: m.x(), "Plain.x.<count>"),
+    "partial": (lambda: functools.partial(closure()), lambda m: m.x(), "Plain.x.func.<count>"),
+    "iterator": (lambda: itertools.count(), lambda m: next(m.x), "Plain.x"),
+    "torch_generator": (torch.Generator, lambda m: torch.rand(1, generator=m.x), "Plain.x"),
+    "numpy_generator": (lambda: np.random.default_rng(1), lambda m: m.x.random(), "Plain.x"),
+    "numpy_state": (lambda: np.random.RandomState(1), lambda m: m.x.rand(), "Plain.x"),
+    "python_generator": (lambda: random.Random(1), lambda m: m.x.random(), "Plain.x"),
+    "global": (lambda: None, lambda m: m(torch.zeros(2)), "Plain.forward().<global TALLY>[0]"),
+    "hook": (closure, lambda m: m.inner.register_forward_hook(m.x), "_forward_hooks"),
+    "submodule": (
+        lambda: None, lambda m: setattr(m.inner, "in_features", 3), "Plain.inner.in_features"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_change_is_named_by_its_path(case):
+    make, change, path = CHANGES[case]
+    module = Plain(x=make())
+    before = look(module)
+    assert reachable.changed(before, look(module)) == []
+    change(module)
+    found = reachable.changed(before, look(module))
+    assert len(found) >= 1
+    assert any(path in x for x in found)
+
+
+def test_parameters_and_views_of_them_are_carried_by_records():
+    module = Plain()
+    module.view = module.inner.weight.data[0]
+    before = look(module)
+    with torch.no_grad():
+        module.inner.weight.add_(1)
+    assert reachable.changed(before, look(module)) == []
+
+
+def test_generators_are_found_wherever_they_are():
+    generator = torch.Generator()
+    module = Plain(x=[{"g": generator}])
+    ((path, found),) = reachable.generators({"Plain": module}).values()
+    assert found is generator
+    assert path == "Plain.x[0]['g']"
+
+
+def test_a_circle_ends():
+    module = Plain(x=[])
+    module.x.append(module.x)
+    assert len(look(module)) < 200
+
+
+def test_the_optimizer_s_state_is_left_to_its_record():
+    module = Plain()
+    optimizer = torch.optim.AdamW(module.parameters())
+    roots = {"optimizer": optimizer}
+    before = reachable.snapshot(roots, ())
+    module(torch.zeros(2)).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 2.0
+    assert reachable.changed(before, reachable.snapshot(roots, ())) == []
+    optimizer.rounds = 1
+    assert reachable.changed(before, reachable.snapshot(roots, ())) == ["optimizer.rounds"]
