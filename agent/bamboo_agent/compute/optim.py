@@ -31,6 +31,11 @@ def optimizer_factory(spec: FactorySpec, *, seed: int) -> OptimizerFactory:
             made = factory(parameters, **spec.args)
         except Exception as error:
             raise FactoryError(f"{spec.factory} raised {type(error).__name__}: {error}") from error
+        if isinstance(made, tuple) and len(made) != 2:
+            raise FactoryError(
+                f"{spec.factory} returned a tuple of {len(made)}: return the optimizer, or"
+                " (optimizer, rate)"
+            )
         optimizer, rate = made if isinstance(made, tuple) else (made, None)
         if not isinstance(optimizer, torch.optim.Optimizer):
             kind = type(optimizer).__name__

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from torch import nn
 
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optim import clip_scale, optimizer_factory, update
+from bamboo_agent.model import FactoryError
 from bamboo_core.api.spec import FactorySpec
 
 
@@ -28,3 +32,53 @@ def test_parameters_of_half_precision_are_updated():
 
 def _sgd(parameters):
     return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}), seed=1)(parameters)
+
+
+def grouped(rate, *, own=0.5, default=2.0):
+    """Two groups: one with a learning rate of its own, one with the optimizer's."""
+
+    def make(parameters):
+        first, *rest = parameters
+        groups = [{"params": [first], "lr": own}, {"params": rest}]
+        return torch.optim.SGD(groups, lr=default), rate
+
+    return make
+
+
+def made_by(factory, monkeypatch):
+    module = ModuleType("users_optimizer")
+    module.build = factory
+    monkeypatch.setitem(sys.modules, "users_optimizer", module)
+    return optimizer_factory(FactorySpec("users_optimizer:build"), seed=1)
+
+
+def test_a_group_with_a_rate_of_its_own_keeps_its_share(monkeypatch):
+    layer = Layer(nn.Linear(2, 2), made_by(grouped(lambda step: 0.1 * (step + 1)), monkeypatch))
+    update(layer, torch.ones(6), scale=1.0, step=2)
+    rates = [group["lr"] for group in layer.optimizer.param_groups]
+    assert rates == [0.1 * 3 * (0.5 / 2.0), 0.1 * 3]
+
+
+def test_a_group_with_the_optimizer_s_rate_gets_the_rate_itself(monkeypatch):
+    """A factor would change bits: 0.1 * (0.3 / 0.3) is 0.1, but other quotients are not 1."""
+    layer = Layer(
+        nn.Linear(2, 2), made_by(grouped(lambda step: 0.1, own=0.3, default=0.3), monkeypatch)
+    )
+    update(layer, torch.ones(6), scale=1.0, step=0)
+    assert [group["lr"] for group in layer.optimizer.param_groups] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("factory", "complaint"),
+    [
+        (grouped(0.1), "a function that gives the learning rate of a step; torch's schedulers"),
+        (grouped(lambda step: 0.1, default=0.0), r"the rate of param_groups\[0\] cannot be set"),
+        (
+            lambda p: (torch.optim.LBFGS(p), None, 1),
+            "returned a tuple of 3: return the optimizer, or",
+        ),
+    ],
+)
+def test_a_rate_that_cannot_be_set_is_refused(factory, complaint, monkeypatch):
+    with pytest.raises(FactoryError, match=complaint):
+        made_by(factory, monkeypatch)([nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))])
