@@ -88,7 +88,7 @@ SUSPICION = st.builds(m.Suspicion, AGENT, st.sampled_from(m.Cause), FENCE)
 ACTIVITY = st.builds(
     m.Activity, st.sampled_from(m.ActivityKind), NUMBER, NUMBER, TEXT, st.none() | AGENT
 )
-PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
+PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32, TEXT, TEXT, TEXT, TEXT)
 
 CLAIM = st.builds(m.Claim, AGENT, U64, U64, U64)
 DISPUTE = st.builds(
@@ -176,9 +176,10 @@ LINE = (Instruction(Op.F, 0, 1, 2, 3),)
 SUSPECTED = m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE)
 STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
 COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
+PRINTED = m.Fingerprint("c", "d", "t", "cpu", 2, "s", "w", "o", "p")
 FULL: tuple[Any, ...] = (
     m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
-    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6, "2.29.7"),
+    m.Ready(PRINTED, 3, 4, 5, (COSTED,), "x", 6, "2.29.7"),
     m.Heartbeat(1, 2, 3, ONE, STUCK, (SUSPECTED,)),
     m.AgentReport(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
@@ -281,3 +282,12 @@ def test_not_a_number_survives() -> None:
     assert isinstance(got, m.Progress)
     assert math.isnan(got.commit.loss)
     assert got.commit.grad_norm == math.inf
+
+
+def test_an_agent_of_the_version_before_sends_no_digests() -> None:
+    """Its fingerprint says that it does not know them."""
+    told = pb.Fingerprint(code="c", data="d", torch="t", device="cpu", threads=2, spec="s")
+    before = pb.AgentMessage(ready=pb.Ready(fingerprint=told, layers=1))
+    got = decode.agent_message(before)
+    assert isinstance(got, m.Ready)
+    assert got.fingerprint == m.Fingerprint("c", "d", "t", "cpu", 2, "s", "", "", "")

@@ -17,6 +17,7 @@ from bamboo_agent.device import properties
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.channel import choose_route
 from bamboo_agent.setup.probe.layers import Profile
+from bamboo_agent.setup.products import products
 from bamboo_agent.transport.process_group import groups
 from bamboo_core.api.spec import JobSpec, identity_hash
 from bamboo_core.protocol.channels import torch_text
@@ -32,7 +33,7 @@ def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
     FactoryError if a sample cannot be read.
     """
     return Ready(
-        fingerprint=fingerprint(spec, setup),
+        fingerprint=fingerprint(spec, setup, profile),
         layers=len(profile.sizes),
         training_samples=setup.data.training_samples,
         validation_samples=setup.data.validation_samples,
@@ -41,7 +42,7 @@ def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
     )
 
 
-def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
+def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Fingerprint:
     """The facts that must be equal on all agents. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
     if spec.data.validation is not None:
@@ -59,6 +60,9 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
         device=properties.device_kind(setup.device),
         threads=torch.get_num_threads(),
         spec=identity_hash(spec),
+        weights=profile.weights,
+        outputs=profile.outputs,
+        products=products(setup.device),
     )
 
 

@@ -81,6 +81,9 @@ class Reason(StrEnum):
     """No node is large enough for an agent."""
     NO_NODE_SUITS = "NoNodeSuits"
     """No node has the labels that the agents need without a taint that they do not tolerate."""
+    DEVICE_DIFFERS = "DeviceDiffers"
+    """Agents were refused since their processors compute other bits than those of the others, and
+    the operator pauses before it makes new ones. The message names both. This is no failure."""
     # ZoneSpreadSatisfied
     NEIGHBOURS_SEPARATED = "NeighboursSeparated"
     """No two neighbouring stages share a zone."""
@@ -161,8 +164,9 @@ class Reason(StrEnum):
     USER_CODE_FAILED = "UserCodeFailed"
     """The model, data or optimizer code raised an error."""
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
-    """The code, args, data or library versions of an agent differ from those of the others, so it
-    was refused. This counts as a failure of the agent and does not end the job by itself."""
+    """The code, args, data, library versions or first results of an agent differ from those of the
+    others, so it was refused. This counts as a failure of the agent and does not end the job by
+    itself."""
     DATA_TOO_SMALL = "DataTooSmall"
     """The data set has too few samples for the batch."""
     DATA_TOO_LARGE = "DataTooLarge"
@@ -213,7 +217,8 @@ class FailureCause(StrEnum):
     CHECKPOINT_FAILED = "CheckpointFailed"
     """A checkpoint that the agent needs cannot be written or read."""
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
-    """The agent's code, args, data or library versions differ from those of the others."""
+    """The agent's code, args, data, library versions or first results differ from those of the
+    others."""
     IMPOSSIBLE_REPORT = "ImpossibleReport"
     """The agent reported something that no agent of the job can hold, such as a layer that the
     model does not have. No agent of Bamboo sends that."""

@@ -19,6 +19,7 @@ from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.admission import Refusal
 from bamboo_core.protocol.messages import Activity, ActivityKind, Failure, Left, Notice
 
+_OWN = (Reason.FINGERPRINT_MISMATCH, Reason.DEVICE_DIFFERS)  # others may fit
 _PROOF = 2  # agents that fail by the user's code, so that it is not one machine's fault
 
 # ---------------------------------------------------------------- evidence
@@ -77,8 +78,8 @@ def _is_everywhere(state: State) -> bool:
 
 
 def refuse(state: State, agent: AgentId, refusal: Refusal) -> None:
-    """The agent does not fit the job: its own failure, unless the spec fits no agent."""
-    state.failed[agent] = refusal.reason is not Reason.FINGERPRINT_MISMATCH
+    """The agent does not fit the job: its own fault, unless the spec fits no agent."""
+    state.failed[agent] = refusal.reason not in _OWN
     if _is_everywhere(state):
         end(state, Outcome.FAILED, refusal.reason, refusal.message)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -89,29 +89,32 @@ class Membership:
         return None
 
     def _compare(self, agent: AgentId, ready: Ready) -> Refusal | None:
-        """Against a member, if there is one."""
-        for other in sorted(self.members & self.agents.keys() - {agent}):
-            reference = self.agents[other].ready
-            if reference is not None:
-                return admission.compare(agent, ready.fingerprint, other, reference.fingerprint)
-        return None
+        """Against the members: one may know what another does not."""
+        others = {
+            other: reference.fingerprint
+            for other in sorted(self.members & self.agents.keys() - {agent})
+            if (reference := self.agents[other].ready) is not None
+        }
+        return _refusal(agent, ready.fingerprint, others)
 
     def strangers(self) -> dict[AgentId, Refusal]:
         """Before a start: agents that differ from most others, which cannot all be in one job."""
-        groups: dict[Fingerprint, list[AgentId]] = {}
-        for agent in sorted(self.usable()):
-            ready = self.agents[agent].ready
-            assert ready is not None
-            groups.setdefault(ready.fingerprint, []).append(agent)
+        prints = {agent: self._fingerprint(agent) for agent in sorted(self.usable())}
+        groups = _alike(prints)
         if len(groups) < 2:
             return {}
-        most = max(groups, key=lambda print_: len(groups[print_]))  # of equal ones the first
+        most = {agent: prints[agent] for agent in groups[0]}
         return {
             agent: refusal
-            for print_, agents in groups.items()
-            for agent in agents
-            if (refusal := admission.compare(agent, print_, groups[most][0], most)) is not None
+            for group in groups[1:]
+            for agent in group
+            if (refusal := _refusal(agent, prints[agent], most)) is not None
         }
+
+    def _fingerprint(self, agent: AgentId) -> Fingerprint:
+        ready = self.agents[agent].ready
+        assert ready is not None
+        return ready.fingerprint
 
     def suspect(self, agent: AgentId, why: str) -> None:
         """The agent does not count any more; the next plan settles what becomes of it."""
@@ -232,3 +235,41 @@ class Membership:
             default=0.0,
         )
         return whole_s * min(1.0, 2 / self.spec.pipelines.stages)
+
+
+def _refusal(
+    agent: AgentId, found: Fingerprint, others: Mapping[AgentId, Fingerprint]
+) -> Refusal | None:
+    """Why the agent does not fit others, whose fingerprints these are."""
+    for other, wanted in others.items():
+        if found != wanted:
+            refusal = admission.compare(agent, found, other, wanted)
+            if refusal is not None:
+                return refusal
+    return None
+
+
+def _alike(prints: Mapping[AgentId, Fingerprint]) -> list[list[AgentId]]:
+    """Groups of agents that do not differ; the largest first, of equal ones that with the first
+    agent. Agents that know least come last, and join the largest group that they do not differ
+    from."""
+    groups: list[tuple[Fingerprint, list[AgentId]]] = []
+    by_print: dict[Fingerprint, list[AgentId]] = {}
+    for agent, found in prints.items():
+        by_print.setdefault(found, []).append(agent)
+    ranked = sorted(by_print.items(), key=lambda x: (admission.unknown(x[0]), -len(x[1]), x[1][0]))
+    for found, agents in ranked:
+        name = agents[0]
+        fit = [n for n, (known, _) in enumerate(groups) if not _differs(name, found, known)]
+        if not fit:
+            groups.append((found, list(agents)))
+            continue
+        best = min(fit, key=lambda n: (-len(groups[n][1]), min(groups[n][1])))
+        known, there = groups[best]
+        groups[best] = (admission.joined(known, found), [*there, *agents])
+    members = [sorted(agents) for _, agents in groups]
+    return sorted(members, key=lambda agents: (-len(agents), agents[0]))
+
+
+def _differs(agent: AgentId, found: Fingerprint, known: Fingerprint) -> bool:
+    return admission.compare(agent, found, agent, known) is not None

@@ -7,7 +7,7 @@ to the wrong operator; it deposes nobody.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from typing import NamedTuple
 
 from bamboo_core.api import limits
@@ -79,27 +79,74 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
     return None
 
 
-_SAME = "all agents of a job need the same image, data and kind of device"
-_REMEDY = {
+_ONE_KIND = (
+    "use a node pool of one kind of processor, or name one kind by a nodeSelector in"
+    " spec.worker.podTemplate"
+)
+_REMEDIES = {
     "spec": "args of model, data or optimizer have changed while the job runs; change them back, or"
-    " create a new BambooJob"
+    " create a new BambooJob",
+    "code": "the files of the factories' packages differ: name the image in spec.worker.image by"
+    " its digest, and mount no code that changes",
+    "torch": "the versions differ: name the image in spec.worker.image by its digest",
+    "device": f"other kinds of processor compute other bits; {_ONE_KIND}",
+    "products": "the same sums give other bits, so their processors or the libraries for them"
+    f" differ; {_ONE_KIND}",
+    "threads": "sums depend on the number of threads: set the variable BAMBOO_THREADS in"
+    " spec.worker.env for all, or for none",
+    "data": "the data sets differ in length or samples: every agent must read the same files, which"
+    " do not change, and the data factory must not depend on its process",
+    "weights": "the layers' first weights differ: factories must draw from torch's, numpy's or"
+    " random's generators only, which are seeded by spec.seed, not from a generator that is seeded"
+    " by the time, the process or the system; and files with weights must be the same on all nodes",
+    "outputs": "the layers' first outputs or gradients differ although weights and products are"
+    " equal: look for files that differ on the nodes, for environment variables such as those of"
+    " MKL, cuBLAS or cuDNN, for other versions of the libraries that the layers call, and for"
+    " layers that keep state outside of torch's generators",
 }
+"""Property of the fingerprint -> what to change if it differs, in the order of comparison: what
+makes others differ comes first."""
+DIGESTS = ("weights", "outputs", "products")
+"""Properties of which an empty value equals any: agents of an older version do not know them."""
+_OF_DEVICE = ("device", "products")
+_LONGEST_VALUE = 32
+_SHOWN = 12
 
 
 def compare(
     agent: AgentId, found: Fingerprint, other: AgentId, wanted: Fingerprint
 ) -> Refusal | None:
-    """Two agents of one job must run the same code with the same args on the same data, torch and
-    device kind."""
-    for field in fields(Fingerprint):
-        mine, theirs = getattr(found, field.name), getattr(wanted, field.name)
-        if mine != theirs:
-            remedy = _REMEDY.get(field.name, _SAME)
-            text = (
-                f"{field.name} of agent {agent} is {mine!r}, of agent {other} {theirs!r}: {remedy}"
-            )
-            return Refusal(Reason.FINGERPRINT_MISMATCH, text)
+    """Two agents of one job must compute the same bits; None if they do, as far as is known."""
+    for name, remedy in _REMEDIES.items():
+        mine, theirs = getattr(found, name), getattr(wanted, name)
+        if mine == theirs or (name in DIGESTS and not (mine and theirs)):
+            continue
+        is_device = name in _OF_DEVICE
+        kinds = (f" ({found.device})", f" ({wanted.device})") if name == "products" else ("", "")
+        text = (
+            f"{name} of agent {agent}{kinds[0]} is {_short(mine)}, of agent {other}{kinds[1]}"
+            f" {_short(theirs)}: {remedy}"
+        )
+        reason = Reason.DEVICE_DIFFERS if is_device else Reason.FINGERPRINT_MISMATCH
+        return Refusal(reason, text)
     return None
+
+
+def _short(value: str | int) -> str:
+    """As in a message, where a digest leaves no room for the remedy."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _SHOWN + 1]}...'"
+
+
+def joined(one: Fingerprint, other: Fingerprint) -> Fingerprint:
+    """One fingerprint for two agents that do not differ: what either knows."""
+    known = {name: getattr(one, name) or getattr(other, name) for name in DIGESTS}
+    return replace(one, **known)
+
+
+def unknown(found: Fingerprint) -> int:
+    """Number of digests that an agent does not know."""
+    return sum(not getattr(found, name) for name in DIGESTS)
 
 
 def newest_term(message: AgentMessage) -> int:

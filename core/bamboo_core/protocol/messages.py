@@ -22,7 +22,10 @@ from bamboo_core.model.program import Program
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Properties that must be equal on all agents of a job."""
+    """Properties that must be equal on all agents of a job.
+
+    The last three are empty on agents of a version that does not compute them.
+    """
 
     code: str = ""  # hash of the user's source files
     data: str = ""  # hash of the data set's length and some samples
@@ -30,6 +33,9 @@ class Fingerprint:
     device: str = ""  # kind, as "cpu:AVX2"
     threads: int = 1
     spec: str = ""  # hash of the part of the spec that decides the result
+    weights: str = ""  # digest of the layers' first states
+    outputs: str = ""  # digest of the outputs and gradients of the layers' first run
+    products: str = ""  # digest of a few products of the processor and its libraries
 
 
 @dataclass(frozen=True)

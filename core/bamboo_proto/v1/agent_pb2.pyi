@@ -18,20 +18,26 @@ class Fence(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., term: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Fingerprint(_message.Message):
-    __slots__ = ("code", "data", "torch", "device", "threads", "spec")
+    __slots__ = ("code", "data", "torch", "device", "threads", "spec", "weights", "outputs", "products")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     TORCH_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCTS_FIELD_NUMBER: _ClassVar[int]
     code: str
     data: str
     torch: str
     device: str
     threads: int
     spec: str
-    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ...) -> None: ...
+    weights: str
+    outputs: str
+    products: str
+    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ..., weights: _Optional[str] = ..., outputs: _Optional[str] = ..., products: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state")

@@ -1,4 +1,4 @@
-"""A layer's record carries all that decides its next update, and records of the version before load."""
+"""A record of a layer carries all that decides the next update; those of before still load."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_group_with_the_optimizer_s_rate_gets_the_rate_itself(monkeypatch):
         (grouped(lambda step: 0.1, default=0.0), r"the rate of param_groups\[0\] cannot be set"),
         (
             lambda p: (torch.optim.LBFGS(p), None, 1),
-            "returned a tuple of 3: return the optimizer, or",
+            "returned a tuple of 3: return the optimizer",
         ),
     ],
 )

@@ -225,9 +225,9 @@ def test_a_validation_set_that_fails_is_told_before_the_first_step():
 def test_a_sample_that_fails_in_the_fingerprint_is_told_in_one_line():
     validation = FactorySpec("users_code:unreadable", {"first": 50})
     spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
-    setup, _ = build_setup(AGENT, spec, CPU)
+    built = build_setup(AGENT, spec, CPU)
     with pytest.raises(FactoryError, match="users_code:unreadable, sample 50: ValueError: no text"):
-        fingerprint(spec, setup)
+        fingerprint(spec, *built)
 
 
 def test_a_sample_that_fails_later_is_not_the_job_s_end():

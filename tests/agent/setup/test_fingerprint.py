@@ -12,6 +12,7 @@ import torch
 
 from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import code_hash, fingerprint
+from bamboo_agent.setup.products import products
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.workers.jobs import tiny_gpt
 
@@ -21,7 +22,7 @@ AGENT = AgentId("a")
 
 def test_fingerprints_tell_code_and_data_apart(monkeypatch):
     def of(spec):
-        return fingerprint(spec, build_setup(AGENT, spec, CPU)[0])
+        return fingerprint(spec, *build_setup(AGENT, spec, CPU))
 
     plain = of(tiny_gpt())
     args = {**tiny_gpt().data.args, "limit_bytes": 1700}
@@ -34,6 +35,13 @@ def test_fingerprints_tell_code_and_data_apart(monkeypatch):
     assert plain.threads == 1
     monkeypatch.setitem(sys.modules, "users_code", ModuleType("users_code"))
     assert code_hash("users_code:fine", "bamboo_agent.models.gpt:build") != plain.code
+
+
+def test_the_digests_of_the_profile_and_of_the_processor_are_in_it():
+    spec = tiny_gpt()
+    setup, profile = build_setup(AGENT, spec, CPU)
+    found = fingerprint(spec, setup, replace(profile, weights="w", outputs="o"))
+    assert (found.weights, found.outputs, found.products) == ("w", "o", products(CPU))
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Channel, Encryption, TransportSpec
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.arbiter_state.durable import Durable
@@ -318,3 +319,59 @@ def test_the_status_counts_the_live_copies_of_each_layer() -> None:
     fleet.run()
     assert fleet.over is not None
     assert fleet.arbiter.status().copies == {}
+
+
+def test_agents_that_do_not_know_a_digest_go_with_most() -> None:
+    """Agents of the version before equal all; those that know another digest are the odd ones."""
+    fleet = Fleet(spec())
+    for n, products in enumerate(("", "one", "two", "two")):
+        fleet.add(f"a{n}", f"z{n}", fingerprint=Fingerprint(products=products))
+    fleet.tell(a.DesiredState(1))
+    fleet.run()
+    assert fleet.dismissed[0] == "a1"
+    assert [r.agents for r in fleet.records if r.reason is EventReason.AGENT_REFUSED] == [("a1",)]
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_of_two_agents_the_first_one_wins() -> None:
+    fleet = Fleet(spec())
+    for n, weights in enumerate(("one", "two")):
+        fleet.add(f"a{n}", f"z{n}", fingerprint=Fingerprint(weights=weights))
+    fleet.tell(a.DesiredState(1))
+    fleet.until(lambda: bool(fleet.dismissed))
+    assert fleet.dismissed == ["a1"]
+    fleet.add("b0", "z1", fingerprint=Fingerprint())
+    fleet.run()
+    assert "b0" not in fleet.dismissed[:2]
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_newcomer_must_fit_every_member() -> None:
+    """The first member does not know the digest by which the second one differs."""
+    fleet = Fleet(spec(steps=40))
+    for n, products in enumerate(("", "one")):
+        fleet.add(f"a{n}", f"z{n}", fingerprint=Fingerprint(products=products))
+    fleet.tell(a.DesiredState(1))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    fleet.add("b0", "z0", fingerprint=Fingerprint(products="one"))
+    fleet.add("b1", "z0", fingerprint=Fingerprint(products="two"))
+    fleet.until(lambda: "b1" in fleet.dismissed)
+    (refused,) = (r for r in fleet.records if r.reason is EventReason.AGENT_REFUSED)
+    assert refused.facts[EventFact.CAUSE] == Reason.DEVICE_DIFFERS
+    assert "products of agent b1 () is 'two', of agent a1 () 'one'" in refused.message
+
+
+def test_other_processors_never_end_a_job() -> None:
+    """However many there are before the start: no code of the user is at fault."""
+    fleet = Fleet(spec())
+    for n in range(3):
+        fleet.add(f"a{n}", f"z{n}", fingerprint=Fingerprint(device="cpu:one"))
+    for n in range(3, 5):
+        fleet.add(f"a{n}", f"z{n}", fingerprint=Fingerprint(device="cpu:two"))
+    fleet.tell(a.DesiredState(1))
+    fleet.run()
+    assert fleet.dismissed[:2] == ["a3", "a4"]
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from tests.core.arbiter.fleet import spec
 
 from bamboo_core.api import limits
 from bamboo_core.api.reasons import Reason
+from bamboo_core.controller.failures import LONGEST_MESSAGE
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import admission
 from bamboo_core.protocol.messages import Fingerprint, Ready
@@ -65,3 +66,76 @@ def test_agents_that_differ_are_told_in_what() -> None:
     refusal = admission.compare(a, mine, b, replace(mine, spec="1"))
     assert refusal is not None
     assert "args of model, data or optimizer have changed" in refusal.message
+
+
+FULL = Fingerprint(
+    "code", "data", "2.8", "cpu:AVX2", 1, "spec", weights="w1", outputs="o1", products="p1"
+)
+A, B = AgentId("a"), AgentId("b")
+ORDER = ("spec", "code", "torch", "device", "products", "threads", "data", "weights", "outputs")
+
+
+def changed(*names: str) -> Fingerprint:
+    return replace(FULL, **{name: 2 if name == "threads" else "other" for name in names})
+
+
+def test_every_property_is_compared_and_the_nearest_cause_comes_first() -> None:
+    assert {field.name for field in fields(Fingerprint)} == set(ORDER)
+    for number, name in enumerate(ORDER):
+        refusal = admission.compare(A, FULL, B, changed(*ORDER[number:]))
+        assert refusal is not None
+        assert refusal.message.startswith(f"{name} of agent a")
+
+
+def test_every_property_has_a_remedy_of_its_own() -> None:
+    told = [admission.compare(A, FULL, B, changed(name)) for name in ORDER]
+    remedies = {refusal.message.partition(": ")[2] for refusal in told if refusal is not None}
+    assert len(remedies) == len(ORDER)
+    assert "factories must draw from torch's, numpy's or random's generators only" in str(told)
+
+
+@pytest.mark.parametrize("name", ["weights", "outputs", "products"])
+def test_an_empty_digest_equals_any(name: str) -> None:
+    """Agents of the version before do not know it, and are not refused in mid-job."""
+    before = replace(FULL, **{name: ""})
+    assert admission.compare(A, before, B, FULL) is None
+    assert admission.compare(A, FULL, B, before) is None
+    assert admission.compare(A, FULL, B, changed(name)) is not None
+
+
+@pytest.mark.parametrize("name", ["code", "data", "torch", "device", "spec"])
+def test_what_every_version_knows_is_never_unknown(name: str) -> None:
+    assert admission.compare(A, FULL, B, replace(FULL, **{name: ""})) is not None
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_only_another_processor_is_no_failure(name: str) -> None:
+    refusal = admission.compare(A, FULL, B, changed(name))
+    assert refusal is not None
+    is_device = name in ("device", "products")
+    assert (refusal.reason is Reason.DEVICE_DIFFERS) is is_device
+    assert ("nodeSelector" in refusal.message) is is_device
+
+
+def test_products_that_differ_are_told_with_both_kinds() -> None:
+    digests = ("0" * 64, "f" * 64)
+    mine, theirs = (replace(FULL, products=digest) for digest in digests)
+    refusal = admission.compare(A, mine, B, theirs)
+    assert refusal is not None
+    assert refusal.message.startswith(
+        "products of agent a (cpu:AVX2) is '000000000000...', of agent b (cpu:AVX2)"
+        " 'ffffffffffff...': the same sums give other bits"
+    )
+
+
+def test_every_remedy_fits_into_the_status() -> None:
+    """With the longest names of pods and long names of devices."""
+    agent, other = AgentId("a" * 63), AgentId("b" * 63)
+    long = replace(FULL, device="cuda:NVIDIA H100 80GB HBM3 MIG 1g.10gb", data="0" * 64)
+    for name in ORDER:
+        value = 2 if name == "threads" else "f" * 64
+        if name == "device":
+            value = "cuda:NVIDIA A100-SXM4-80GB MIG 1g.10gb"
+        refusal = admission.compare(agent, long, other, replace(long, **{name: value}))
+        assert refusal is not None
+        assert len(refusal.message) <= LONGEST_MESSAGE, name
