@@ -28,6 +28,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
     Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement name, or"
     " tolerate the taints that the message names in spec.worker.podTemplate",
+    Reason.DEVICE_DIFFERS: "use a node pool of one kind of processor, or name one by a nodeSelector"
+    " in spec.worker.podTemplate",
     Reason.NEIGHBOURS_SHARE_ZONE: "add nodes in other zones, or wait for new agents",
     Reason.PLACEMENT_INFEASIBLE: "add a zone, use an even number of stages, or set"
     " spec.placement.adjacency to Cluster",

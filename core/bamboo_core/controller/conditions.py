@@ -78,6 +78,12 @@ class Seen:
         return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
 
     @property
+    def is_paused_by_misfits(self) -> bool:
+        """Whether the operator makes no pods because agents on other processors were refused."""
+        until = self.memory.pauses_until
+        return self.now < until == self.memory.failures.misfits.until
+
+    @property
     def is_training(self) -> bool:
         """Whether a plan is in force."""
         is_over = self.memory.terminal is not None or self.training.outcome is not None
@@ -120,7 +126,7 @@ def _capacity(seen: Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
-    avoided = shortage.avoided(seen.view.fleet)
+    avoided = shortage.avoided(seen.view.fleet) + _misfits(seen)
     if not waiting and missing <= 0:
         text = f"every agent has a node{avoided}"
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, text)
@@ -132,6 +138,8 @@ def _capacity(seen: Seen) -> Condition:
             f", no pod yet for {missing}" if text else f"no pod yet for {missing} of {all_agents}"
         )
         text += _why_unmade(seen)
+    if missing > 0 and seen.is_paused_by_misfits:
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.DEVICE_DIFFERS, text + avoided)
     if misfits := shortage.misfits(seen.spec, nodes):
         text = shortage.with_suspend(f"{text}; {misfits}")
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
@@ -158,12 +166,26 @@ def _why_unmade(seen: Seen) -> str:
     until = seen.memory.pauses_until
     if seen.now < until:
         why = ", since agents have failed"
+        if seen.is_paused_by_misfits:
+            why = ", since agents were refused"
         if until == seen.memory.refused_until:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
+
+
+def _misfits(seen: Seen) -> str:
+    """Agents that were refused because of their processor; empty: none was, lately."""
+    misfits = seen.memory.failures.misfits
+    if not misfits.rounds:
+        return ""
+    where = ""
+    if not any(node.is_misfit for node in seen.view.fleet.avoided):
+        where = "; no node is avoided for it, since the others have no room"
+    times = counted(misfits.rounds, "round")
+    return f"; in {times} of new pods an agent was refused, the last: {misfits.message}{where}"
 
 
 def _zone_spread(seen: Seen) -> Condition:

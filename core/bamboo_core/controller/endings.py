@@ -15,6 +15,7 @@ from bamboo_core.controller.view import (
     JobView,
     LastWords,
     Memory,
+    NodeView,
     PodView,
     TrainingView,
 )
@@ -24,8 +25,6 @@ from bamboo_core.protocol.exit_codes import ExitCode
 KEPT = 16
 """Number of ended pods that are kept for their logs while the job goes on."""
 
-_SHORTEST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
 _USERS_ERRORS = 2
 """Agents in which the user's code must fail before it is at fault for certain."""
 
@@ -47,6 +46,9 @@ def settle(
     nodes = view.fleet.by_name
     until = memory.not_before
     for words in _fresh(view, training, before):
+        if words.is_refused and words.cause == Reason.DEVICE_DIFFERS:
+            known = _with_misfit(known, words, nodes.get(words.node), spec, now)
+            continue
         failure = Failure(
             words.agent,
             failure_cause(words.cause),
@@ -59,7 +61,18 @@ def settle(
         )
         known = failures.add(known, failure, words.message, policy)
         until = max(until, now + _pause_s(known, failure))
-    return replace(memory, failures=known, not_before=until)
+    return replace(memory, failures=known, not_before=max(until, known.misfits.until))
+
+
+def _with_misfit(
+    known: Failures, words: LastWords, node: NodeView | None, spec: JobSpec, now: float
+) -> Failures:
+    """An agent of another kind of processor says nothing about the job: it is no failure."""
+    machine, kind = words.machine, ""
+    if node is not None and machine in ("", node.machine):
+        machine, kind = node.machine, node.instance_type
+    policy = spec.run_policy
+    return failures.add_misfit(known, words.node, machine, kind, words.message, policy, now=now)
 
 
 def _pause_s(known: Failures, failure: Failure) -> float:
@@ -67,9 +80,7 @@ def _pause_s(known: Failures, failure: Failure) -> float:
 
     A tolerated one says nothing about other nodes, so replacements that go there do not wait.
     """
-    if failure.is_tolerated:
-        return _SHORTEST_PAUSE_S
-    return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(known.unforgiven - 1, 6))
+    return failures.pause_s(1 if failure.is_tolerated else known.unforgiven)
 
 
 def _fresh(view: ClusterView, training: TrainingView, settled: Set[str]) -> list[LastWords]:

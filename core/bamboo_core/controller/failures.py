@@ -5,6 +5,10 @@ committed after it. A machine with ``nodeFailureLimit`` such failures, or with o
 Corruption, gets no new agents for :data:`AVOID_S`. Preemptions and lost nodes are no failures; the
 caller tells them apart.
 
+An agent on another kind of processor is a misfit, and no failure either. Its machine is avoided at
+once, and so are the other nodes of its kind. The pause before new pods doubles with each round of
+pods in which there was one, as after failures.
+
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
 
@@ -25,6 +29,8 @@ MOST_AVOIDED = 16
 """Machines that are avoided at once; those with the earliest expiry are dropped."""
 LONGEST_MESSAGE = 512
 """Characters of the newest failure's message."""
+_SHORTEST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,17 @@ class Avoided:
     node: str
     machine: str
     until: float
+    is_misfit: bool = False  # its processor computes other bits than those of the others
+    kind: str = ""  # instance type of a misfit, of which all nodes are avoided; empty: unknown
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """Agents that were refused since their processor computes other bits."""
+
+    rounds: int = 0  # of pods, in which there was one
+    until: float = 0.0  # no new pods before this instant
+    message: str = ""  # of the last one
 
 
 @dataclass(frozen=True)
@@ -61,6 +78,7 @@ class Failures:
     avoided: tuple[Avoided, ...] = ()
     last: Failure | None = None  # forgiven or not
     message: str = ""  # of the last one
+    misfits: Misfits = Misfits()
 
     @property
     def total(self) -> int:
@@ -110,11 +128,40 @@ def _avoided(
     if failure.cause is FailureCause.CORRUPTION:
         limit = 1  # it may have been wrong before, unseen
     here = sum(other.machine == machine for other in recent)
-    others = tuple(place for place in known.avoided if place.machine != machine)
-    if here < limit and len(others) == len(known.avoided):
+    before = next((place for place in known.avoided if place.machine == machine), None)
+    if here < limit and before is None:
         return known.avoided
-    found = (*others, Avoided(failure.node, machine, failure.at + AVOID_S))
+    place = before or Avoided(failure.node, machine, 0.0)
+    return _with(known.avoided, replace(place, until=failure.at + AVOID_S))
+
+
+def _with(known: tuple[Avoided, ...], place: Avoided) -> tuple[Avoided, ...]:
+    found = (*(other for other in known if other.machine != place.machine), place)
     return tuple(sorted(found, key=lambda place: place.until)[-MOST_AVOIDED:])
+
+
+def add_misfit(
+    known: Failures, node: str, machine: str, kind: str, message: str, policy: RunPolicy, *,
+    now: float,
+) -> Failures:  # fmt: skip
+    """Remember an agent that was refused because of its processor. The caller passes each once.
+
+    node, machine, kind: as in :class:`Avoided`. With ``nodeFailureLimit`` 0 no node is avoided.
+    Those that come during the pause are of the same round.
+    """
+    misfits, avoided = known.misfits, known.avoided
+    if now >= misfits.until:
+        rounds = misfits.rounds + 1
+        misfits = Misfits(rounds, now + pause_s(rounds))
+    if machine and policy.node_failure_limit:
+        avoided = _with(avoided, Avoided(node, machine, now + AVOID_S, True, kind))
+    misfits = replace(misfits, message=message[:LONGEST_MESSAGE])
+    return replace(known, misfits=misfits, avoided=avoided)
+
+
+def pause_s(times: int) -> float:
+    """Time without new pods after something that has happened so often."""
+    return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** max(0, min(times - 1, 6)))
 
 
 def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) -> Failures:
@@ -135,4 +182,5 @@ def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) ->
         older=0 if is_older_forgiven else known.older,
         older_step=older_step,
         avoided=tuple(place for place in known.avoided if now < place.until),
+        misfits=known.misfits if now < known.misfits.until + AVOID_S else Misfits(),
     )

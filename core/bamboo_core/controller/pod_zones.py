@@ -18,6 +18,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.failures import Avoided
 from bamboo_core.controller.view import NodeView, NodeViews, PodView, Slot
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
@@ -26,6 +27,8 @@ from bamboo_core.placement.plan import Pipeline
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 """Label of nodes that names their zone."""
+TYPE_LABEL = "node.kubernetes.io/instance-type"
+"""Label of nodes that names the kind of machine."""
 
 
 def room(spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False) -> dict[str, int]:
@@ -57,21 +60,50 @@ def sites(
             yield node, node.is_usable and (node.spot or not spot_only)
 
 
-def avoiding(spec: JobSpec, nodes: Iterable[NodeView], until: Mapping[str, float]) -> NodeViews:
+def avoiding(
+    spec: JobSpec,
+    nodes: Iterable[NodeView],
+    places: Iterable[Avoided],
+    good: Set[str] = frozenset(),
+) -> NodeViews:
     """The nodes, with those marked that new agents must avoid.
 
-    until: machine -> instant. No node is avoided if the others have no room, or not for
-    ``spec.pipelines.min``: then a bad node is better than none.
+    places: machines to avoid, and kinds, of which all nodes are avoided. good: kinds of nodes where
+    agents train, so that only single machines of them are bad. No node is avoided if the others
+    have no room, or not for ``spec.pipelines.min``: then a bad node is better than none. No kind is
+    avoided, but only the machines, if it is the kinds that leave no room.
     """
     nodes = NodeViews.of(nodes)
-    bad = [x for x in nodes if x.machine in until] if until else []
-    if not bad:
-        return nodes
-    marked = nodes.changed(replace(x, avoided_until=until[x.machine]) for x in bad)
-    if not any(room(spec, marked).values()):
-        return nodes
-    least = min(spec.pipelines.min, feasible_pipelines(spec, nodes))
-    return marked if feasible_pipelines(spec, marked) >= least else nodes
+    machines = {place.machine: place for place in places}
+    kinds = {x.kind: x for x in machines.values() if x.kind and x.kind not in good}
+    for by_kind in (kinds, {}) if kinds else ({},):
+        bad = [
+            (node, place)
+            for node in (nodes if machines else ())
+            if (place := machines.get(node.machine) or by_kind.get(node.instance_type))
+        ]
+        if not bad:
+            return nodes
+        marked = nodes.changed(
+            replace(node, avoided_until=place.until, is_misfit=place.is_misfit)
+            for node, place in bad
+        )
+        least = min(spec.pipelines.min, feasible_pipelines(spec, nodes))
+        if any(room(spec, marked).values()) and feasible_pipelines(spec, marked) >= least:
+            return marked
+    return nodes
+
+
+def avoided_types(
+    nodes: NodeViews, places: Iterable[Avoided], good: Set[str] = frozenset()
+) -> frozenset[str]:
+    """Kinds that new agents must avoid as a whole, also on nodes that an autoscaler adds.
+
+    nodes: marked by :func:`avoiding`.
+    """
+    kinds = {place.kind for place in places if place.kind} - good
+    free = {node.instance_type for node in nodes.alike if not node.avoided_until} if kinds else ()
+    return frozenset(kinds.difference(free))
 
 
 def _room_and_agents(spec: JobSpec, nodes: NodeViews, pods: Iterable[PodView]) -> dict[str, int]:

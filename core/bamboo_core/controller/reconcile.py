@@ -56,7 +56,8 @@ class CreatePod:
     slot: Slot
     incarnation: int
     zone: str
-    avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often
+    avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often, or do not fit
+    avoids_types: tuple[str, ...] = ()  # instance types of nodes on which agents do not fit
     is_on_demand: bool = False  # it need not be a spot node although the job prefers them
     apart: tuple[int, ...] = ()  # if it may go anywhere: incarnations of its neighbours' pods
 
@@ -103,8 +104,8 @@ def step(
     with it leave to it; None: it has no competitors."""
     view = replace(view.located(), nodes=_with_notices(view, training))
     memory = endings.settle(spec, view, training, memory, now=now)
-    until = memory.failures.avoided_until()
-    view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, until))
+    bad, good = memory.failures.avoided, _good_types(view, training)
+    view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, bad, good))
     memory = endings.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
@@ -302,7 +303,8 @@ def _fill(
     zones = pod_zones.choose(spec, view.fleet, staying, holes, dry, on_demand=is_late)
     if not zones:
         return [], memory
-    avoids = tuple(sorted(_avoided(view)))
+    types = _avoided_types(view, training, memory)
+    avoids = tuple(sorted(x.name for x in view.fleet.avoided if x.instance_type not in types))
     actions: list[Action] = [
         CreatePod(
             pod_name(job.name, slot, number),
@@ -310,6 +312,7 @@ def _fill(
             number,
             zone,
             avoids,
+            tuple(sorted(types)),
             is_late,
             () if zone else _around(spec, staying, slot),
         )
@@ -328,13 +331,16 @@ def _moved(
 ) -> Iterable[Action]:
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
     staying, avoided = _staying(view, training), _avoided(view)
+    types = _avoided_types(view, training, memory)
     dry = dry_zones.tried(memory.dry, now)
     ripe = on_demand.ripe(spec, memory.short, now=now) if on_demand.budget(spec, staying) else ()
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
-        if free := sorted(pod.avoids & view.fleet.by_name.keys() - avoided):
-            reason = f"node {free[0]} need not be avoided any more"
+        free = [f"node {x}" for x in sorted(pod.avoids & view.fleet.by_name.keys() - avoided)]
+        free += [f"instance type {x}" for x in sorted(pod.avoids_types - types)]
+        if free:
+            reason = f"{free[0]} need not be avoided any more"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
         if pod.slot in ripe and not pod.is_on_demand:
@@ -358,6 +364,18 @@ def _why_moved(old: str, new: str, dry: Mapping[str, bool], *, is_patient: bool)
 
 def _avoided(view: ClusterView) -> set[str]:
     return {node.name for node in view.fleet.avoided}
+
+
+def _avoided_types(view: ClusterView, training: TrainingView, memory: Memory) -> frozenset[str]:
+    good = _good_types(view, training)
+    return pod_zones.avoided_types(view.fleet, memory.failures.avoided, good)
+
+
+def _good_types(view: ClusterView, training: TrainingView) -> frozenset[str]:
+    """Instance types of nodes where members run, so that their processors fit."""
+    nodes = view.fleet.by_name
+    members = (pod.node for pod in view.pods if pod.agent in training.members)
+    return frozenset(nodes[name].instance_type for name in members if name in nodes)
 
 
 def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:

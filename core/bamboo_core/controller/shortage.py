@@ -91,13 +91,20 @@ def too_small(spec: JobSpec, nodes: NodeViews) -> str:
 
 
 def avoided(nodes: NodeViews) -> str:
-    """Nodes that get no new agents, and until when."""
-    places = sorted((node.avoided_until, node.name) for node in nodes.avoided)
+    """Nodes that get no new agents, until when, and why."""
+    misfits = [node for node in nodes.avoided if node.is_misfit]
+    failed = [node for node in nodes.avoided if not node.is_misfit]
+    why = "since their processors compute other bits than those of the other agents"
+    return _avoided(failed, "since agents have failed there") + _avoided(misfits, why)
+
+
+def _avoided(nodes: Iterable[NodeView], why: str) -> str:
+    places = sorted((node.avoided_until, node.name) for node in nodes)
     if not places:
         return ""
     listed = ", ".join(f"{name} until {instant(at)}" for at, name in places[-_MAX_AVOIDED:])
     rest = f" and {len(places) - _MAX_AVOIDED} more" if len(places) > _MAX_AVOIDED else ""
-    return f"; new agents avoid {listed}{rest}, since agents have failed there"
+    return f"; new agents avoid {listed}{rest}, {why}"
 
 
 def instant(at: float) -> str:
@@ -128,7 +135,8 @@ def _causes(alike: Mapping[NodeView, int], *, is_spot_only: bool) -> Counter[str
         elif not node.schedulable:
             found["cordoned"] += count
         elif node.avoided_until:
-            found["avoided after failures"] += count
+            why = "of another kind of processor" if node.is_misfit else "avoided after failures"
+            found[why] += count
     return found
 
 

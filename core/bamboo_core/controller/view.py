@@ -71,7 +71,9 @@ class NodeView:
     suits: bool = True  # an agent could run there if it were empty
     lacks: str = ""  # what keeps more agents away: a resource, a label or a taint; empty: nothing
     is_held_back: bool = False  # it has room for an agent, and only a taint keeps it away
-    avoided_until: float = 0.0  # agents have failed there; 0: new ones may come
+    instance_type: str = ""  # machines of one type mostly have one kind of processor
+    avoided_until: float = 0.0  # new agents must not come before; 0: they may
+    is_misfit: bool = False  # avoided since its processor computes other bits, not after failures
 
     @property
     def is_usable(self) -> bool:
@@ -108,7 +110,7 @@ class NodeViews:
 
     @cached_property
     def avoided(self) -> tuple[NodeView, ...]:
-        """Those that get no new agents, since agents have failed there."""
+        """Those that get no new agents, since agents have failed or been refused there."""
         is_any = any(node.avoided_until for node in self.alike)
         return tuple(node for node in self if node.avoided_until) if is_any else ()
 
@@ -159,6 +161,7 @@ class PodView:
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
+    avoids_types: frozenset[str] = frozenset()  # instance types of such nodes
     is_on_demand: bool = False  # it may run on a node that is not a spot node
     refused_at: float | None = None  # since when the scheduler finds no node for it
     refusal: str = ""  # the scheduler's words

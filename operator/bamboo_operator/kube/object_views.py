@@ -13,14 +13,18 @@ from typing import Any
 from bamboo_core.admission.claims import NodeRoom
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller import shortage
-from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_core.evidence import node_notices
 from bamboo_core.evidence.node_notices import NodeNotice, Taint
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.kube.api import Object
-from bamboo_operator.kube.labels import AVOIDS_ANNOTATION, ON_DEMAND_ANNOTATION
+from bamboo_operator.kube.labels import (
+    AVOIDS_ANNOTATION,
+    AVOIDS_TYPES_ANNOTATION,
+    ON_DEMAND_ANNOTATION,
+)
 from bamboo_operator.kube.owners import is_owned
 from bamboo_operator.kube.timestamps import timestamp
 
@@ -81,6 +85,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
         avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
+        avoids_types=frozenset(annotations.get(AVOIDS_TYPES_ANNOTATION, "").split()),
         refused_at=timestamp(refusal.get("lastTransitionTime")),
         refusal=(refusal.get("message") or "").strip()[:1000],
     )
@@ -150,6 +155,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         suits=suits,
         lacks=lacks,
         is_held_back=is_held_back,
+        instance_type=labels.get(TYPE_LABEL, ""),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
 from bamboo_core.controller import pod_zones
-from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
 from bamboo_core.placement import fitting
@@ -18,6 +18,7 @@ from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.labels import (
     AVOIDS_ANNOTATION,
+    AVOIDS_TYPES_ANNOTATION,
     INCARNATION_LABEL,
     JOB_LABEL,
     ON_DEMAND_ANNOTATION,
@@ -81,7 +82,8 @@ def pod(
     if more := fitting.tolerations(spec.worker):
         body["tolerations"] = [*(body.get("tolerations") or []), *more]
     annotations = dict(meta.get("annotations") or {})
-    annotations.pop(AVOIDS_ANNOTATION, None)
+    for name in (AVOIDS_ANNOTATION, AVOIDS_TYPES_ANNOTATION):
+        annotations.pop(name, None)
     annotations.pop(seals.ANNOTATION, None)
     if seal:
         annotations[seals.ANNOTATION] = seal
@@ -95,6 +97,10 @@ def pod(
     if action.avoids:
         body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
         annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)
+    if action.avoids_types:
+        types = {"key": TYPE_LABEL, "operator": "NotIn", "values": list(action.avoids_types)}
+        body["affinity"] = _narrowed(body.get("affinity") or {}, "matchExpressions", [types])
+        annotations[AVOIDS_TYPES_ANNOTATION] = " ".join(action.avoids_types)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.api.reasons import failure_cause
-from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures
+from bamboo_core.controller.failures import (
+    MOST_AVOIDED,
+    MOST_RECENT,
+    Avoided,
+    Failure,
+    Failures,
+    Misfits,
+)
 from bamboo_core.model.ids import AgentId
 from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.timestamps import instant, timestamp
@@ -25,10 +32,23 @@ def write(known: Failures, job: str) -> Object:
     if known.older:
         found["older"] = {"count": known.older, "step": known.older_step}
     if known.avoided:
-        found["avoided"] = [
-            {"node": place.node, "machine": place.machine, "until": instant(place.until)}
-            for place in known.avoided
-        ]
+        found["avoided"] = [_write_place(place) for place in known.avoided]
+    if known.misfits.rounds:
+        misfits = known.misfits
+        found["misfits"] = {
+            "rounds": misfits.rounds,
+            "until": instant(misfits.until),
+            "message": misfits.message,
+        }
+    return found
+
+
+def _write_place(place: Avoided) -> Object:
+    found: Object = {"node": place.node, "machine": place.machine, "until": instant(place.until)}
+    if place.is_misfit:
+        found["misfit"] = True
+    if place.kind:
+        found["instanceType"] = place.kind
     return found
 
 
@@ -66,12 +86,24 @@ def read(value: Any, job: str) -> Failures:
         older=int(older.get("count", 0)),
         older_step=int(older.get("step", 0)),
         avoided=tuple(
-            Avoided(entry["node"], entry["machine"], timestamp(entry["until"]) or 0.0)
+            Avoided(
+                entry["node"],
+                entry["machine"],
+                timestamp(entry["until"]) or 0.0,
+                bool(entry.get("misfit")),
+                entry.get("instanceType", ""),
+            )
             for entry in avoided
         ),
+        misfits=_read_misfits(value.get("misfits") or {}),
         last=None if last is None else _read(last, job),
         message="" if last is None else last.get("message", ""),
     )
+
+
+def _read_misfits(value: Object) -> Misfits:
+    until = timestamp(value.get("until")) or 0.0
+    return Misfits(int(value.get("rounds", 0)), until, value.get("message", ""))
 
 
 def _read(value: Object, job: str) -> Failure:

@@ -333,3 +333,37 @@ def test_a_complete_job_names_its_steps() -> None:
     )
     assert (done.reason, done.message) == (Reason.STEPS_REACHED, "all 10 steps are committed")
     assert endings.conclude(spec(), TrainingView(), done, job=JOB, now=8.0) == done
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_agents_on_another_kind_of_processor_never_count_as_failures(epoch: int) -> None:
+    """Neither before the start nor after it, however many there are."""
+    policy = spec(run_policy=RunPolicy(backoff_limit=0))
+    memory, told, now = Memory(), tuple[LastWords, ...](), 100.0
+    for number in range(9):
+        told = (*told, replace(words(number, "DeviceDiffers"), is_refused=True))
+        training = TrainingView(epoch=epoch, failed=told)
+        memory = settle(training=training, memory=memory, job_spec=policy, now=now)
+        assert memory.not_before == now + min(60.0, 2.0**number)
+        now = memory.not_before
+    assert (memory.terminal, memory.failures.total, memory.failures.unforgiven) == (None, 0, 0)
+    assert list(memory.failures.avoided_until()) == ["machine-a"]
+    again = settle(training=training, memory=memory, job_spec=policy, now=now)
+    assert again.failures.misfits == memory.failures.misfits, "an agent was counted twice"
+
+
+def test_only_a_refused_agent_is_taken_for_one_on_another_processor() -> None:
+    """An agent that says so itself has failed."""
+    memory = settle(training=TrainingView(has_begun=True, failed=(words(0, "DeviceDiffers"),)))
+    assert (memory.failures.total, memory.failures.misfits.rounds) == (1, 0)
+
+
+def test_the_instance_type_is_that_of_the_machine_where_the_agent_ran() -> None:
+    """A node of the same name may be another machine by now."""
+    refused = replace(words(0, "DeviceDiffers"), is_refused=True)
+    training = TrainingView(failed=(refused,))
+    for machine, kind in (("machine-a", "c5.large"), ("another", "")):
+        there = (replace(nodes(a=1)[0], machine=machine, instance_type="c5.large"),)
+        view = ClusterView(there, ())
+        (place,) = endings.settle(spec(), view, training, Memory(), now=0.0).failures.avoided
+        assert (place.machine, place.kind) == ("machine-a", kind)

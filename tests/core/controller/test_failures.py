@@ -14,8 +14,10 @@ from bamboo_core.controller.failures import (
     LONGEST_MESSAGE,
     MOST_AVOIDED,
     MOST_RECENT,
+    Avoided,
     Failure,
     Failures,
+    Misfits,
 )
 from bamboo_core.model.ids import AgentId
 
@@ -172,3 +174,49 @@ def test_causes_are_counted() -> None:
 )
 def test_a_text_begins_with_its_cause(text: str, cause: FailureCause) -> None:
     assert failure_cause(text) is cause
+
+
+# ---------------------------------------------------------------- other kinds of processor
+
+
+def misfit(known: Failures, machine: str, *, at: float, policy: RunPolicy = POLICY) -> Failures:
+    return failures.add_misfit(known, f"n-{machine}", machine, "t1", "other bits", policy, now=at)
+
+
+def test_an_agent_on_another_processor_is_no_failure_and_its_node_is_avoided_at_once() -> None:
+    known = misfit(Failures(), "m", at=5.0)
+    assert (known.total, known.unforgiven, known.recent, known.last) == (0, 0, (), None)
+    assert known.avoided == (Avoided("n-m", "m", 5.0 + AVOID_S, is_misfit=True, kind="t1"),)
+    assert failures.settle(known, 0, POLICY, now=5.0 + AVOID_S).avoided == ()
+
+
+def test_the_pause_doubles_with_each_round_of_pods_not_with_each_agent() -> None:
+    known, now, pauses = Failures(), 100.0, []
+    for _ in range(9):
+        for machine in ("m1", "m2", "m3"):  # they are refused together
+            known = misfit(known, machine, at=now)
+        pauses.append(known.misfits.until - now)
+        now = known.misfits.until
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert known.misfits.rounds == 9
+    kept = failures.settle(known, 10**6, POLICY, now=now + AVOID_S - 1.0)
+    assert kept.misfits == known.misfits, "progress elsewhere says nothing of it"
+    assert failures.settle(known, 0, POLICY, now=now + AVOID_S).misfits == Misfits()
+
+
+def test_without_a_limit_of_failures_no_node_of_another_kind_is_avoided() -> None:
+    known = misfit(Failures(), "m", at=5.0, policy=RunPolicy(node_failure_limit=0))
+    assert (known.avoided, known.misfits.rounds) == ((), 1)
+    unknown = misfit(Failures(), "", at=5.0)
+    assert (unknown.avoided, unknown.misfits.rounds) == ((), 1)
+
+
+def test_a_failure_on_a_node_of_another_kind_keeps_its_kind() -> None:
+    known = misfit(Failures(), "m", at=5.0)
+    known = failures.add(known, failure(0, at=60.0, machine="m"), "", POLICY)
+    assert known.avoided == (Avoided("n-m", "m", 60.0 + AVOID_S, is_misfit=True, kind="t1"),)
+
+
+def test_the_message_of_a_refused_agent_is_bounded() -> None:
+    known = failures.add_misfit(Failures(), "n", "m", "", "x" * 5000, POLICY, now=0.0)
+    assert len(known.misfits.message) == LONGEST_MESSAGE

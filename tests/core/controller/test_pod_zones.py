@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.spec import Adjacency, PipelinesSpec, PoolSpec
 from bamboo_core.controller import pod_zones
-from bamboo_core.controller.view import PodPhase, Slot
+from bamboo_core.controller.failures import Avoided
+from bamboo_core.controller.view import NodeViews, PodPhase, Slot
 from bamboo_core.placement.zones import feasible, zone_limit
 
 from .builders import nodes, pod, spec
@@ -236,7 +237,7 @@ def test_more_agents_in_a_zone_than_seats_apart_are_reported() -> None:
     assert "1 of 4 seats stay empty" in pod_zones.unseatable(spec(stages=4), more)
 
 
-BAD = {"machine-a": 50.0}
+BAD = (Avoided("node-a", "machine-a", 50.0),)
 
 
 @pytest.mark.parametrize(
@@ -265,3 +266,58 @@ def test_the_least_number_of_pipelines_must_fit_elsewhere() -> None:
     assert not any(node.avoided_until for node in pod_zones.avoiding(wanted, fewer, BAD))
     one = spec(count=2)
     assert any(node.avoided_until for node in pod_zones.avoiding(one, fewer, BAD))
+
+
+# ---------------------------------------------------------------- other kinds of processor
+
+ODD = (Avoided("node-a", "machine-a", 50.0, is_misfit=True, kind="odd"),)
+
+
+def typed(room: dict[str, int], **types: str) -> NodeViews:
+    return NodeViews(replace(n, instance_type=types.get(n.zone, "")) for n in nodes(**room))
+
+
+def marked(found: NodeViews) -> list[str]:
+    return [node.zone for node in found.avoided]
+
+
+def test_all_nodes_of_the_kind_are_avoided_where_the_others_have_room() -> None:
+    room = {"a": 2, "b": 2, "c": 2, "d": 2}
+    there = typed(room, a="odd", b="odd", c="good", d="good")
+    found = pod_zones.avoiding(spec(), there, ODD)
+    assert marked(found) == ["a", "b"]
+    assert all(node.is_misfit for node in found.avoided)
+    assert pod_zones.avoided_types(found, ODD) == {"odd"}
+
+
+def test_a_kind_on_which_members_train_is_not_avoided_but_the_machine_is() -> None:
+    """Machines of one type may have processors of several kinds."""
+    there = typed({"a": 2, "b": 2, "c": 2}, a="odd", b="odd", c="odd")
+    found = pod_zones.avoiding(spec(), there, ODD, frozenset({"odd"}))
+    assert marked(found) == ["a"]
+    assert pod_zones.avoided_types(found, ODD, frozenset({"odd"})) == frozenset()
+
+
+def test_if_other_kinds_have_no_room_only_the_machine_is_avoided() -> None:
+    found = pod_zones.avoiding(spec(), typed({"a": 2, "b": 2, "c": 2}, a="odd", b="odd"), ODD)
+    assert marked(found) == ["a"]
+    assert pod_zones.avoided_types(found, ODD) == frozenset()
+
+
+def test_if_other_machines_have_no_room_none_is_avoided() -> None:
+    found = pod_zones.avoiding(spec(), typed({"a": 2, "b": 2}, a="odd"), ODD)
+    assert marked(found) == []
+    assert pod_zones.avoided_types(found, ODD) == frozenset()
+
+
+def test_a_kind_without_nodes_is_avoided_since_an_autoscaler_may_add_some() -> None:
+    found = pod_zones.avoiding(spec(), typed({"b": 2, "c": 2}), ODD)
+    assert marked(found) == []
+    assert pod_zones.avoided_types(found, ODD) == {"odd"}
+
+
+def test_nodes_without_an_instance_type_are_avoided_one_by_one() -> None:
+    unlabelled = (replace(ODD[0], kind=""),)
+    found = pod_zones.avoiding(spec(), typed({"a": 2, "b": 2, "c": 2}), unlabelled)
+    assert marked(found) == ["a"]
+    assert pod_zones.avoided_types(found, unlabelled) == frozenset()

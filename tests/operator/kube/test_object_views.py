@@ -278,3 +278,10 @@ def test_names_round_trip(pipeline: int, stage: int, incarnation: int) -> None:
 @pytest.mark.parametrize("name", ["other-p0-s0-i0", "job", "job-p0-s0", "job-p0-s0-i0-x"])
 def test_strange_names(name: str) -> None:
     assert parse_pod_name("job", name) is None
+
+
+def test_the_instance_type_of_a_node() -> None:
+    worker = WorkerSpec("i")
+    label = {"node.kubernetes.io/instance-type": "c5.large"}
+    assert seen(node_object(**label), worker).instance_type == "c5.large"
+    assert seen(node_object(), worker).instance_type == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
@@ -192,9 +193,24 @@ def test_the_users_affinity_stays() -> None:
     assert avoiding(empty)["spec"]["affinity"] == empty
 
 
-def test_a_user_cannot_say_what_a_pod_avoids() -> None:
-    pod = make(pod_template={"metadata": {"annotations": {"bamboo.dev/avoids": "node-c"}}})
+@pytest.mark.parametrize("name", ["bamboo.dev/avoids", "bamboo.dev/avoids-types"])
+def test_a_user_cannot_say_what_a_pod_avoids(name: str) -> None:
+    pod = make(pod_template={"metadata": {"annotations": {name: "node-c"}}})
     assert pod["metadata"]["annotations"] == {}
+
+
+def test_a_pod_avoids_instance_types_also_of_nodes_that_come_later() -> None:
+    action = replace(AVOIDING, avoids=("node-a",), avoids_types=("c5.large", "m5.large"))
+    pod = manifests.pod(spec(), JOB, action, operator_address="op:9443")
+    (term,) = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    key, values = "node.kubernetes.io/instance-type", ["c5.large", "m5.large"]
+    assert term == {
+        "matchFields": NOT_THERE[:1],
+        "matchExpressions": [{"key": key, "operator": "NotIn", "values": values}],
+    }
+    pod["metadata"]["uid"] = "uid"
+    (view,) = object_views.pod_views([pod], JOB)
+    assert (view.avoids, view.avoids_types) == ({"node-a"}, {"c5.large", "m5.large"})
 
 
 def test_a_pod_without_a_zone_stays_away_from_its_neighbours() -> None:

@@ -19,7 +19,14 @@ from bamboo_core.arbiter_state import durable as codec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller import failures, shortage
 from bamboo_core.controller.endings import KEPT
-from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures
+from bamboo_core.controller.failures import (
+    MOST_AVOIDED,
+    MOST_RECENT,
+    Avoided,
+    Failure,
+    Failures,
+    Misfits,
+)
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.view import (
@@ -97,9 +104,18 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
             older=st.integers(1, 9),
             older_step=st.integers(0, 9),
             avoided=st.lists(
-                st.builds(Avoided, st.just("node-a"), st.just("uid/boot"), INSTANTS),
+                st.builds(
+                    Avoided,
+                    st.just("node-a"),
+                    st.just("uid/boot"),
+                    INSTANTS,
+                    st.booleans(),
+                    st.sampled_from(["", "c5.large"]),
+                ),
                 max_size=MOST_AVOIDED,
             ).map(tuple),
+            misfits=st.just(Misfits())
+            | st.builds(Misfits, st.integers(1, 9), INSTANTS, st.text(max_size=9)),
         ),
         losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),
         settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
