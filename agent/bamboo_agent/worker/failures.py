@@ -14,6 +14,7 @@ import torch
 
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.data.batches import DataTooSmallError
+from bamboo_agent.device.properties import GpuUnsupportedError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_core.api.reasons import FailureCause, Reason
@@ -21,6 +22,7 @@ from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS: dict[type[Exception], Reason] = {
     FactoryError: Reason.USER_CODE_FAILED,
+    GpuUnsupportedError: Reason.USER_CODE_FAILED,
     DataTooSmallError: Reason.DATA_TOO_SMALL,
     CheckpointError: Reason.CHECKPOINT_FAILED,
 }

@@ -182,7 +182,7 @@ class _Process:
 
     def _set_up(self, welcome: Welcome) -> None:
         spec = from_json(welcome.spec_json)
-        device = properties.choose_device()
+        device = properties.choose_device(spec.worker.asks)
         memory_bytes = properties.free_memory(device)
         setup, profile = build_setup(self._agent, spec, device)
         checkpoints = None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bamboo_agent.data.batches import DataTooSmallError
 from bamboo_agent.device import properties
+from bamboo_agent.device.properties import GpuMissingError, GpuUnsupportedError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
@@ -29,11 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     spec = from_json(sys.stdin.read())
     make_deterministic()
-    device = properties.choose_device()
-    memory_bytes = properties.free_memory(device)
     try:
+        device = properties.choose_device(spec.worker.asks)
+        memory_bytes = properties.free_memory(device)
         _, measured = build_setup(AgentId("profile"), spec, device)
-    except (FactoryError, DataTooSmallError) as error:
+    except (FactoryError, DataTooSmallError, GpuUnsupportedError, GpuMissingError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 1
     found = Profile(

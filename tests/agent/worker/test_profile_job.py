@@ -63,3 +63,20 @@ def test_the_users_mistake_is_one_line(
     (line,) = capsys.readouterr().err.strip().splitlines()
     words = "spec.model.args.width: 15 is not divisible by heads 4; set a multiple of it"
     assert line.endswith("raised ValueError: " + words)
+
+
+@pytest.mark.parametrize(("cuda", "words"), [(None, "use an image"), ("12.8", "nvidia-smi")])
+def test_a_job_that_asks_for_a_gpu_is_not_measured_on_the_cpu(
+    cuda: str | None,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    asks = WorkerSpec("image", resources={"limits": {"nvidia.com/gpu": 1}})
+    assert run(replace(SPEC, worker=asks), tmp_path / "p.json", monkeypatch) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "spec.worker.resources asks for nvidia.com/gpu 1" in line
+    assert words in line

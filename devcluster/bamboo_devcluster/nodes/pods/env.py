@@ -13,6 +13,8 @@ from bamboo_devcluster.kube.quantities import divide_quantity
 from bamboo_devcluster.spec import Image
 
 Object = dict[str, Any]
+GPU = "nvidia.com/gpu"
+SIMULATED_DEVICES = "SIMULATED_DEVICES"
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]\Z")
 
@@ -69,6 +71,12 @@ def container_env(container: Object, facts: PodFacts, base: Mapping[str, str]) -
         if value is not None:
             env[item["name"]] = value
     return env
+
+
+def simulated_devices(container: Object) -> dict[str, str]:
+    """A variable that names the devices that the container asks for and that do not exist."""
+    asked = (container.get("resources") or {}).get("limits") or {}
+    return {SIMULATED_DEVICES: GPU} if GPU in asked else {}
 
 
 def container_argv(container: Object, image: Image | None, env: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from bamboo_devcluster.nodes.pods.env import (
     container_env,
     expand,
     referenced_objects,
+    simulated_devices,
 )
 from bamboo_devcluster.nodes.pods.events import EventRecorder
 from bamboo_devcluster.nodes.pods.volumes import PodVolumes
@@ -78,6 +79,7 @@ class PodStarts:
             "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
             **(image.env if image else {}),
             **self._node.api_env,
+            **simulated_devices(spec),
         }
         env = container_env(spec, facts, base)
         message_file = home.parent / f"{spec['name']}.termination-log"

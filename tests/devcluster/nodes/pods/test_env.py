@@ -13,6 +13,7 @@ from bamboo_devcluster.nodes.pods.env import (
     field_value,
     referenced_objects,
     resource_value,
+    simulated_devices,
 )
 from bamboo_devcluster.spec import Image
 
@@ -151,3 +152,10 @@ def test_wrong_quantities_are_named() -> None:
         parse_quantity("4GB", "memory")
     with pytest.raises(SpecError, match="cpu: '1e999999999' is not a quantity"):
         parse_quantity("1e999999999", "cpu")
+
+
+def test_a_container_is_told_that_its_gpu_is_simulated() -> None:
+    asks = {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": 1}}}
+    assert simulated_devices(asks) == {"SIMULATED_DEVICES": "nvidia.com/gpu"}
+    for other in ({}, {"resources": None}, {"resources": {"limits": {"cpu": 1}}}):
+        assert simulated_devices(other) == {}
