@@ -26,6 +26,7 @@ from bamboo_core.arbiter import (
     losses,
     plans,
     redundancy,
+    refusals,
     rounds,
     snapshots,
     training,
@@ -316,6 +317,8 @@ class Arbiter:
         refusal = state.membership.admit(agent, record, ready, now)
         if refusal is not None:
             losses.refuse(state, agent, refusal)
+        elif agent in state.membership.members:
+            refusals.look_at_newcomers(state)
 
     def _report(self, agent: AgentId, report: AgentReport) -> bool:
         """The numbers in it end where the job's do, or the planner would not. Whether something
@@ -393,7 +396,7 @@ class Arbiter:
                 f"{fit} of {most} pipelines can start; {counted(len(expected), 'agent')} awaited"
             )
             return
-        strangers = membership.strangers()
+        strangers = membership.strangers(usable)
         if strangers:
             for agent, refusal in sorted(strangers.items()):
                 losses.refuse(state, agent, refusal)

@@ -7,7 +7,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason, user_reason
-from bamboo_core.arbiter import redundancy
+from bamboo_core.arbiter import redundancy, refusals
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter.rounds import begin
 from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning, Running, State
@@ -83,13 +83,7 @@ def refuse(state: State, agent: AgentId, refusal: Refusal) -> None:
     if _is_everywhere(state):
         end(state, Outcome.FAILED, refusal.reason, refusal.message)
         return
-    state.record(
-        EventReason.AGENT_REFUSED,
-        refusal.message,
-        Severity.WARNING,
-        agents=agent,
-        cause=refusal.reason,
-    )
+    refusals.tell(state, agent, refusal)
     lose(state, agent, refusal.reason, confirmed=False)
     state.fence_suspect(agent)
 

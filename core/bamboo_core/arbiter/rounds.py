@@ -7,14 +7,14 @@ a checkpoint is bad (training).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from math import inf
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import redundancy
+from bamboo_core.arbiter import redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
@@ -54,10 +54,12 @@ def begin(state: State, why: str, *, cause: Iterable[AgentId] = (), ask_all: boo
     state.out.withdraw(
         lambda e: isinstance(e, Send) and isinstance(e.message, Stop | Directive | Continuation)
     )
+    newcomers: Set[AgentId] = frozenset()
     if ask_all or isinstance(state.phase, Holding):
-        membership.members |= membership.reachable()
+        newcomers = membership.reachable() - membership.members
     elif _are_newcomers_wanted(state):
-        membership.members |= membership.standby()
+        newcomers = membership.standby()
+    membership.members |= refusals.fitting(state, newcomers)
     state.phase = Collecting(why)
     state.record(
         EventReason.STOPPED,

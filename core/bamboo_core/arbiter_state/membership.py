@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -90,26 +90,38 @@ class Membership:
 
     def _compare(self, agent: AgentId, ready: Ready) -> Refusal | None:
         """Against the members: one may know what another does not."""
-        others = {
-            other: reference.fingerprint
-            for other in sorted(self.members & self.agents.keys() - {agent})
-            if (reference := self.agents[other].ready) is not None
-        }
-        return _refusal(agent, ready.fingerprint, others)
+        return _refusal(agent, ready.fingerprint, self._known(but=agent))
 
-    def strangers(self) -> dict[AgentId, Refusal]:
-        """Before a start: agents that differ from most others, which cannot all be in one job."""
-        prints = {agent: self._fingerprint(agent) for agent in sorted(self.usable())}
-        groups = _alike(prints)
-        if len(groups) < 2:
-            return {}
-        most = {agent: prints[agent] for agent in groups[0]}
-        return {
-            agent: refusal
-            for group in groups[1:]
-            for agent in group
-            if (refusal := _refusal(agent, prints[agent], most)) is not None
-        }
+    def _known(self, but: AgentId | None = None) -> dict[Fingerprint, AgentId]:
+        """The fingerprints of the members that are ready, each with the first that has it."""
+        found: dict[Fingerprint, AgentId] = {}
+        for agent in sorted(self.members & self.agents.keys()):
+            ready = self.agents[agent].ready
+            if ready is not None and agent != but:
+                found.setdefault(ready.fingerprint, agent)
+        return found
+
+    def awaits_reference(self) -> bool:
+        """Whether members may still become ready with which newcomers have to be compared."""
+        records = [self.agents[agent] for agent in self.members & self.agents.keys()]
+        return bool(records) and all(record.ready is None for record in records)
+
+    def strangers(self, agents: Set[AgentId]) -> dict[AgentId, Refusal]:
+        """Those of the ready agents, which are no members, that differ from the members; without
+        ready members: from most of them."""
+        known = self._known()
+        prints = {agent: self._fingerprint(agent) for agent in sorted(agents)}
+        if not known and prints:
+            for agent in _largest(prints):
+                known.setdefault(prints[agent], agent)
+        found: dict[AgentId, Refusal] = {}
+        for agent, mine in prints.items():
+            refusal = _refusal(agent, mine, known)
+            if refusal is None:
+                known.setdefault(mine, agent)
+            else:
+                found[agent] = refusal
+        return found
 
     def _fingerprint(self, agent: AgentId) -> Fingerprint:
         ready = self.agents[agent].ready
@@ -238,38 +250,36 @@ class Membership:
 
 
 def _refusal(
-    agent: AgentId, found: Fingerprint, others: Mapping[AgentId, Fingerprint]
+    agent: AgentId, found: Fingerprint, others: Mapping[Fingerprint, AgentId]
 ) -> Refusal | None:
-    """Why the agent does not fit others, whose fingerprints these are."""
-    for other, wanted in others.items():
-        if found != wanted:
-            refusal = admission.compare(agent, found, other, wanted)
-            if refusal is not None:
-                return refusal
+    """Why the agent does not fit others, which have these fingerprints."""
+    for wanted, other in others.items():
+        refusal = admission.compare(agent, found, other, wanted)
+        if refusal is not None:
+            return refusal
     return None
 
 
-def _alike(prints: Mapping[AgentId, Fingerprint]) -> list[list[AgentId]]:
-    """Groups of agents that do not differ; the largest first, of equal ones that with the first
-    agent. Agents that know least come last, and join the largest group that they do not differ
-    from."""
-    groups: list[tuple[Fingerprint, list[AgentId]]] = []
+def _largest(prints: Mapping[AgentId, Fingerprint]) -> list[AgentId]:
+    """The largest group of agents that do not differ; of equal ones that with the first agent.
+
+    Agents that know least are put last into a group, the largest from which they do not differ.
+    """
     by_print: dict[Fingerprint, list[AgentId]] = {}
-    for agent, found in prints.items():
+    for agent, found in sorted(prints.items()):
         by_print.setdefault(found, []).append(agent)
     ranked = sorted(by_print.items(), key=lambda x: (admission.unknown(x[0]), -len(x[1]), x[1][0]))
+    groups: list[tuple[Fingerprint, list[AgentId]]] = []
     for found, agents in ranked:
-        name = agents[0]
-        fit = [n for n, (known, _) in enumerate(groups) if not _differs(name, found, known)]
+        fit = [n for n, (known, _) in enumerate(groups) if admission.are_alike(found, known)]
         if not fit:
-            groups.append((found, list(agents)))
+            groups.append((found, agents))
             continue
-        best = min(fit, key=lambda n: (-len(groups[n][1]), min(groups[n][1])))
+        best = min(fit, key=lambda n: _rank(groups[n][1]))
         known, there = groups[best]
-        groups[best] = (admission.joined(known, found), [*there, *agents])
-    members = [sorted(agents) for _, agents in groups]
-    return sorted(members, key=lambda agents: (-len(agents), agents[0]))
+        groups[best] = (admission.joined(known, found), sorted([*there, *agents]))
+    return min((agents for _, agents in groups), key=_rank)
 
 
-def _differs(agent: AgentId, found: Fingerprint, known: Fingerprint) -> bool:
-    return admission.compare(agent, found, agent, known) is not None
+def _rank(agents: list[AgentId]) -> tuple[int, AgentId]:
+    return -len(agents), agents[0]

@@ -119,7 +119,7 @@ def compare(
     """Two agents of one job must compute the same bits; None if they do, as far as is known."""
     for name, remedy in _REMEDIES.items():
         mine, theirs = getattr(found, name), getattr(wanted, name)
-        if mine == theirs or (name in DIGESTS and not (mine and theirs)):
+        if not _differs(name, mine, theirs):
             continue
         is_device = name in _OF_DEVICE
         kinds = (f" ({found.device})", f" ({wanted.device})") if name == "products" else ("", "")
@@ -130,6 +130,15 @@ def compare(
         reason = Reason.DEVICE_DIFFERS if is_device else Reason.FINGERPRINT_MISMATCH
         return Refusal(reason, text)
     return None
+
+
+def are_alike(one: Fingerprint, other: Fingerprint) -> bool:
+    """Whether :func:`compare` finds nothing."""
+    return not any(_differs(name, getattr(one, name), getattr(other, name)) for name in _REMEDIES)
+
+
+def _differs(name: str, one: str | int, other: str | int) -> bool:
+    return one != other and not (name in DIGESTS and not (one and other))
 
 
 def _short(value: str | int) -> str:

@@ -505,3 +505,36 @@ def test_a_refused_newcomer_costs_no_suspect_its_place() -> None:
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_new_leader_does_not_take_a_stranger_for_the_job() -> None:
+    """It hears the newcomer before any member: members hold the state, and none may be refused."""
+    fleet = running(pipelines=2, stages=2, steps=40)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.restart()
+    fleet.tell(a.DesiredState(2))
+    fleet.add("b0", "z0", fingerprint=Fingerprint(products="other", device="cpu:other"))
+    fleet.reconnect()
+    fleet.run()
+    refused = [r.agents for r in fleet.records if r.reason is EventReason.AGENT_REFUSED]
+    assert refused == [("b0",)]
+    assert "b0" in fleet.arbiter.state.membership.fenced
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_newcomers_that_differ_from_each_other_are_not_taken_together() -> None:
+    """The members are of the version before, and equal both."""
+    fleet = running(pipelines=3, stages=2, steps=80)
+    for name in ("a0", "a1"):
+        fleet.kill(name)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    for n, products in enumerate(("one", "two")):
+        fleet.add(f"b{n}", f"z{n}", fingerprint=Fingerprint(products=products))
+    fleet.idle(1.5)
+    fleet.run()
+    refused = [r.agents for r in fleet.records if r.reason is EventReason.AGENT_REFUSED]
+    assert refused == [("b1",)]
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE

@@ -151,6 +151,15 @@ def check_plan(world: World, before: Durable) -> None:
     world.newest = (attempt, facts.target - 1)
 
 
+def check_kinds(world: World) -> None:
+    """No plan gives seats to agents on several kinds of processor."""
+    plan = world.operators.plan
+    live = () if plan is None else sorted(plan.live & world.nodes.keys())
+    kinds = {world.nodes[agent].worker.products: agent for agent in live}
+    if len(kinds) > 1:
+        raise Violation(f"one plan has agents on several kinds of processor: {kinds}")
+
+
 def judge(world: World) -> str:
     """The outcome of a history without further events. A Violation if it must not end so."""
     _check_stops(world)

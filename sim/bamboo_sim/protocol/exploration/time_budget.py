@@ -82,6 +82,7 @@ EAGER: dict[str, Job] = {
     "learners": _AHEAD_LEARNING,
     "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
+    "strangers": AHEAD_TWICE,
     **dict.fromkeys(("regrids", "returns"), replace(AHEAD_TWICE, steps=4)),
 }
 """Jobs in mode Eager for the families that have none below."""
@@ -143,6 +144,7 @@ def runs() -> list[Run]:
     ]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
+    out += [("strangers", job, 0.7) for job in (SMALL, MOVING, LONG, LEARNING)]
     for job in (LEARNING, LEARNERS):
         out += [("learners", job, 2.0), ("fuzz", job, 1.0)]
     for family in EDGES:

@@ -67,6 +67,23 @@ def surplus(base: History, part: Part = WHOLE) -> Histories:
         yield found
 
 
+def strangers(base: History, part: Part = WHOLE) -> Histories:
+    """Agents on another kind of processor come first, alone or with one that fits, while a seat is
+    empty, or around a change of leaders."""
+    rng, job = random.Random(base.seed + part.phase), base.job
+    for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
+        odd = [AgentId(f"d{rng.randrange(1 << 20)}") for _ in range(1 + n % 2)]
+        found = at
+        if n % 3:
+            found = inject(found, 0, ("kill", rng.choice(job.at_start), n % 3))
+        for name in odd:
+            found = inject(found, rng.randrange(20), ("start stranger", name))
+        yield snapshot(found)
+        found = inject(found, rng.randrange(30), ("start", AgentId(f"c{rng.randrange(1 << 20)}")))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(30), ("restart operator", bool(n % 2)))
+
+
 def replacements(base: History, part: Part = WHOLE) -> Histories:
     """Agents hand over to new agents while the operator restarts; no kills."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]

@@ -283,6 +283,14 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
     stand_still(world, kind, agent, seconds)
 
 
+def _start_stranger(world: World, name: AgentId) -> None:
+    """Start an agent on another kind of processor, which has to be refused."""
+    if name not in world.nodes:
+        world.start(name)
+        if name in world.nodes:
+            world.nodes[name].worker.products = "others"
+
+
 def _fail(world: World, name: AgentId, is_users: bool) -> None:
     """The worker fails."""
     if name in world.nodes:
@@ -337,6 +345,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "flip": _flip,
     "alter": _alter,
     "start": lambda w, name: w.start(name),
+    "start stranger": _start_stranger,
     "notice": _notice,
     "scale": _scale,
     "drain": _drain,

@@ -33,7 +33,7 @@ from bamboo_sim.protocol.checker.claims import (
 )
 from bamboo_sim.protocol.checker.corruption import check_blame, note_told
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
-from bamboo_sim.protocol.checker.verdict import check_fatal, check_plan
+from bamboo_sim.protocol.checker.verdict import check_fatal, check_kinds, check_plan
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.parts.messages import (
     Closed,
@@ -237,6 +237,7 @@ def _put(world: World, operator: Operator | None, put: Put) -> None:
     is_written = (not fails or world.are_answers_lost) and operators.write(put.version, put.text)
     if is_written:
         check_plan(world, before)
+        check_kinds(world)
     if operator is None or operator.is_overtaken or put.order.line is not operator.line:
         return
     if fails:

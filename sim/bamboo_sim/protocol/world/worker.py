@@ -65,6 +65,7 @@ class Worker:
     ) -> None:
         self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
         self.evals = evals
+        self.products = "usual"  # digest of its processor's products
         self.executor = Executor(name, num_layers)
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
         self.pending: Instruction | None = None  # the running one
@@ -112,8 +113,9 @@ class Worker:
 
     def ready(self) -> Ready:
         """Its first message, once model and data are loaded."""
+        found = Fingerprint(products=self.products)
         return Ready(
-            Fingerprint(), self.num_layers, 1 << 20, validation_samples=self.evals, costs=self.costs
+            found, self.num_layers, 1 << 20, validation_samples=self.evals, costs=self.costs
         )
 
     # ------------------------------------------------------------ events

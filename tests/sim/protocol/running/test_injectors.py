@@ -29,6 +29,7 @@ CASES: dict[str, Case] = {
     "flip": (AHEAD, [("flip", "a00", "F", False)]),
     "alter": (SMALL, [("alter", "a00", 0)]),
     "start": (SMALL, [("start", "b9")]),
+    "start stranger": (SMALL, [("start stranger", "b9")]),
     "notice": (SMALL, [("notice", "a00", 3.0)]),
     "scale": (SMALL, [("scale", 1)]),
     "drain": (MOVING, [("start", "b0"), ("start", "b1"), ("drain", "a00")]),
