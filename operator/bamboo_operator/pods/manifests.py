@@ -6,7 +6,6 @@ bamboo_agent.supervisor.config reads the environment variables.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 
 from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
 from bamboo_core.controller import pod_zones
@@ -94,13 +93,9 @@ def pod(
         body["affinity"] = _on_spot(body.get("affinity") or {})
     elif action.is_on_demand:
         annotations[ON_DEMAND_ANNOTATION] = "true"
-    if action.avoids:
-        body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
-        annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)
-    if action.avoids_types:
-        types = {"key": TYPE_LABEL, "operator": "NotIn", "values": list(action.avoids_types)}
-        body["affinity"] = _narrowed(body.get("affinity") or {}, "matchExpressions", [types])
-        annotations[AVOIDS_TYPES_ANNOTATION] = " ".join(action.avoids_types)
+    if action.avoids or action.avoids_types:
+        body["affinity"] = _avoiding(body.get("affinity") or {}, action)
+        annotations |= _avoided(action)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -115,13 +110,25 @@ def pod(
     }
 
 
-def _avoiding(affinity: Object, nodes: Iterable[str]) -> Object:
-    """The user's affinity without these nodes.
+def _avoiding(affinity: Object, action: CreatePod) -> Object:
+    """The user's affinity without the nodes and instance types that the pod avoids.
 
     The API server allows one value in a rule about a node's name.
     """
-    rules = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
-    return _narrowed(affinity, "matchFields", rules)
+    if action.avoids:
+        key = "metadata.name"
+        rules = [{"key": key, "operator": "NotIn", "values": [name]} for name in action.avoids]
+        affinity = _narrowed(affinity, "matchFields", rules)
+    if action.avoids_types:
+        types = {"key": TYPE_LABEL, "operator": "NotIn", "values": list(action.avoids_types)}
+        affinity = _narrowed(affinity, "matchExpressions", [types])
+    return affinity
+
+
+def _avoided(action: CreatePod) -> dict[str, str]:
+    """Annotations from which the operator knows later what the pod avoids."""
+    found = {AVOIDS_ANNOTATION: action.avoids, AVOIDS_TYPES_ANNOTATION: action.avoids_types}
+    return {name: " ".join(values) for name, values in found.items() if values}
 
 
 def _apart(affinity: Object, spec: JobSpec, job: JobView, action: CreatePod) -> Object:

@@ -55,7 +55,7 @@ def test_one_bit_of_numpys_product_changes_it(monkeypatch):
 
 
 def test_another_order_of_a_sum_changes_it(monkeypatch):
-    """What another processor does: the inputs must have all their bits in use."""
+    """Another processor does that. The inputs must have all their bits in use to show it."""
     before, changed = products(CPU), 0
     for dtype in subject._DTYPES:
 

@@ -6,7 +6,7 @@ A: failures and evidence. L: who is needed, and in which order.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, losses, plans, rounds, training
+from bamboo_core.arbiter import endings, losses, plans, refusals, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.membership import Membership
@@ -144,6 +144,8 @@ PLANTS: tuple[Planted, ...] = (
             (("races", TALL),)),
     Planted("a job that is suspended waits for nothing", "A4",
             patched(rounds, "hold", rules_edges.suspend_at_once), (("suspensions", SLEEPING),)),
+    Planted("newcomers become members before they are compared", "A5",
+            patched(refusals, "fitting", rules_edges.everyone_fits), (("strangers", LONG),)),
     Planted("a learner may always go", "L2",
             patched(losses, "_is_dispensable", rules_edges.any_learner_goes),
             (("sources", LEARNT),)),

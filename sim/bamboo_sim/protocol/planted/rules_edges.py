@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -287,6 +288,10 @@ _from_agents = durable_module._from_agents
 
 
 # ---------------------------------------------------------------- failures
+
+
+def everyone_fits(state: State, newcomers: Set[AgentId]) -> Set[AgentId]:
+    return newcomers
 
 
 def fails_everywhere(state: State) -> bool:

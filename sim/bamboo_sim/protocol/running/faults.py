@@ -283,12 +283,12 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
     stand_still(world, kind, agent, seconds)
 
 
-def _start_stranger(world: World, name: AgentId) -> None:
+def _start_stranger(world: Any, name: AgentId) -> None:
     """Start an agent on another kind of processor, which has to be refused."""
-    if name not in world.nodes:
-        world.start(name)
-        if name in world.nodes:
-            world.nodes[name].worker.products = "others"
+    is_new = name not in world.nodes
+    world.start(name)
+    if is_new and name in world.nodes:
+        world.nodes[name].worker.products = "others"
 
 
 def _fail(world: World, name: AgentId, is_users: bool) -> None:
