@@ -2,10 +2,11 @@
 
 A dataclass or named tuple corresponds to the proto message of the same name, and each of its
 fields to the proto field of the same name. A proto field that is missing or left over is an error
-at import. The two sides differ in three ways:
+at import. The two sides differ in four ways:
 
 * seconds (``x_s``) travel as whole milliseconds if the proto field is ``x_ms``;
 * programs and items travel as text (see bamboo_core.model);
+* a text that is not UTF-8 travels with escapes (see bamboo_core.api.texts); a name must be UTF-8;
 * the values of a proto enum have the enum's name as prefix.
 
 Decoding checks each field as it goes: a required part is set, a name is not empty, a number that
@@ -33,6 +34,7 @@ from typing import (
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
+from bamboo_core.api import texts
 from bamboo_core.model.claims import GRADIENTS
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, parse_item
@@ -282,6 +284,7 @@ def _range(message: Any) -> Range:
 _ITEMS = _sequence(Codec(_same, parse_item))
 
 _ADAPTED: Final[dict[Any, Codec]] = {
+    str: Codec(texts.valid),
     AgentId: Codec(_same, _agent),
     Range: Codec(lambda value: pb.Range(lo=value[0], hi=value[1]), _range),
     Program: Codec(to_text, parse),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import fields, replace
 from typing import Any, get_args
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bamboo_core.api import texts
 from bamboo_core.api.progress import Ahead, Hosted, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
@@ -248,7 +250,7 @@ def test_directives_share_what_names_others() -> None:
     "part",
     [
         {"voters": (AgentId("\ud800"),)},
-        {"peers": (m.Peer(AgentId("b-0"), "\ud800", "", b"key", "zone"),)},
+        {"peers": (m.Peer(AgentId("\ud800"), "", "", b"key", "zone"),)},
         {"target": 2**63},
     ],
 )
@@ -265,6 +267,37 @@ def test_every_field_round_trips(message: Any) -> None:
         assert decode.agent_message(encode.agent_message(message)) == message
     else:
         assert decode.operator_message(encode.operator_message(message)) == message
+
+
+NOT_UTF_8 = os.fsdecode(b"/data/caf\xe9.jpg")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (m.Failure("SetUpFailed", NOT_UTF_8, True, 2), "/data/caf\\udce9.jpg"),
+        (m.BadCheckpoint(1, 2, "torn", NOT_UTF_8), "/data/caf\\udce9.jpg"),
+        (m.Ready(m.Fingerprint(), 1, 2, 3, (), "\ud800"), "\\ud800"),
+        (m.Notice(1.5, "\ud83d!"), "\\ud83d!"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_text_that_is_not_utf_8_arrives_with_escapes(message: Any, expected: str) -> None:
+    data = encode.agent_message(message).SerializeToString()
+    got = decode.agent_message(decode.parse_bytes(pb.AgentMessage, data))
+    (changed,) = (
+        field.name
+        for field in fields(message)
+        if getattr(message, field.name) != getattr(got, field.name)
+    )
+    assert getattr(got, changed) == expected
+
+
+@given(st.text(st.characters(codec=None), max_size=12))
+def test_no_text_of_an_error_is_lost(text: str) -> None:
+    data = encode.agent_message(m.Failure("SetUpFailed", text, True, 2)).SerializeToString()
+    got = decode.agent_message(decode.parse_bytes(pb.AgentMessage, data))
+    assert got == m.Failure("SetUpFailed", texts.valid(text), True, 2)
 
 
 def test_what_is_none_stays_none() -> None:

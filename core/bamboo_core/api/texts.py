@@ -1,0 +1,34 @@
+"""Texts that leave a process: always UTF-8, and no longer than whoever takes them allows.
+
+Python keeps bytes of a file's name that are not UTF-8 as lone surrogates. No message, file or
+object of Kubernetes can hold those, and the error that names the file must not be lost.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_EVENT_BYTES: Final = 1024
+"""Of an Event's message. The API server refuses a longer one."""
+MOST_TERMINATION_BYTES: Final = 4096
+"""Of a container's termination message. The kubelet takes no more."""
+MOST_LINE_BYTES: Final = 1000
+"""Of the essential line of an error: it fits an event."""
+
+_END = "..."
+
+
+def valid(text: str) -> str:
+    """The text with each lone surrogate as an escape, such as ``\\udce9``."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def cut(text: str, most: int) -> str:
+    """The valid text in at most ``most`` bytes of UTF-8, which are at least 3.
+
+    A longer text is cut between two characters and ends with "...".
+    """
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= most:
+        return data.decode()
+    return data[: most - len(_END)].decode(errors="ignore") + _END

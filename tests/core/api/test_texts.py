@@ -1,0 +1,57 @@
+"""Texts that leave a process are UTF-8, and are cut by bytes between two characters."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bamboo_core.api import texts
+
+ANY = st.text(st.characters(codec=None), max_size=40)
+"""With lone surrogates."""
+
+
+def test_bytes_of_a_file_s_name_become_escapes() -> None:
+    assert texts.valid(os.fsdecode(b"/data/caf\xe9.jpg")) == "/data/caf\\udce9.jpg"
+    assert texts.valid("\ud83d alone") == "\\ud83d alone"
+
+
+@pytest.mark.parametrize("text", ["", "plain", "层", "\U0001f600", "é\0\n"])
+def test_a_text_that_is_utf_8_stays_as_it_is(text: str) -> None:
+    assert texts.valid(text) == text
+    assert texts.cut(text, 1024) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdefg", 6, "abc..."),
+        ("层层", 6, "层层"),
+        ("层层a", 6, "层..."),
+        ("a层层", 6, "a..."),
+        ("\U0001f600" * 2, 7, "\U0001f600..."),
+        ("\U0001f600" * 2, 6, "..."),
+        ("层" * 700, 1024, "层" * 340 + "..."),
+        ("a\udce9", 7, "a\\udce9"),
+        ("a\udce9b", 7, "a\\ud..."),
+    ],
+)
+def test_a_long_text_is_cut_between_two_characters(text: str, most: int, expected: str) -> None:
+    assert texts.cut(text, most) == expected
+
+
+@given(ANY, st.integers(3, 60))
+def test_every_text_is_valid_and_fits(text: str, most: int) -> None:
+    valid, cut = texts.valid(text), texts.cut(text, most)
+    assert valid.encode().decode() == valid
+    assert len(cut.encode()) <= most
+    if len(valid.encode()) <= most:
+        assert cut == valid
+    else:
+        assert cut.endswith("...")
+        assert valid.startswith(cut.removesuffix("..."))
+        assert len(cut.encode()) > most - 4  # no character more would fit
