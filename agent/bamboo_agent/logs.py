@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
 
+from bamboo_core.api import texts
 from bamboo_core.model.ids import Fence
 
 JOB_VARIABLE = "BAMBOO_JOB"
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return texts.as_json(line)
 
 
 def configure(

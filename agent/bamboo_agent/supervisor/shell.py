@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 
 from bamboo_agent.addresses import join_address
 from bamboo_agent.ipc import activity
@@ -25,6 +26,7 @@ from bamboo_agent.supervisor.liveness import Liveness
 from bamboo_agent.supervisor.progress_log import ProgressLog
 from bamboo_agent.supervisor.session import Session
 from bamboo_agent.supervisor.worker_process import WorkerProcess
+from bamboo_core.api import texts
 from bamboo_core.api.spec import NoticeSource
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import supervisor as core
@@ -109,7 +111,7 @@ class SupervisorShell:
 
     async def _finish(self, decision: core.Exit, tasks: list[asyncio.Task[None]]) -> None:
         log.info("exit %d: %s", decision.code, decision.reason)
-        self._write_termination(decision)
+        write_termination(self._config.termination_file, decision.reason)
         await self._session.flush(FLUSH_S)
         for task in tasks:
             task.cancel()
@@ -244,12 +246,12 @@ class SupervisorShell:
         if not self._exit_decision.done():
             self._exit_decision.set_result(decision)
 
-    def _write_termination(self, decision: core.Exit) -> None:
-        """Kubernetes shows this file as the container's termination message."""
-        path = self._config.termination_file
-        if path.exists():
-            with contextlib.suppress(OSError):
-                path.write_text(decision.reason[:4096], encoding="utf-8")
+
+def write_termination(path: Path, reason: str) -> None:
+    """Kubernetes shows this file as the container's termination message, if it has made it."""
+    if path.exists():
+        with contextlib.suppress(OSError):
+            path.write_text(texts.cut(reason, texts.MOST_TERMINATION_BYTES), encoding="utf-8")
 
 
 def _identity(config: Config, sockets: _Sockets) -> Hello:

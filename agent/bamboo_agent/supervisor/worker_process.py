@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress
+from bamboo_core.api import texts
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import AgentMessage, OperatorMessage
 from bamboo_proto.v1 import agent_pb2 as pb
@@ -25,7 +26,8 @@ from bamboo_wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
-_MAX_LINE = 1000
+HASH_SEED_VARIABLE = "PYTHONHASHSEED"
+
 _KEPT = 8192
 
 
@@ -66,6 +68,7 @@ class WorkerProcess:
             *(str(word) for pair in arguments for word in pair),
             stdin=asyncio.subprocess.DEVNULL,
             stderr=errors,
+            env=_environment(),
             pass_fds=fds,
         )
         os.close(errors)
@@ -171,7 +174,22 @@ class WorkerProcess:
             self._stderr = -1
 
 
+def _environment() -> dict[str, str]:
+    """Ours, with one hash seed for the workers of all agents: a set of texts has the same order in
+    each of them. Python reads the variable only when it starts."""
+    seed = os.environ.get(HASH_SEED_VARIABLE)
+    if seed not in (None, "", "random"):
+        return dict(os.environ)
+    if seed is not None:
+        log.warning(
+            "%s=%r would order sets differently on each agent; the worker gets 0",
+            HASH_SEED_VARIABLE,
+            seed,
+        )
+    return {**os.environ, HASH_SEED_VARIABLE: "0"}
+
+
 def _essential_line(text: str) -> str:
     """The last line that is not indented: in a traceback, the error. The log's lines are JSON."""
     lines = [x for x in text.splitlines() if x.strip() and not (x[0].isspace() or x[0] == "{")]
-    return lines[-1].strip()[:_MAX_LINE] if lines else ""
+    return texts.cut(lines[-1].strip(), texts.MOST_LINE_BYTES) if lines else ""

@@ -17,6 +17,7 @@ from bamboo_agent.data.batches import DataTooSmallError
 from bamboo_agent.device.properties import GpuUnsupportedError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
+from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.protocol.exit_codes import ExitCode
 
@@ -37,7 +38,7 @@ _OF_DEVICE = (  # what torch says in a plain RuntimeError
 
 
 class Verdict(NamedTuple):
-    """reason: one word; line: the essential line of the error."""
+    """reason: one word; line: the essential line of the error, at most MOST_LINE_BYTES of UTF-8."""
 
     reason: str
     line: str
@@ -46,6 +47,11 @@ class Verdict(NamedTuple):
 
 def judge(error: Exception, *, ready: bool) -> Verdict:
     """Whether the user or the node is at fault. ready: the worker had finished its set-up."""
+    found = _judge(error, ready=ready)
+    return found._replace(line=texts.cut(found.line, texts.MOST_LINE_BYTES))
+
+
+def _judge(error: Exception, *, ready: bool) -> Verdict:
     reason = next((r for kind, r in _USERS.items() if isinstance(error, kind)), None)
     if reason is None:
         return Verdict(_reason(error, ready=ready), _typed(error), ExitCode.FAILED)

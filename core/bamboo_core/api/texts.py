@@ -6,7 +6,9 @@ object of Kubernetes can hold those, and the error that names the file must not 
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Mapping
+from typing import Any, Final
 
 MOST_EVENT_BYTES: Final = 1024
 """Of an Event's message. The API server refuses a longer one."""
@@ -32,3 +34,12 @@ def cut(text: str, most: int) -> str:
     if len(data) <= most:
         return data.decode()
     return data[: most - len(_END)].decode(errors="ignore") + _END
+
+
+def as_json(line: Mapping[str, Any]) -> str:
+    """One line of a log. A value that is no JSON is told by its text.
+
+    JSON has an escape for a lone surrogate, but strict readers drop the whole line.
+    """
+    said = {key: valid(x) if isinstance(x, str) else x for key, x in line.items()}
+    return json.dumps(said, default=lambda value: valid(str(value)))

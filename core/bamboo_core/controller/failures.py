@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import RunPolicy
 from bamboo_core.model.ids import AgentId
@@ -28,7 +29,7 @@ MOST_RECENT = 16
 MOST_AVOIDED = 16
 """Machines that are avoided at once; those with the earliest expiry are dropped."""
 LONGEST_MESSAGE = 512
-"""Characters of the newest failure's message."""
+"""Bytes of the newest failure's message."""
 _SHORTEST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
@@ -114,7 +115,7 @@ def add(known: Failures, failure: Failure, message: str, policy: RunPolicy) -> F
         older_step=max([known.older_step, *(old.step for old in folded)]),
         avoided=_avoided(known, recent, failure, policy),
         last=failure,
-        message=message[:LONGEST_MESSAGE],
+        message=texts.cut(message, LONGEST_MESSAGE),
     )
 
 

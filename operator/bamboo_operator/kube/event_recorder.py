@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from bamboo_core.api import texts
 from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact
 from bamboo_core.controller.view import JobView
 from bamboo_operator.kube import api
@@ -23,7 +24,6 @@ from bamboo_operator.kube.timestamps import instant, precise_instant
 
 log = logging.getLogger(__name__)
 
-_MAX_MESSAGE = 1000
 _MAX_WAITING = 1000
 _MAX_WAITING_OF_JOB = 100
 _MOST_OF_REASON = 60
@@ -53,7 +53,7 @@ class Recorder:
         facts: Mapping[EventFact, str | int | float] = MappingProxyType({}),
     ) -> None:
         """severity: Normal or Warning; reason: CamelCase; facts: by their names in EventFact."""
-        text = message[:_MAX_MESSAGE]
+        text = texts.cut(message, texts.MOST_EVENT_BYTES)
         digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
         now = self._clock()
         if not self._has_room(job, reason, now):

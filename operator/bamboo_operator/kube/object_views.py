@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
+from bamboo_core.api import texts
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller import shortage
 from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
@@ -82,13 +83,17 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason") or status.get("reason") or "",
         waiting=waiting.get("reason") or "",
-        trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
+        trouble=_shortened(ended.get("message") or waiting.get("message")),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
         avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
         avoids_types=frozenset(annotations.get(AVOIDS_TYPES_ANNOTATION, "").split()),
         refused_at=timestamp(refusal.get("lastTransitionTime")),
-        refusal=(refusal.get("message") or "").strip()[:1000],
+        refusal=_shortened(refusal.get("message")),
     )
+
+
+def _shortened(message: str | None) -> str:
+    return texts.cut((message or "").strip(), texts.MOST_LINE_BYTES)
 
 
 def has_exit_code(pod: Object) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bamboo_core.api import spec as specs
+from bamboo_core.api import texts
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
@@ -35,7 +36,7 @@ from bamboo_operator.kube.timestamps import instant, timestamp
 from bamboo_operator.status import failed_agents, totals
 
 _MAX_ZONES = 8
-_MAX_MESSAGE = 1024
+_MOST_MESSAGE_BYTES = 1024
 _MAX_SETTLED = 96
 _LARGE = 1e9
 
@@ -374,4 +375,4 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
 
 
 def _clipped(text: str) -> str:
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
+    return texts.cut(text, _MOST_MESSAGE_BYTES)

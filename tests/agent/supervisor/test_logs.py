@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,20 @@ def test_a_traceback_stays_in_one_line(stream: io.StringIO) -> None:
         logging.getLogger().exception("broken")
     (line,) = stream.getvalue().splitlines()
     assert "ValueError: first" in json.loads(line)["traceback"]
+
+
+def test_texts_that_are_not_utf_8_become_escapes(stream: io.StringIO) -> None:
+    name = os.fsdecode(b"caf\xe9.jpg")
+    fields = {"file": name, "path": Path(name), "count": 3}
+    try:
+        raise ValueError(name)
+    except ValueError:
+        logging.getLogger().exception("cannot read %s", name, extra={"fields": fields})
+    line = json.loads(stream.getvalue())
+    plain = "caf\\udce9.jpg"
+    assert line["message"] == f"cannot read {plain}"
+    assert (line["file"], line["path"], line["count"]) == (plain, plain, 3)
+    assert line["traceback"].endswith(f"ValueError: {plain}")
 
 
 def test_the_level_holds(stream: io.StringIO) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +14,12 @@ from bamboo_agent.data.batches import DataTooSmallError, SampleError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.worker.failures import judge
+from bamboo_core.api.spec import FactorySpec
 from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import Failure
+from bamboo_sim.workers import plans
+from bamboo_sim.workers.jobs import tiny_gpt
+from bamboo_sim.workers.process_fleet import ProcessFleet
 
 
 def told(text, cause):
@@ -150,3 +157,31 @@ def test_storage_that_cannot_be_reached_is_not_the_user_s():
         "checkpoint.uri 's3://x' cannot be used: refused",
         ExitCode.FAILED,
     )
+
+
+@pytest.mark.parametrize("letter", ["x", "层"])
+@pytest.mark.parametrize("kind", [FactoryError, RuntimeError])
+def test_a_long_line_is_cut_so_that_every_receiver_takes_it(kind, letter):
+    line = judge(kind(letter * 100_000), ready=True).line
+    assert 996 < len(line.encode()) <= 1000
+    assert line.endswith(letter + "...")
+
+
+def unreadable():
+    """A factory whose index names a file that is not there; its name is not UTF-8."""
+    raise FileNotFoundError(os.fsdecode(b"/data/caf\xe9.jpg"))
+
+
+def test_an_error_about_a_file_whose_name_is_not_utf_8_arrives():
+    factory = FactorySpec(f"{__name__}:unreadable")
+    fleet = ProcessFleet(replace(tiny_gpt(), model=factory), plans.names(1))
+    try:
+        fleet.wait(lambda: bool(fleet.messages))
+        text = f"{__name__}:unreadable raised FileNotFoundError: /data/caf\\udce9.jpg"
+        expected = Failure("SetUpFailed", text, user_error=False, exit_code=1)
+        assert [message for _, message in fleet.messages] == [expected]
+        (process,) = fleet.processes.values()
+        process.join(20)
+        assert process.exitcode == 1
+    finally:
+        fleet.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -55,3 +57,11 @@ def test_every_text_is_valid_and_fits(text: str, most: int) -> None:
         assert cut.endswith("...")
         assert valid.startswith(cut.removesuffix("..."))
         assert len(cut.encode()) > most - 4  # no character more would fit
+
+
+def test_a_line_of_a_log_is_json_for_strict_readers() -> None:
+    said = {"message": "caf\udce9", "file": Path("\ud800"), "count": 1, "層": "\U0001f600"}
+    line = json.loads(texts.as_json(said))
+    assert line == {
+        "message": "caf\\udce9", "file": "\\ud800", "count": 1, "層": "\U0001f600",
+    }  # fmt: skip

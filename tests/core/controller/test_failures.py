@@ -150,7 +150,10 @@ def test_avoided_machines_and_messages_are_bounded() -> None:
     assert [place.machine for place in known.avoided] == [
         f"m{n}" for n in range(40 - MOST_AVOIDED, 40)
     ]
-    assert len(failures.add(known, failure(), "x" * 5000, policy).message) == LONGEST_MESSAGE
+    for letter in "x", "层":
+        message = failures.add(known, failure(), letter * 5000, policy).message
+        assert LONGEST_MESSAGE - 3 < len(message.encode()) <= LONGEST_MESSAGE
+        assert message.endswith(letter + "...")
 
 
 def test_causes_are_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,26 @@ async def test_repeated_events_are_counted() -> None:
     )
     assert lost["eventTime"] == "1970-01-01T00:01:40.250000Z"
     assert lost["involvedObject"]["uid"] == JOB.uid
-    assert len(planned["message"]) == 1000
+    assert planned["message"] == "y" * 1021 + "..."
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("层" * 700, "层" * 340 + "..."),
+        ("x" * 1024, "x" * 1024),
+        (os.fsdecode(b"/data/caf\xe9.jpg"), "/data/caf\\udce9.jpg"),
+    ],
+    ids=["too many bytes", "as many as may be", "not UTF-8"],
+)
+async def test_a_message_is_one_that_the_api_server_takes(message: str, expected: str) -> None:
+    """The server refuses an event whose message has more than 1024 bytes of UTF-8."""
+    kube = MemoryApi()
+    recorder = Recorder(kube, identity="op-1")
+    recorder.record(JOB, severity="Warning", reason="WorkerFailed", message=message)
+    await written(recorder)
+    (event,) = kube.objects.values()
+    assert event["message"] == expected
 
 
 async def test_facts_are_annotations() -> None:

@@ -61,6 +61,12 @@ def test_a_waiting_container() -> None:
     assert (view.waiting, view.trouble) == ("ImagePullBackOff", "no image")
 
 
+def test_a_long_message_is_cut_by_bytes() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "层" * 700}}
+    (view,) = object_views.pod_views([pod_object(phase="Pending", state=waiting)], JOB)
+    assert view.trouble == "层" * 332 + "..."
+
+
 def test_a_pod_that_the_scheduler_refuses() -> None:
     body = pod_object(phase="Pending", node="")
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

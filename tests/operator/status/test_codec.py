@@ -255,7 +255,11 @@ def test_a_new_step_can_wait_for_its_write() -> None:
 def test_long_messages_are_clipped() -> None:
     long = Condition("Accepted", False, "SpecInvalid", "x" * 5000)
     (value,) = statuses.conditions([long], 1)
-    assert len(value["message"]) == 1024
+    assert value["message"] == "x" * 1021 + "..."
+    (value,) = statuses.conditions([replace(long, message="层" * 5000)], 1)
+    assert value["message"] == "层" * 340 + "..."
+    (value,) = statuses.conditions([replace(long, message="caf\udce9")], 1)
+    assert value["message"] == "caf\\udce9"
 
 
 def test_status_of_1024_agents_fits_16_kb() -> None:

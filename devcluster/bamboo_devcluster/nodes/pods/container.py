@@ -300,7 +300,8 @@ class Container:
         text = ""
         if start.message_file:
             try:
-                text = start.message_file.read_text(errors="replace")[:_MESSAGE_LIMIT_BYTES]
+                data = start.message_file.read_bytes()[:_MESSAGE_LIMIT_BYTES]
+                text = data.decode(errors="replace")
             except OSError:
                 text = ""
         policy = self.spec.get("terminationMessagePolicy", "File")

@@ -8,7 +8,7 @@ from bamboo_devcluster.kube.client import ApiError, KubeApi, UnreachableError
 
 Object = dict[str, Any]
 _QUEUE_LIMIT = 1000
-_MESSAGE_LIMIT = 1000
+_MESSAGE_LIMIT_BYTES = 1024  # the API server refuses a longer one
 
 
 class EventRecorder:
@@ -35,7 +35,7 @@ class EventRecorder:
             },
             "type": kind,
             "reason": reason,
-            "message": message[:_MESSAGE_LIMIT],
+            "message": _shortened(message),
             "source": {"component": "kubelet", "host": pod["spec"].get("nodeName", "")},
             "firstTimestamp": now,
             "lastTimestamp": now,
@@ -53,3 +53,9 @@ class EventRecorder:
                 await self._api.post(f"/api/v1/namespaces/{namespace}/events", event)
             except (ApiError, UnreachableError):
                 continue
+
+
+def _shortened(message: str) -> str:
+    """Cut between two characters."""
+    data = message.encode(errors="backslashreplace")
+    return data[:_MESSAGE_LIMIT_BYTES].decode(errors="ignore")

@@ -35,7 +35,8 @@ class Stage:
             if isinstance(step, Exception):
                 raise step
             env = {"PATH": os.environ["PATH"]}
-            return Start(Order(argv=["sh", "-c", step], env=env, cwd=str(tmp_path)))
+            order = Order(argv=["sh", "-c", step], env=env, cwd=str(tmp_path))
+            return Start(order, tmp_path / "termination-log")
 
         def changed() -> None:
             state = record.state
@@ -73,6 +74,26 @@ async def test_the_first_restart_is_immediate_and_later_ones_wait(tmp_path: Path
         "Running", "Error", "Running", "Error", "CrashLoopBackOff", "Running", "Completed",
     ]  # fmt: skip
     assert stage.container.record.restart_count == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (b"why", "why"),
+        ("层".encode() * 1400, "层" * 1365 + "\ufffd"),
+        (b"caf\xe9", "caf\ufffd"),
+    ],
+    ids=["plain", "too long", "not UTF-8"],
+)
+async def test_a_termination_message_has_4096_bytes_at_most(
+    tmp_path: Path, written: bytes, expected: str
+) -> None:
+    (tmp_path / "termination-log").write_bytes(written)
+    stage = Stage(tmp_path, "Never", "exit 2")
+    await stage.container.run()
+    state = stage.container.record.state
+    assert isinstance(state, Terminated)
+    assert state.message == expected
 
 
 async def test_on_failure_ends_with_success(tmp_path: Path) -> None:
