@@ -1,7 +1,8 @@
 """All workers of a grid in one process, over the memory transport, one turn after the other.
 
 One thread: torch's CPU generator is shared by the threads of a process, so workers in threads would
-disturb each other's dropout.
+disturb each other's dropout. Model and data are built once, for all of them, with seeds that the
+system draws; only processes can show that agents build different ones.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.lane import AnySlice
 from bamboo_core.protocol.messages import Continuation, Directive, OperatorMessage, Stop
+from bamboo_sim.workers import system_seeds
 from bamboo_sim.workers.fleet import CPU, WorkerFleet
 
 
@@ -28,6 +30,7 @@ class InProcessFleet(WorkerFleet):
         self.job = job
         self.hub = MemoryHub()
         self.workers: dict[AgentId, Worker] = {}
+        system_seeds.draw()
         self._shared, _ = build_setup(agents[0], job, CPU)
         self.layers = len(self._shared.sizes)
         self.validation_samples = self._shared.data.validation_samples

@@ -1,7 +1,7 @@
 """The sequential training program that agents must equal bit for bit.
 
 It shares model, data set and sample order with the agents, and no other code. Random keys, sums,
-clipping and commit records are its own.
+clipping and commit records are its own. What nothing seeds is drawn from the system's seeds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from bamboo_agent.data.order import sample_indices
 from bamboo_agent.datasets import text
 from bamboo_agent.models import gpt
+from bamboo_sim.workers import system_seeds
 
 STEPS, G, SIZE, SEED, CLIP = 3, 24, 2, 7, 0.5
 LIMITS: dict[str, Any] = {"context": 16, "limit_bytes": 1600}
@@ -41,6 +42,7 @@ def seed(*words: object) -> None:
 
 class Loop:
     def __init__(self) -> None:
+        system_seeds.draw()
         self.model = gpt.build(layers=4, width=32, heads=2, context=16, dropout=0.1)
         self.layers = []
         for i, build in enumerate(self.model.layers):

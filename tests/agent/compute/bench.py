@@ -8,7 +8,7 @@ from bamboo_agent.setup.factories import build_setup
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
 from bamboo_core.protocol.messages import CommitRecord
-from bamboo_sim.workers import plans
+from bamboo_sim.workers import plans, system_seeds
 from bamboo_sim.workers.fleet import CPU
 from bamboo_sim.workers.jobs import tiny_gpt
 
@@ -19,6 +19,7 @@ class Bench:
     """One back end, driven by instructions in text form."""
 
     def __init__(self, number=0):
+        system_seeds.draw()  # several benches are as many agents
         self.setup, _ = build_setup(plans.names(number + 1)[number], tiny_gpt(), CPU)
         self.commits: dict[int, CommitRecord] = {}
         self.backend = Backend(self.setup, lambda *_: None, self.commits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -130,9 +131,10 @@ def started(tmp_path):
     """Starts workers as processes for a job on a grid over a channel."""
     fleets = []
 
-    def start(pipelines, stages, channel, mode=RedundancyMode.NONE):
+    def start(pipelines, stages, channel, mode=RedundancyMode.NONE, hash_seeds=()):
         job = replace(tiny_gpt(), transport=TransportSpec(channel), redundancy=RedundancySpec(mode))
-        fleets.append(ProcessFleet(job, plans.names(pipelines * stages), logs=tmp_path))
+        names = plans.names(pipelines * stages)
+        fleets.append(ProcessFleet(job, names, logs=tmp_path, hash_seeds=hash_seeds))
         return fleets[0], plans.grid_of(job, pipelines=pipelines, stages=stages)
 
     yield start
@@ -158,6 +160,24 @@ def test_processes_equal_the_plain_program(pipelines, stages, channel, started, 
     logs = [(tmp_path / agent).read_text() for agent in fleet.agents()]
     uses_groups = channel is Channel.PROCESS_GROUP
     assert all(("goes over gloo" in log) is uses_groups for log in logs)
+
+
+@pytest.mark.parametrize(("pipelines", "stages"), in_turn(4, [(2, 2)]))
+def test_interpreters_with_other_hash_seeds_equal_the_plain_program(
+    pipelines, stages, started, tmp_path
+):
+    """As on nodes of their own: sets have other orders, and generators have other states."""
+    hash_seeds = tuple(range(1, pipelines * stages + 1))
+    fleet, job = started(pipelines, stages, Channel.TCP, hash_seeds=hash_seeds)
+    fence = Fence(0, 1, 1)
+    plan_processes(fleet, job, fence)
+    fleet.run_to_end(fence)
+    assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
+    logs = [(tmp_path / agent).read_text() for agent in fleet.agents()]
+    told = [re.search(r"this process has \{.*\}", log).group() for log in logs]
+    for name in ("torch", "numpy", "random", "hash"):
+        numbers = {re.search(rf"'{name}': (-?\d+)", line).group(1) for line in told}
+        assert len(numbers) == len(hash_seeds), name
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ A client connects to the socket and sends one line of JSON (arguments, environme
 error and the worker's descriptors. It gets the exit status when the worker ends. If the client ends
 first, the worker is killed.
 
+Agents on nodes share nothing, so a worker draws its seeds from the system right after the fork, and
+imports the modules of its job then: this process never does. All workers inherit this process's
+hash seed and the addresses of its objects, so they order sets alike.
+
     python -m bamboo_sim.fleet.processes.forkserver SOCKET PARENT_PID
 """
 
@@ -78,6 +82,9 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
     """Run the worker's main in the child, on the received descriptors."""
     code = 1
     try:
+        from bamboo_sim.workers import system_seeds
+
+        system_seeds.draw()
         from bamboo_agent.worker import main as worker
         from bamboo_core.model import sampling
         from bamboo_sim.fleet.injection import inside
@@ -121,6 +128,7 @@ def main() -> None:
     from bamboo_sim.fleet.injection import disk, inside  # noqa: F401
     from bamboo_sim.fleet.logs import sample_log, state_log  # noqa: F401
     from bamboo_sim.fleet.switches import group_switch, kill_switch  # noqa: F401
+    from bamboo_sim.workers import system_seeds  # noqa: F401
 
     torch.set_num_threads(1)
     launch.die_with(int(sys.argv[2]))
