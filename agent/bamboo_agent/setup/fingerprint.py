@@ -79,7 +79,8 @@ def code_hash(*factories: str) -> str:
         sources = _package_sources(module) or {"": _source(module)}
         digest.update(f"{name}\0{len(sources)}\0".encode())
         for path, source in sorted(sources.items()):
-            digest.update(f"{path}\0{len(source)}\0".encode() + source)
+            head = f"{path}\0{len(source)}\0".encode(errors="surrogateescape")
+            digest.update(head + source)
     return digest.hexdigest()
 
 

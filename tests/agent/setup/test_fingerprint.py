@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -69,6 +70,13 @@ def test_the_whole_package_of_a_factory_counts_as_code(package):
     assert second != first
     (package / "parts/blocks.py").rename(package / "parts/other.py")
     assert code_hash(name) not in (first, second)
+
+
+def test_a_file_whose_name_is_not_utf_8_counts_as_code(package):
+    name = "users_package.models:build"
+    first = code_hash(name)
+    (package / os.fsdecode(b"caf\xe9.py")).write_text("WIDTH = 2")
+    assert code_hash(name) != first
 
 
 @pytest.mark.parametrize(("count", "size"), [(501, 1), (5, 2**20)])
