@@ -34,11 +34,13 @@ DEADLINE_S = 60.0
 _HASH_SEED_VARIABLE = "PYTHONHASHSEED"
 
 log = logging.getLogger(__name__)
+PRELOADED = ["bamboo_agent.worker.main", "torch.fx.experimental.symbolic_shapes"]
+"""The second one with sympy, which the first backward of a process imports."""
 
 
 def context() -> Any:
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["torch", "bamboo_agent.worker.main"])
+    found.set_forkserver_preload(PRELOADED)
     return found
 
 
@@ -105,12 +107,12 @@ class ProcessFleet(WorkerFleet):
         arguments = (agent, theirs, listening, log_file)
         if self._hash_seeds:
             process = multiprocessing.get_context("spawn").Process(
-                target=_serve, args=arguments, daemon=True
+                target=self.main_of(agent), args=arguments, daemon=True
             )
             with _hashing_with(self._hash_seeds[agent]):
                 process.start()
         else:
-            process = context().Process(target=_serve, args=arguments, daemon=True)
+            process = context().Process(target=self.main_of(agent), args=arguments, daemon=True)
             process.start()
         theirs.close()
         listening.close()
@@ -118,6 +120,10 @@ class ProcessFleet(WorkerFleet):
         self.processes[agent], self._pipes[agent] = process, pipe
         self._selector.register(pipe, selectors.EVENT_READ, agent)
         self.send(agent, Welcome(1, "ns/job", "uid", to_json(job)))
+
+    def main_of(self, _agent: AgentId) -> Callable[..., None]:
+        """What a worker's process runs."""
+        return _serve
 
     def agents(self) -> Collection[AgentId]:
         return self._pipes.keys()

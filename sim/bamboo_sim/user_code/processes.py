@@ -1,0 +1,125 @@
+"""Workers of a case as processes, whose generators begin anywhere, and which can die in mid-step.
+
+A pod's process begins with numbers from its system. Forked processes would all have those of the
+process that forked them, and code that depends on them would seem to be equal everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.messages import CommitRecord, Disputed, Failure
+from bamboo_sim.fleet.injection.effects import patched
+from bamboo_sim.workers.process_fleet import ProcessFleet
+
+
+class Death(NamedTuple):
+    """SIGKILL in ``step``, before the ``number``-th instruction of this kind."""
+
+    step: int
+    op: Op
+    number: int = 1
+
+
+class EndedError(Exception):
+    """A worker cannot go on. text: why; failure: how it ended, if it said so."""
+
+    def __init__(self, agent: AgentId, text: str, failure: Failure | None = None) -> None:
+        super().__init__(f"{agent} has ended; {text or 'it said nothing'}")
+        self.failure = failure
+
+
+def draw_seeds() -> None:
+    """Seed the global generators with numbers from the system."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
+    np.random.seed(int.from_bytes(os.urandom(4), "little"))
+    random.seed(os.urandom(16))
+
+
+def _serve(
+    main: Callable[..., None], death: Death | None, logs: Path, agent: AgentId, *rest: object
+) -> None:
+    errors = os.open(logs / agent, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    sys.stderr.flush()
+    os.dup2(errors, 2)
+    draw_seeds()
+    if death is not None:
+        _die_at(death)
+    main(agent, *rest)
+
+
+def _die_at(death: Death) -> None:
+    """Let the process's worker kill itself."""
+    from bamboo_agent.worker import main
+    from bamboo_agent.worker.shell import Worker
+
+    seen = 0
+
+    class Mortal(Worker):
+        def _do(self, instruction: Instruction) -> CommitRecord | None:
+            nonlocal seen
+            if instruction.step == death.step and instruction.op is death.op:
+                seen += 1
+                if seen == death.number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return super()._do(instruction)
+
+    patched(main, "Worker", Mortal)
+
+
+class CaseFleet(ProcessFleet):
+    """Workers of a case. ``folder`` gets a log of each; deaths: of the agents that die."""
+
+    def __init__(
+        self,
+        job: JobSpec,
+        agents: tuple[AgentId, ...],
+        folder: Path,
+        deaths: Mapping[AgentId, Death] | None = None,
+    ) -> None:
+        self._folder, self._deaths = folder, deaths or {}
+        self._dead: set[AgentId] = set()
+        self.job = job
+        super().__init__(job, agents)
+
+    def main_of(self, agent: AgentId) -> Callable[..., None]:
+        return partial(_serve, super().main_of(agent), self._deaths.get(agent), self._folder)
+
+    def add(self, agent: AgentId) -> None:
+        """Start one more worker."""
+        self.keys[agent] = os.urandom(16)
+        self._spawn(agent, self.job)
+
+    def await_death(self, agent: AgentId) -> None:
+        """Wait until the agent has died. EndedError if another one ends first."""
+        self.wait(lambda: agent in self._dead)
+        self._selector.register(self._pipes[agent], selectors.EVENT_READ, agent)
+        self.kill(agent)
+
+    def _listen(self, agent: AgentId) -> None:
+        """EndedError if the worker has ended although it should not, or says that copies differ."""
+        before = len(self.messages)
+        super()._listen(agent)
+        for _, message in self.messages[before:]:
+            if isinstance(message, Disputed):
+                raise EndedError(agent, f"copies differ: {message.disputes}")
+        if self._pipes[agent].fileno() in self._selector.get_map():
+            return
+        if agent not in self._deaths:
+            said = [m for a, m in self.messages if a == agent and isinstance(m, Failure)]
+            raise EndedError(agent, f"{said[-1].reason}: {said[-1].message}" if said else "", *said)
+        self._dead.add(agent)
