@@ -49,7 +49,8 @@ Expected = Refused | Equal | Unlike
 @dataclass(frozen=True)
 class Case:
     """``source``: the report or review that it comes from. model, data and optimizer: factories in
-    this package, or of torch; each with its arguments."""
+    this package, or of torch; each with its arguments. has_own_interpreters: workers are not
+    forked, so that hashes of strings may differ."""
 
     name: str
     source: str
@@ -60,6 +61,7 @@ class Case:
     data_args: dict[str, Any] = field(default_factory=dict)
     optimizer: str = "torch.optim:AdamW"
     optimizer_args: dict[str, Any] = field(default_factory=lambda: {"lr": 0.01})
+    has_own_interpreters: bool = False
 
     def job(self, folder: Path) -> JobSpec:
         """Its checkpoints go into ``folder``."""

@@ -67,6 +67,14 @@ WEIGHTS = (
     ),
     _masked("fixed_generator_in_layer", "review-models 1.1", Equal(), "fixed", "layer"),
     Case(
+        "mask_of_hashes",
+        "R15",
+        Equal(),
+        "models:masked",
+        {"source": "hash", "where": "layer"},
+        has_own_interpreters=True,
+    ),
+    Case(
         "counts_calls",
         "review-models 1.1",
         Refused(("layer 1", "bias", _AGAIN)),
@@ -141,6 +149,7 @@ DATA = (
     Case("arrays", "review-models 1.6", Equal(), data="data_sets:Arrays"),
     Case("augmented", "kind C", Equal(), data="data_sets:Augmented"),
     Case("split", "R15", Equal(), data="data_sets:Split"),
+    Case("vocabulary", "R15", Equal(), data="data_sets:Vocabulary", has_own_interpreters=True),
     Case("unseeded_samples", "R23", Unlike(), data="data_sets:Unseeded"),
     Case(
         "long_arrays",
@@ -275,10 +284,10 @@ def _kept(kind: str, expected: Expected) -> Case:
 
 
 OPTIMIZERS = (
-    _optimizer("group_counter", "R9", Equal(), "GroupCounter"),
-    _optimizer("group_counter_of_third", "R9", Equal(), "GroupCounter", every=3),
-    _optimizer("group_tensor", "R9", Equal(), "GroupTensor"),
-    _optimizer("own_rate", "R9", Equal(), "OwnRate"),
+    _optimizer("group_counter", "R9, review-models 1.3", Equal(), "GroupCounter"),
+    _optimizer("group_counter_of_third", "R9, review-models 1.3", Equal(), "GroupCounter", every=3),
+    _optimizer("group_tensor", "R9, review-models 1.3", Equal(), "GroupTensor"),
+    _optimizer("own_rate", "R9, review-models 1.3", Equal(), "OwnRate"),
     _optimizer("prodigy", _B, Equal(), "Prodigy"),
     _optimizer("schedule_free", _B, Equal(), "ScheduleFree"),
     _optimizer("attribute_counter", _B, Refused(("taken",)), "AttributeCounter"),
@@ -309,7 +318,7 @@ OPTIMIZERS = (
     _optimizer("rate_of_other_options", _B, Equal()),
     _optimizer("scheduled", _LATE, Refused(("LambdaLR|scheduler", "rate"), or_equal=True)),
     _optimizer("scheduler", _LATE, Refused(("LambdaLR|scheduler", "rate"))),
-    _optimizer("lr_tensor", "R9", Equal(), "adamw", tensor_lr=True),
+    _optimizer("lr_tensor", "R9, review-models 1.3", Equal(), "adamw", tensor_lr=True),
     _optimizer("foreach", _WORKS, Equal(), "adamw", foreach=True),
     _optimizer("fused", _WORKS, Equal(), "adamw", fused=True),
     _optimizer("amsgrad", "R35", Equal(), "adamw", amsgrad=True, maximize=False),

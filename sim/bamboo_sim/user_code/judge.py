@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bamboo_core.api.spec import JobSpec
-from bamboo_core.protocol.messages import Failure, Fingerprint, Ready
+from bamboo_sim.user_code import interpreters
 from bamboo_sim.user_code.case import Case, Equal, Refused, Unlike
-from bamboo_sim.user_code.processes import CaseFleet, EndedError
-from bamboo_sim.user_code.training import GRIDS, Runs, Trained, differences
-from bamboo_sim.workers import plans
+from bamboo_sim.user_code.processes import EndedError, serve_here
+from bamboo_sim.user_code.training import GRIDS, Runs, Trained, differences, set_up
 
-_MOST_TOLD = 3
+_MOST_TOLD, _LONGEST = 3, 500
 
 
 class How(StrEnum):
@@ -70,51 +68,35 @@ def judge(case: Case) -> Verdict:
 
 
 def _run(case: Case, folder: Path) -> tuple[How, str]:
-    expected = case.expected
-    trains = isinstance(expected, Equal) or (isinstance(expected, Refused) and expected.or_equal)
-    count = 2 if isinstance(expected, Unlike) else 1
-    found = _set_up(case.job(folder), folder, count)
-    if isinstance(found, Failure):
-        if not found.user_error:
-            return How.ENDED, f"not the user's fault: {found.reason}: {found.message}"
-        return How.REFUSED, found.message
-    if len(found) > 1:
-        return How.UNLIKE, ""
-    if not trains:
-        return How.ACCEPTED, ""
+    expected, job = case.expected, case.job(folder)
     try:
-        return _train(case, folder)
-    except (EndedError, AssertionError) as error:
-        return How.ENDED, str(error)[:500]
-
-
-def _set_up(job: JobSpec, folder: Path, count: int) -> Failure | set[Fingerprint]:
-    """What a worker says of the job, or the fingerprints of all workers."""
-    logs = folder / "set-up"
-    logs.mkdir()
-    fleet = CaseFleet(job, plans.names(count), logs)
-    try:
-        fleet.ready()
+        if isinstance(expected, Equal) or (isinstance(expected, Refused) and expected.or_equal):
+            return _train(case, folder)
+        found = set_up(job, folder, 2 if isinstance(expected, Unlike) else 1)
     except EndedError as ended:
-        return ended.failure or Failure("", str(ended), user_error=False, exit_code=0)
-    finally:
-        fleet.close()
-    return {m.fingerprint for _, m in fleet.messages if isinstance(m, Ready)}
+        if ended.failure is None or not ended.failure.user_error:
+            return How.ENDED, str(ended)[:_LONGEST]
+        return How.REFUSED, ended.failure.message
+    except AssertionError as error:
+        return How.ENDED, str(error)[:_LONGEST]
+    return (How.UNLIKE if len(found) > 1 else How.ACCEPTED), ""
 
 
 def _train(case: Case, folder: Path) -> tuple[How, str]:
-    runs = Runs(case.job(folder), folder)
+    runs, grids = Runs(case.job(folder), folder, serve_here), GRIDS
+    if case.has_own_interpreters:  # each takes seconds to start
+        runs, grids = Runs(case.job(folder), folder, interpreters.serve), ((1, 2),)
     reference = runs.undisturbed()
     others: dict[str, Trained] = {}
-    for grid in GRIDS:
+    for grid in grids:
         name = f"{grid[0]}x{grid[1]}"
         others[f"{name} through a loss"] = runs.through_a_loss(grid)
-        others[f"{name} through a restore"] = runs.through_a_restore(grid)
+        if grid != (1, 1):  # a loss of the only agent is followed by a restore
+            others[f"{name} through a restore"] = runs.through_a_restore(grid)
     found = [f"{name}: {x}" for name, run in others.items() for x in differences(reference, run)]
     if isinstance(case.expected, Equal) and case.expected.like:
-        twin = case.like(case.expected.like).job(folder / "twin")
-        (folder / "twin").mkdir()
-        plain = Runs(twin, folder / "twin").undisturbed()
+        (twin := folder / "twin").mkdir()
+        plain = Runs(case.like(case.expected.like).job(twin), twin, serve_here).undisturbed()
         found += [f"{case.expected.like}: {x}" for x in _unequal_training(plain, reference)]
     return (How.UNEQUAL, _shortened(found)) if found else (How.EQUAL, "")
 

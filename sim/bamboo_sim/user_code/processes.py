@@ -10,12 +10,13 @@ import os
 import random
 import selectors
 import signal
-import sys
+import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op
@@ -31,6 +32,16 @@ class Death(NamedTuple):
     op: Op
     number: int = 1
 
+    def to_text(self) -> str:
+        """For an environment variable."""
+        return f"{self.step} {self.op} {self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Death:
+        """The inverse of :meth:`to_text`."""
+        step, op, number = text.split(" ")
+        return cls(int(step), Op(op), int(number))
+
 
 class EndedError(Exception):
     """A worker cannot go on. text: why; failure: how it ended, if it said so."""
@@ -40,26 +51,40 @@ class EndedError(Exception):
         self.failure = failure
 
 
-def draw_seeds() -> None:
-    """Seed the global generators with numbers from the system."""
+def prepare(death: Death | None) -> None:
+    """Seed this process's generators with numbers from the system, and let its worker die."""
     import numpy as np
     import torch
 
     torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
     np.random.seed(int.from_bytes(os.urandom(4), "little"))
     random.seed(os.urandom(16))
+    if death is not None:
+        _die_at(death)
 
 
 def _serve(
-    main: Callable[..., None], death: Death | None, logs: Path, agent: AgentId, *rest: object
+    main: Callable[..., None],
+    death: Death | None,
+    logs: Path,
+    agent: AgentId,
+    control: socket.socket,
+    data: socket.socket,
+    _log: None,
 ) -> None:
     errors = os.open(logs / agent, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    sys.stderr.flush()
     os.dup2(errors, 2)
-    draw_seeds()
-    if death is not None:
-        _die_at(death)
-    main(agent, *rest)
+    main(death, agent, control, data)
+
+
+def serve_here(
+    death: Death | None, agent: AgentId, control: socket.socket, data: socket.socket
+) -> None:
+    """Be a worker in this process, which was forked from one with torch loaded."""
+    from bamboo_agent.worker.main import serve
+
+    prepare(death)
+    os._exit(serve(agent, control=control, listening=data, shared_progress=SharedProgress.create()))
 
 
 def _die_at(death: Death) -> None:
@@ -81,23 +106,30 @@ def _die_at(death: Death) -> None:
     patched(main, "Worker", Mortal)
 
 
+Serve = Callable[[Death | None, AgentId, socket.socket, socket.socket], None]
+"""Runs a worker: how it dies, its name, the supervisor's pipe, the socket that listens."""
+
+
 class CaseFleet(ProcessFleet):
     """Workers of a case. ``folder`` gets a log of each; deaths: of the agents that die."""
+
+    deadline_s = 240.0  # of interpreters that start on a busy machine
 
     def __init__(
         self,
         job: JobSpec,
         agents: tuple[AgentId, ...],
         folder: Path,
-        deaths: Mapping[AgentId, Death] | None = None,
+        deaths: Mapping[AgentId, Death],
+        serve: Serve,
     ) -> None:
-        self._folder, self._deaths = folder, deaths or {}
+        self._folder, self._deaths, self._serve = folder, deaths, serve
         self._dead: set[AgentId] = set()
         self.job = job
         super().__init__(job, agents)
 
     def main_of(self, agent: AgentId) -> Callable[..., None]:
-        return partial(_serve, super().main_of(agent), self._deaths.get(agent), self._folder)
+        return partial(_serve, self._serve, self._deaths.get(agent), self._folder)
 
     def add(self, agent: AgentId) -> None:
         """Start one more worker."""

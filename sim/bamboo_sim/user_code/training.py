@@ -21,7 +21,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Fingerprint, Manifest, Ready, Sealed
-from bamboo_sim.user_code.processes import CaseFleet, Death
+from bamboo_sim.user_code.processes import CaseFleet, Death, Serve, serve_here
 from bamboo_sim.workers import plans
 
 STEPS, SAVE_EVERY = 9, 4
@@ -29,7 +29,7 @@ STEPS, SAVE_EVERY = 9, 4
 DIES_IN = 6
 MICROBATCHES, SIZE = 4, 2
 BATCH = BatchShape(MICROBATCHES, 1, 2)
-GRIDS = ((1, 1), (1, 2), (2, 2))
+GRIDS: tuple[tuple[int, int], ...] = ((1, 1), (1, 2), (2, 2))
 """Pipelines and stages."""
 DEATHS = {
     (1, 1): Death(STEPS - 1, Op.F, 3),
@@ -82,11 +82,26 @@ def _step(manifest: Manifest) -> int:
     return manifest.step
 
 
-class Runs:
-    """The runs of one job. ``folder``: for logs and checkpoints."""
+def set_up(job: JobSpec, folder: Path, count: int) -> set[Fingerprint]:
+    """The fingerprints of so many workers. EndedError if one refuses the job."""
+    fleet = CaseFleet(job, plans.names(count), folder, {}, serve_here)
+    try:
+        fleet.ready()
+        return fingerprints(fleet)
+    finally:
+        fleet.close()
 
-    def __init__(self, job: JobSpec, folder: Path) -> None:
-        self._job, self._folder = job, folder
+
+def fingerprints(fleet: CaseFleet) -> set[Fingerprint]:
+    """All that its workers have sent."""
+    return {m.fingerprint for _, m in fleet.messages if isinstance(m, Ready)}
+
+
+class Runs:
+    """The runs of one job. ``folder``: for logs and checkpoints; serve: what a process runs."""
+
+    def __init__(self, job: JobSpec, folder: Path, serve: Serve) -> None:
+        self._job, self._folder, self._serve = job, folder, serve
         assert job.checkpoint is not None
         self._checkpoints = Checkpoints(job.checkpoint.uri, "uid")
         self._attempt = 0
@@ -138,7 +153,7 @@ class Runs:
     ) -> Iterator[tuple[CaseFleet, Trained]]:
         logs = self._folder / f"logs-{self._attempt}"
         logs.mkdir()
-        fleet = CaseFleet(self._job, agents, logs, deaths)
+        fleet = CaseFleet(self._job, agents, logs, deaths, self._serve)
         try:
             yield fleet, Trained(set())
         finally:
@@ -194,7 +209,7 @@ class Runs:
 
     def _read(self, fleet: CaseFleet, trained: Trained) -> None:
         said = [message for _, message in fleet.messages]
-        trained.fingerprints |= {m.fingerprint for m in said if isinstance(m, Ready)}
+        trained.fingerprints |= fingerprints(fleet)
         trained.losses |= {
             r.step: (repr(r.loss), repr(r.grad_norm)) for r in fleet.history() if r.step < STEPS
         }

@@ -80,6 +80,7 @@ class ProcessFleet(WorkerFleet):
     which is then an interpreter of its own, and starts in seconds; empty: workers are forked.
     """
 
+<<<<<<< HEAD
     def __init__(
         self,
         job: JobSpec,
@@ -87,6 +88,11 @@ class ProcessFleet(WorkerFleet):
         logs: Path | None = None,
         hash_seeds: tuple[int, ...] = (),
     ) -> None:
+=======
+    deadline_s = DEADLINE_S
+
+    def __init__(self, job: JobSpec, agents: tuple[AgentId, ...], logs: Path | None = None) -> None:
+>>>>>>> 2f140683 (Run the table of users' code in tests and in a benchmark)
         super().__init__()
         self._logs = logs
         self._hash_seeds = dict(zip(agents, hash_seeds, strict=bool(hash_seeds)))
@@ -140,8 +146,8 @@ class ProcessFleet(WorkerFleet):
         return found[0]
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """AssertionError with the last messages after DEADLINE_S."""
-        deadline = time.monotonic() + DEADLINE_S
+        """AssertionError with the last messages after ``deadline_s``."""
+        deadline = time.monotonic() + self.deadline_s
         while not condition():
             left = deadline - time.monotonic()
             assert left > 0, self.messages[-20:]
