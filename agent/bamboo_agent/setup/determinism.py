@@ -1,4 +1,4 @@
-"""Settings of torch that make equal inputs give equal bits."""
+"""Settings of torch that make equal inputs give equal bits, and whether the user's code kept them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import sys
 
 import torch
+
+from bamboo_agent.model import FactoryError
 
 THREADS_VARIABLE = "BAMBOO_THREADS"
 
@@ -24,3 +26,18 @@ def make_deterministic() -> None:
     torch.backends.cudnn.allow_tf32 = False
     # filling new memory takes time and changes nothing that is read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def check_deterministic() -> None:
+    """FactoryError if code that ran since has undone it."""
+    if torch.get_deterministic_debug_mode() != 2:
+        raise FactoryError(
+            "the job's code has turned torch's deterministic algorithms off, so that equal work"
+            " gives unequal bits: remove its call of torch.use_deterministic_algorithms or"
+            " torch.set_deterministic_debug_mode"
+        )
+    if torch.backends.cudnn.benchmark:
+        raise FactoryError(
+            "the job's code has set torch.backends.cudnn.benchmark, which chooses algorithms by"
+            " their speed on each agent: leave it False"
+        )

@@ -8,6 +8,7 @@ from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.data.batches import Data
+from bamboo_agent.setup.determinism import check_deterministic
 from bamboo_agent.setup.probe.layers import Profile, probe
 from bamboo_agent.setup.tries import try_data, watch_targets
 from bamboo_agent.user_code import build_model
@@ -25,6 +26,7 @@ def build_setup(
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
     profile = probe(model, builder, try_data(data, spec.training.microbatches), device)
     watch_targets(data, profile.ignored)
+    check_deterministic()
     setup = TrainingSetup(
         agent=agent,
         model=model,

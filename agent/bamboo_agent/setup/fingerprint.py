@@ -48,7 +48,7 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Finger
     if spec.data.validation is not None:
         factories.append(spec.data.validation.factory)
     try:
-        data = setup.data.fingerprint()
+        data, samples = setup.data.fingerprint(), setup.data.wide_fingerprint()
     except SampleError as error:
         raise FactoryError(str(error)) from error
     uses_nccl = choose_route(spec, setup.device).backend == "nccl"
@@ -63,6 +63,7 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Finger
         weights=profile.weights,
         outputs=profile.outputs,
         products=products(setup.device),
+        samples=samples,
     )
 
 

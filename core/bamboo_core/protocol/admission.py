@@ -96,6 +96,8 @@ _REMEDIES = {
     " spec.worker.env for all, or for none",
     "data": "the data sets differ in length or samples: every agent must read the same files, which"
     " do not change, and the data factory must not depend on its process",
+    "samples": "samples differ: every agent must read the same files in the same order (sort what a"
+    " folder lists), and the data factory must not depend on its process",
     "weights": "the layers' first weights differ: factories must draw from torch's, numpy's or"
     " random's generators only, which are seeded by spec.seed, not from a generator that is seeded"
     " by the time, the process or the system; and files with weights must be the same on all nodes",
@@ -106,7 +108,7 @@ _REMEDIES = {
 }
 """Property of the fingerprint -> what to change if it differs, in the order of comparison: what
 makes others differ comes first."""
-DIGESTS = ("weights", "outputs", "products")
+DIGESTS = ("weights", "outputs", "products", "samples")
 """Properties of which an empty value equals any: agents of an older version do not know them."""
 _OF_DEVICE = ("device", "products")
 _LONGEST_VALUE = 32

@@ -24,7 +24,7 @@ from bamboo_core.model.program import Program
 class Fingerprint:
     """Properties that must be equal on all agents of a job.
 
-    The last three are empty on agents of a version that does not compute them.
+    The last four are empty on agents of a version that does not compute them.
     """
 
     code: str = ""  # hash of the user's source files
@@ -36,6 +36,7 @@ class Fingerprint:
     weights: str = ""  # digest of the layers' first states
     outputs: str = ""  # digest of the outputs and gradients of the layers' first run
     products: str = ""  # digest of a few products of the processor and its libraries
+    samples: str = ""  # hash of more samples than ``data`` covers
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Fence(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., term: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Fingerprint(_message.Message):
-    __slots__ = ("code", "data", "torch", "device", "threads", "spec", "weights", "outputs", "products")
+    __slots__ = ("code", "data", "torch", "device", "threads", "spec", "weights", "outputs", "products", "samples")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     TORCH_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class Fingerprint(_message.Message):
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     PRODUCTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     code: str
     data: str
     torch: str
@@ -37,7 +38,8 @@ class Fingerprint(_message.Message):
     weights: str
     outputs: str
     products: str
-    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ..., weights: _Optional[str] = ..., outputs: _Optional[str] = ..., products: _Optional[str] = ...) -> None: ...
+    samples: str
+    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ..., weights: _Optional[str] = ..., outputs: _Optional[str] = ..., products: _Optional[str] = ..., samples: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state")

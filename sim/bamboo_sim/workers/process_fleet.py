@@ -80,7 +80,8 @@ class ProcessFleet(WorkerFleet):
     which is then an interpreter of its own, and starts in seconds; empty: workers are forked.
     """
 
-<<<<<<< HEAD
+    deadline_s = DEADLINE_S
+
     def __init__(
         self,
         job: JobSpec,
@@ -88,11 +89,6 @@ class ProcessFleet(WorkerFleet):
         logs: Path | None = None,
         hash_seeds: tuple[int, ...] = (),
     ) -> None:
-=======
-    deadline_s = DEADLINE_S
-
-    def __init__(self, job: JobSpec, agents: tuple[AgentId, ...], logs: Path | None = None) -> None:
->>>>>>> 2f140683 (Run the table of users' code in tests and in a benchmark)
         super().__init__()
         self._logs = logs
         self._hash_seeds = dict(zip(agents, hash_seeds, strict=bool(hash_seeds)))
