@@ -1,4 +1,4 @@
-"""Settings of torch that make equal inputs give equal bits, and whether the user's code kept them."""
+"""Settings of torch that make equal inputs give equal bits, and whether users keep them."""
 
 from __future__ import annotations
 
