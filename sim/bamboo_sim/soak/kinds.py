@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.fleet.injection.effects import OPERATOR, Effect, count
@@ -26,17 +27,26 @@ class Injected:
     victims: tuple[str, ...]
 
 
+class NobodyLeftError(Exception):
+    """No agent is left for a fault whose effect could be told from those of the others."""
+
+
 PROCESSES: tuple[Processes, ...] = ("both", "worker", "supervisor")
 
 
 class Injector:
-    """Injects the faults of one round; no agent is the victim of two of them."""
+    """Injects the faults of one round.
+
+    Each fault has a victim that no other fault with the same effect has, and is judged by such
+    victims only: otherwise one effect would count for two faults.
+    """
 
     def __init__(self, fleet: LocalFleet, chance: random.Random) -> None:
         self.doomed: set[AgentId] = set()
         """Agents that do not come back, although their processes may be there."""
         self._fleet, self._chance = fleet, chance
         self._injected: list[Injected] = []
+        self._claims: list[tuple[str, tuple[str, ...]]] = []
         self._before = fleet.faults.counted.acts()
         self._live = sorted(fleet.plan().live)
         self._free = list(self._live)
@@ -47,18 +57,17 @@ class Injector:
         await self._pass(0.0, 0.4)
         try:
             text, victims = await KINDS[kind](self)
-        except IndexError:
+        except NobodyLeftError:
             text, victims = f"{kind}: no agent is left for it", ()
         self._injected.append(Injected(kind, text, victims))
 
     def acted(self) -> list[tuple[Injected, int]]:
-        """The faults, and how often each has acted on its victims so far."""
+        """The faults, and how often each has acted so far on the victims that are its own."""
         now = self._fleet.faults.counted.acts()
         found = list[tuple[Injected, int]]()
         for fault in self._injected:
-            before, after = (
-                count(x, fault.victims, EFFECTS[fault.kind]) for x in (self._before, now)
-            )
+            own = own_victims(fault.kind, fault.victims, self._claims)
+            before, after = (count(x, own, EFFECTS[fault.kind]) for x in (self._before, now))
             found.append((fault, after - before))
         return found
 
@@ -76,121 +85,159 @@ class Injector:
         await asyncio.sleep(seconds)
         return round(seconds, 2)
 
-    def _victim(self) -> AgentId:
-        return self._free.pop()
+    def _claim(self, kind: str, *victims: str) -> bool:
+        """Whether the fault may have these victims: it and each fault before keep one of their
+        own. If so, remember them."""
+        claims = [*self._claims, (kind, victims)]
+        if not all(own_victims(*claim, claims) for claim in claims):
+            return False
+        self._claims = claims
+        return True
 
-    def _pair(self) -> tuple[AgentId, AgentId]:
-        one, other = self._chance.sample(self._live, 2)
-        return one, other
+    def _victim(self, kind: str) -> AgentId:
+        """An agent that no fault of one agent has hit. NobodyLeftError."""
+        for agent in reversed(self._free):
+            if self._claim(kind, agent):
+                self._free.remove(agent)
+                return agent
+        raise NobodyLeftError
+
+    def _pair(self, kind: str, *, one_way: bool = False) -> tuple[AgentId, AgentId]:
+        """Two agents, of which both are victims, or the second one only. NobodyLeftError."""
+        pairs = list(permutations(self._live, 2))
+        self._chance.shuffle(pairs)
+        for one, other in pairs:
+            if self._claim(kind, *((other,) if one_way else (one, other))):
+                return one, other
+        raise NobodyLeftError
+
+    def _all(self, kind: str) -> tuple[AgentId, ...]:
+        """All agents as victims. NobodyLeftError."""
+        if not self._claim(kind, *self._live):
+            raise NobodyLeftError
+        return tuple(self._live)
+
+    def _operator(self, kind: str) -> tuple[str]:
+        """The operator as the victim. NobodyLeftError."""
+        if not self._claim(kind, OPERATOR):
+            raise NobodyLeftError
+        return (OPERATOR,)
 
     # ------------------------------------------------------------ agents
 
     async def kill(self) -> Did:
-        self.doomed.add(agent := self._victim())
+        self.doomed.add(agent := self._victim("kill"))
         self._fleet.kill(agent)
         return f"kill {agent}", (agent,)
 
     async def kill_worker(self) -> Did:
-        self.doomed.add(agent := self._victim())
+        self.doomed.add(agent := self._victim("kill_worker"))
         self._fleet.kill_worker(agent)
         return f"kill the worker of {agent}", (agent,)
 
     async def notice(self) -> Did:
-        agent = self._victim()
+        agent = self._victim("notice")
         self._fleet.terminate(agent)
         return f"SIGTERM {agent}", (agent,)
 
     async def freeze(self) -> Did:
-        agent, what = self._victim(), self._chance.choice(PROCESSES)
+        agent, what = self._victim("freeze"), self._chance.choice(PROCESSES)
         self._fleet.freeze(agent, what)
         seconds = await self._pass(0.3, 4.0)
         self._fleet.thaw(agent)
         return f"freeze {what} of {agent} for {seconds:g} s", (agent,)
 
     async def freeze_for_ever(self) -> Did:
-        agent, what = self._victim(), self._chance.choice(("both", "supervisor"))
+        agent, what = self._victim("freeze_for_ever"), self._chance.choice(("both", "supervisor"))
         self.doomed.add(agent)
         self._fleet.freeze(agent, what)  # type: ignore[arg-type]
         return f"freeze {what} of {agent}", (agent,)
 
     async def hang(self) -> Did:
-        self.doomed.add(agent := self._victim())
+        self.doomed.add(agent := self._victim("hang"))
         self._fleet.hang(agent)
         return f"hang {agent}", (agent,)
 
     # ------------------------------------------------------------ network
 
     async def reset(self) -> Did:
+        victims = self._all("reset")
         self._fleet.faults.reset()
-        return "reset all", (*self._live,)
+        return "reset all", victims
 
     async def reset_agent(self) -> Did:
-        agent = self._victim()
+        agent = self._victim("reset_agent")
         self._fleet.faults.reset([agent])
         return f"reset {agent}", (agent,)
 
     async def truncate(self) -> Did:
-        one, other = self._pair()
+        one, other = self._pair("truncate")
         self._fleet.faults.truncate(one, other)
         self._fleet.faults.truncate(other, one)
         return f"truncate {one} - {other}", (one, other)
 
     async def cut(self) -> Did:
-        one, other = self._pair()
+        one, other = self._pair("cut")
         self._fleet.faults.cut(one, other)
         return f"cut {one} - {other} for {await self._pass(0.3, 5.0):g} s", (one, other)
 
     async def cut_one_way(self) -> Did:
-        one, other = self._pair()
+        one, other = self._pair("cut_one_way", one_way=True)
         self._fleet.faults.cut(one, other, one_way=True)
         return f"cut {one} -> {other} for {await self._pass(0.3, 5.0):g} s", (other,)
 
     async def cut_session(self) -> Did:
-        agent = self._victim()
+        agent = self._victim("cut_session")
         self._fleet.operator.hold(agent)
         return f"hold the session of {agent} for {await self._pass(0.3, 4.0):g} s", (agent,)
 
     async def delay(self) -> Did:
-        agent = self._victim()
+        agent = self._victim("delay")
         self._fleet.faults.delay(agent, late_s := round(self._chance.uniform(0.05, 0.4), 2))
         return f"delay {agent} by {late_s:g} s for {await self._pass(0.5, 2.0):g} s", (agent,)
 
     # ------------------------------------------------------------ storage and operator
 
     async def slow_disk(self) -> Did:
+        victims = self._all("slow_disk")
         delay_s = round(self._chance.uniform(0.02, 0.3), 2)
         self._fleet.faults.slow_disk(delay_s)
-        return f"slow disk of {delay_s:g} s for {await self._pass(0.5, 3.0):g} s", (*self._live,)
+        return f"slow disk of {delay_s:g} s for {await self._pass(0.5, 3.0):g} s", victims
 
     async def bad_disk(self) -> Did:
+        victims = self._all("bad_disk")
         self._fleet.faults.fail_disk()
-        return f"failing disk for {await self._pass(0.5, 3.0):g} s", (*self._live,)
+        return f"failing disk for {await self._pass(0.5, 3.0):g} s", victims
 
     async def replace_operator(self) -> Did:
+        victims = self._operator("replace_operator")
         await self._fleet.operator.stop()
         seconds = await self._pass(0.0, 2.0)
         await self._fleet.operator.start()
-        return f"replace the operator after {seconds:g} s", (OPERATOR,)
+        return f"replace the operator after {seconds:g} s", victims
 
     async def freeze_operator(self) -> Did:
+        victims = self._operator("freeze_operator")
         self._fleet.operator.freeze()
         seconds = await self._pass(0.3, 4.0)
         self._fleet.operator.thaw()
-        return f"freeze the operator for {seconds:g} s", (OPERATOR,)
+        return f"freeze the operator for {seconds:g} s", victims
 
     async def slow_writes(self) -> Did:
+        victims = self._operator("slow_writes")
         delay_s = round(self._chance.uniform(0.3, 3.0), 2)
         lands_first = self._chance.random() < 0.5
         self._fleet.operator.writes = Writes(delay_s, lands_first=lands_first)
         await self.kill()
         seconds = await self._pass(1.0, 4.0)
-        return f"kill during durable writes of {delay_s:g} s for {seconds:g} s", (OPERATOR,)
+        return f"kill during durable writes of {delay_s:g} s for {seconds:g} s", victims
 
     async def failing_writes(self) -> Did:
+        victims = self._operator("failing_writes")
         self._fleet.operator.writes = Writes(fail=True)
         await self.kill()
         seconds = await self._pass(0.5, 3.0)
-        return f"kill during failing durable writes for {seconds:g} s", (OPERATOR,)
+        return f"kill during failing durable writes for {seconds:g} s", victims
 
 
 KINDS: Mapping[str, Callable[[Injector], Awaitable[Did]]] = {
@@ -241,11 +288,35 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
 """Kind -> its effects, of which one must happen."""
 ALONE = frozenset({"replace_operator", "freeze_operator"})
 """At most one of these in a round: there is one operator."""
+WHOLE = frozenset({"reset", "slow_disk", "bad_disk", "slow_writes", "failing_writes"})
+"""Their victims are all agents, or the operator: no other fault of a round has their effect."""
+
+
+def own_victims(
+    kind: str, victims: Sequence[str], claims: Sequence[tuple[str, Sequence[str]]]
+) -> frozenset[str]:
+    """The victims that no other fault with an effect of this kind has. claims: kind and victims of
+    each fault of the round, this one included."""
+    shared = set[str]()
+    is_itself_seen = False
+    for other, theirs in claims:
+        if (other, theirs) == (kind, victims) and not is_itself_seen:
+            is_itself_seen = True
+        elif not set(EFFECTS[kind]).isdisjoint(EFFECTS[other]):
+            shared.update(theirs)
+    return frozenset(victims) - shared
 
 
 def choose(chance: random.Random, most: int = 3) -> list[str]:
-    """The kinds of one round."""
-    kinds = chance.choices(sorted(KINDS), k=chance.randint(1, most))
-    while sum(kind in ALONE for kind in kinds) > 1:
-        kinds.remove(next(kind for kind in kinds if kind in ALONE))
-    return kinds
+    """The kinds of one round: those whose effects can be told apart."""
+    chosen = list[str]()
+    for kind in chance.choices(sorted(KINDS), k=chance.randint(1, most)):
+        if not any(_excludes(kind, other) for other in chosen):
+            chosen.append(kind)
+    return chosen
+
+
+def _excludes(kind: str, other: str) -> bool:
+    """Whether no round has both."""
+    have_same = not set(EFFECTS[kind]).isdisjoint(EFFECTS[other])
+    return {kind, other} <= ALONE or (have_same and not WHOLE.isdisjoint({kind, other}))

@@ -79,13 +79,18 @@ class Inside:
         lost = self.state.lost_senders(self.agent)
         self._lost.clear()
         for sock in sockets.own_connections():
-            if lost:
+            is_cut = sockets.may_hear(sock, lost)
+            if is_cut:
                 self._lost[_inode(sock)] = sockets.lost_segments(sock)
-            sockets.drop_from(sock, lost)
+            sockets.drop_from(sock, lost if is_cut else ())
 
     def _count_lost(self) -> None:
-        """Count the segments that sockets have lost since the last look."""
+        """Count the segments that the sockets that are cut have lost since the last look. Those of
+        other peers lose segments, too, when the kernel has no room."""
+        senders = self.state.lost_senders(self.agent)
         for sock in sockets.own_connections():
+            if not sockets.may_hear(sock, senders):
+                continue
             lost, counted = sockets.lost_segments(sock), self._lost.get(_inode(sock), 0)
             for _ in range(counted, lost):
                 self.count(Effect.LOST_SEGMENT)

@@ -64,6 +64,13 @@ def peer_of(sock: socket.socket) -> str:
         return ""
 
 
+def may_hear(sock: socket.socket, addresses: Collection[str]) -> bool:
+    """Whether segments of these IPv4 addresses may come: it is connected to one of them, or has no
+    peer yet, since it listens or dials. False if there are no addresses."""
+    peer = peer_of(sock)
+    return bool(addresses) and (not peer or peer in addresses)
+
+
 def reset(sock: socket.socket) -> bool:
     """End the connection with an RST; this end gets ECONNRESET, too. Whether it has ended."""
     return bool(_libc.connect(sock.fileno(), _UNSPECIFIED, len(_UNSPECIFIED)) == 0)

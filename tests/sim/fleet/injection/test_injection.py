@@ -101,6 +101,96 @@ def test_an_agent_obeys_orders_and_dials_from_its_own_address(tmp_path: Path) ->
         faults.close()
 
 
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[tuple[Faults, Inside]]:
+    """The worker of an agent "a" in a fleet of its own; nothing serves its orders."""
+    faults = Faults(tmp_path / "faults")
+    for agent in "abc":
+        faults.address_of(agent)
+    made = Inside("a", "worker", faults.folder)
+    yield faults, made
+    made._orders.close()
+    faults.close()
+
+
+def connection(sender: str, receiver: str) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection between two addresses, the sender's first."""
+    with socket.create_server((receiver, 0)) as listening:
+        dialed = socket.socket()
+        dialed.bind((sender, 0))
+        dialed.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+    return dialed, accepted
+
+
+def test_only_segments_that_a_cut_has_lost_count_for_it(inside: tuple[Faults, Inside]) -> None:
+    faults, agent = inside
+    own, cut, free = (faults.address_of(name) for name in "abc")
+    from_cut, at_cut = connection(cut, own)
+    from_free, at_free = connection(free, own)
+    with from_cut, at_cut, from_free, at_free:
+        faults.cut("b", "a", one_way=True)
+        agent._load()
+        sockets.drop_from(at_free, {free})  # the kernel loses them, but not by the cut
+        from_free.send(b"lost")
+        wait_for(lambda: sockets.lost_segments(at_free) > 0)
+        agent._count_lost()
+        assert faults.effects("a")[Effect.LOST_SEGMENT] == 0
+        from_cut.send(b"lost")
+        wait_for(lambda: sockets.lost_segments(at_cut) > 0)
+        agent._count_lost()
+        counted = faults.effects("a")[Effect.LOST_SEGMENT]
+        assert 0 < counted <= sockets.lost_segments(at_cut)
+
+
+def test_a_cut_touches_who_dials_and_who_listens(inside: tuple[Faults, Inside]) -> None:
+    """Neither has a peer yet, so its lost segments count."""
+    faults, agent = inside
+    own, cut = faults.address_of("a"), faults.address_of("b")
+    with (
+        socket.create_server((own, 0)) as listening,
+        socket.create_server((cut, 0)) as other,
+        socket.socket() as dialing,
+        socket.socket() as dialed,
+    ):
+        faults.cut("b", "a", one_way=True)
+        agent._load()
+        dialed.bind((cut, 0))
+        dialed.setblocking(False)
+        dialed.connect_ex(listening.getsockname())
+        wait_for(lambda: sockets.lost_segments(listening) > 0)
+        agent._count_lost()
+        at_listener = faults.effects("a")[Effect.LOST_SEGMENT]
+        assert at_listener > 0
+        dialing.bind((own, 0))
+        sockets.drop_from(dialing, {cut})  # as the agent's own connect does
+        dialing.setblocking(False)
+        dialing.connect_ex(other.getsockname())
+        wait_for(lambda: sockets.lost_segments(dialing) > 0)
+        dialed.close()
+        listening.close()
+        agent._count_lost()
+        assert faults.effects("a")[Effect.LOST_SEGMENT] > at_listener
+
+
+def test_segments_that_were_lost_before_a_cut_count_for_none(
+    inside: tuple[Faults, Inside],
+) -> None:
+    faults, agent = inside
+    sender, receiver = connection(faults.address_of("b"), faults.address_of("a"))
+    with sender, receiver:
+        sockets.drop_from(receiver, {faults.address_of("b")})
+        sender.send(b"lost")
+        wait_for(lambda: sockets.lost_segments(receiver) > 0)
+        sockets.drop_from(receiver, ())
+        receiver.settimeout(10.0)
+        assert receiver.recv(9) == b"lost"
+        faults.cut("b", "a", one_way=True)
+        agent._load()
+        agent._count_lost()
+        assert faults.effects("a")[Effect.LOST_SEGMENT] == 0
+
+
 def wait_for(condition: object) -> None:
     assert callable(condition)
     deadline = time.monotonic() + 10.0
