@@ -307,7 +307,6 @@ class LocalFleet:
 
     def hang(self, agent: str) -> None:
         """Let the worker's next instruction never end (:meth:`hung_at` tells when it began)."""
-        self.faults.counted.ordered(f"hang {agent}", [agent], Effect.HUNG)
         self.arm_kill_switch(agent, kill_switch.HANG, kill_switch.ANY)
 
     def terminate(self, agent: str) -> None:
@@ -319,8 +318,17 @@ class LocalFleet:
         for _ in range(self.pods[AgentId(agent)].signal(number, what)):
             self.faults.counted.count(agent, SIGNALS[number])
 
-    def arm_kill_switch(self, agent: str, moment: str, instruction: str) -> None:
-        """Let the pod kill itself at an instruction (see :mod:`.switches.kill_switch`)."""
+    def arm_kill_switch(
+        self, agent: str, moment: str, instruction: str, *, must_act: bool = True
+    ) -> None:
+        """Let the pod kill itself at an instruction (see :mod:`.switches.kill_switch`).
+
+        must_act: the fleet fails at its end if the agent has not got there. False where the caller
+        asserts what must have happened.
+        """
+        if must_act:
+            effect = kill_switch.effect_of(moment)
+            self.faults.counted.ordered(f"{moment} {instruction} for {agent}", [agent], effect)
         kill_switch.arm(self.folder / "kill-switches" / agent, moment, instruction)
 
     def died_at(self, agent: str) -> float:

@@ -94,8 +94,10 @@ class Faults:
         self._order(sender, {"do": "truncate", "peers": [receiver]})
 
     def heal(self) -> None:
-        """End all cuts, delays and faults of disks."""
+        """End all cuts, delays, faults of disks, and truncations that no frame has met."""
         self._become(cuts=(), late_s={}, disk=Disk())
+        for agent in self.state.addresses:
+            self._order(agent, {"do": "truncate", "peers": None})
 
     # ------------------------------------------------------------ disks
 

@@ -3,6 +3,7 @@
     {"do": "load"}                        read the state of all faults again
     {"do": "reset", "peers": [ADDRESS]}   reset these connections (null: all, the session included)
     {"do": "truncate", "peers": [AGENT]}  close the link to a peer in the middle of the next frame
+                                          (null: close none any more)
 
 Connections get the agent's own address at both ends, so that a filter can tell agents apart.
 """
@@ -60,17 +61,21 @@ class Inside:
         while True:
             self._orders.settimeout(_LOOK_S if self.state.lost_senders(self.agent) else None)
             try:
-                order = json.loads(self._orders.recv(_MAX_ORDER))
+                self.obey_next()
             except TimeoutError:
                 self._count_lost()
-                continue
-            match order["do"]:
-                case "load":
-                    self._load()
-                case "reset":
-                    self._reset(order["peers"])
-                case "truncate":
-                    self.truncated |= set(order["peers"])
+
+    def obey_next(self) -> None:
+        """Wait for an order and perform it. TimeoutError."""
+        match json.loads(self._orders.recv(_MAX_ORDER)):
+            case {"do": "load"}:
+                self._load()
+            case {"do": "reset", "peers": peers}:
+                self._reset(peers)
+            case {"do": "truncate", "peers": None}:
+                self.truncated.clear()
+            case {"do": "truncate", "peers": peers}:
+                self.truncated |= set(peers)
 
     def _load(self) -> None:
         if self.state.lost_senders(self.agent):

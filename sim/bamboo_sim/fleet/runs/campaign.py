@@ -113,7 +113,7 @@ class Campaign:
             when = max(step, fleet.committed_step) + lead
             for agent, point in victims.items():
                 text = f"{ran[agent][point.instruction]} @{when}"
-                fleet.arm_kill_switch(agent, point.moment, text)
+                fleet.arm_kill_switch(agent, point.moment, text, must_act=False)
             if died := await self._deaths(victims, when):
                 break
         assert died, f"nobody died at {victims} @{when}\n{fleet.record()}"

@@ -44,6 +44,14 @@ from bamboo_sim.fleet.injection.effects import Count, Effect, patched
 
 MOMENTS = ("before", "after", "sent")
 HANG, FREEZE, MISCOMPUTE, ALWAYS = "hang", "freeze", "miscompute", "always"
+FLIP = "flip"
+_EFFECTS = {
+    HANG: Effect.HUNG,
+    FREEZE: Effect.FROZE,
+    FLIP: Effect.FLIPPED,
+    MISCOMPUTE: Effect.MISCOMPUTED,
+    ALWAYS: Effect.MISCOMPUTED,
+}
 ANY = "*"
 _SIZE = 4096
 _INSTANT = struct.Struct("d")
@@ -63,6 +71,11 @@ def arm(path: Path, moment: str, instruction: str) -> None:
     with path.open("r+b") as file, mmap.mmap(file.fileno(), _SIZE) as page:
         page[1 : 1 + len(text)] = text
         page[0] = len(text)  # last: the worker checks this byte
+
+
+def effect_of(moment: str) -> Effect:
+    """The effect that a switch armed with this moment has."""
+    return _EFFECTS.get(moment, Effect.DIED)
 
 
 def create(path: Path) -> None:
@@ -152,7 +165,7 @@ class KillSwitchWorker(Worker):
         with self._wrong_if_armed(instruction):
             commit = super()._do(instruction)
         self.switch.die_if_armed(f"after {instruction}")
-        if self._is_armed("flip", instruction):
+        if self._is_armed(FLIP, instruction):
             self.switch.disarm()  # the step may be trained again
             self._flip_bit(instruction.lo)
             self.switch.count(Effect.FLIPPED)

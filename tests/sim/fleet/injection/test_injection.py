@@ -108,6 +108,7 @@ def inside(tmp_path: Path) -> Iterator[tuple[Faults, Inside]]:
     for agent in "abc":
         faults.address_of(agent)
     made = Inside("a", "worker", faults.folder)
+    made._orders.settimeout(10.0)
     yield faults, made
     made._orders.close()
     faults.close()
@@ -189,6 +190,19 @@ def test_segments_that_were_lost_before_a_cut_count_for_none(
         agent._load()
         agent._count_lost()
         assert faults.effects("a")[Effect.LOST_SEGMENT] == 0
+
+
+def test_a_truncation_that_no_frame_has_met_ends_with_the_other_faults(
+    inside: tuple[Faults, Inside],
+) -> None:
+    faults, agent = inside
+    faults.truncate("a", "b")
+    agent.obey_next()
+    assert agent.truncated == {"b"}
+    faults.heal()
+    agent.obey_next()
+    agent.obey_next()
+    assert agent.truncated == set()
 
 
 def wait_for(condition: object) -> None:

@@ -241,6 +241,35 @@ async def test_a_fleet_tells_a_fault_without_effect(
         fleet.faults.slow_disk(0.5)
 
 
+@pytest.mark.parametrize(
+    ("moment", "instruction", "text"),
+    [
+        ("before", "VOTE @9", "before VOTE @9 for agent-0"),
+        (HANG, kill_switch.ANY, r"hang \* for agent-0"),
+        ("in", "MAKE-SENDER", "in MAKE-SENDER for agent-0"),
+    ],
+)
+async def test_a_fleet_tells_a_kill_switch_that_nobody_has_reached(
+    tmp_path: Path, forkserver: ForkServerProcess, moment: str, instruction: str, text: str
+) -> None:
+    fleet = LocalFleet(tiny_gpt(tmp_path), tmp_path / "fleet", forkserver=forkserver)
+    kill_switch.create(tmp_path / "fleet/kill-switches/agent-0")
+    with pytest.raises(AssertionError, match=f"faults without effect: {text}"):
+        async with fleet:
+            fleet.arm_kill_switch("agent-0", moment, instruction)
+    fleet = LocalFleet(tiny_gpt(tmp_path), tmp_path / "other", forkserver=forkserver)
+    kill_switch.create(tmp_path / "other/kill-switches/agent-0")
+    async with fleet:  # whoever arms it looks whether somebody has died
+        fleet.arm_kill_switch("agent-0", moment, instruction, must_act=False)
+    assert not fleet.faults.counted.idle_orders()
+
+
+def test_each_moment_of_the_kill_switch_has_its_effect() -> None:
+    for words, effect in SWITCHED.values():
+        assert kill_switch.effect_of(words.split(" ")[0]) is effect
+    assert {kill_switch.effect_of(moment) for moment in group_switch.MOMENTS} == {Effect.DIED}
+
+
 def test_each_case_shows_one_effect() -> None:
     """With two, either would hide that the other one is gone."""
     assert [name for name, _, effects in CASES if len(effects) != 1] == []
