@@ -29,6 +29,7 @@ from bamboo_sim.protocol.planted.faults import FAULTS
 
 _FRESH = 5  # of so many faults, one is searched for as if it had never been found
 _HISTORIES, _PLANTED = 1000, 90  # the least that a run of all families must try
+_EACH = 1  # the least histories of each family: each is drawn, however slow the machine is
 _OTHER_SEEDS = 1_000_003  # of the second search: its histories differ from those of the first
 
 
@@ -44,7 +45,11 @@ def main() -> int:
     samples = _samples(options)
     histories, planted = samples
     tally, lines = explore(
-        options.seconds, options.seed, only=options.only, least=histories.least["histories"]
+        options.seconds,
+        options.seed,
+        only=options.only,
+        least=histories.least["histories"],
+        each=_EACH if options.seconds > 0 else 0,
     )
     print("\n".join(lines))
     _print(tally)
@@ -52,6 +57,8 @@ def main() -> int:
     if options.write:
         _write(tally, detections, _rate(min(20.0, options.seconds / 5)))
     histories.add("histories", tally.cases)
+    for family, count in tally.families.items():
+        histories.add(_of_family(family), count)
     planted.add("planted faults", sum(d.cases > 0 for d in detections))
     try:
         for sample in samples:
@@ -63,14 +70,22 @@ def main() -> int:
 
 
 def _samples(options: argparse.Namespace) -> tuple[Sample, Sample]:
-    """The least of what is asked for."""
-    histories = 0 if options.seconds <= 0 else 1 if options.only else _HISTORIES
+    """The least of what is asked for: of histories in all, of each family, of planted faults."""
+    histories = {"histories": 0}
+    if options.seconds > 0:
+        histories = {"histories": 1 if options.only else _HISTORIES}
+        families = sorted({family for family, *_ in runs() if options.only in family})
+        histories |= {_of_family(family): _EACH for family in families}
     planted = 0 if options.fault_seconds <= 0 else _PLANTED
     advice = "give more seconds, or a machine with less load"
     return (
-        Sample("the exploration", {"histories": histories}, options.seconds, advice),
+        Sample("the exploration", histories, options.seconds, advice),
         Sample("the search", {"planted faults": planted}, options.fault_seconds, advice),
     )
+
+
+def _of_family(family: str) -> str:
+    return f"histories of {family}"
 
 
 def _print(tally: Tally) -> None:

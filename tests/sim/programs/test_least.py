@@ -6,6 +6,7 @@ import argparse
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from bamboo_sim.programs.sample import Sample, TooSmallError
 from bamboo_sim.protocol import __main__ as exploring
 from bamboo_sim.protocol.exploration.detection import Detection, detect
 from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.time_budget import explore
+from bamboo_sim.protocol.exploration.time_budget import explore, runs
+from bamboo_sim.protocol.families.by_name import FAMILIES
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted.faults import FAULTS
 from bamboo_sim.protocol.planted.patches import Planted, both, patched
@@ -154,10 +156,14 @@ async def test_a_soak_whose_rounds_never_begin_ends(
 def explored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run python -m bamboo_sim.protocol with so many histories, and these planted faults."""
 
-    def run(*arguments: str, cases: int, detections: list[Detection]) -> int:
+    def run(
+        *arguments: str, cases: int, detections: list[Detection], without: str | None = None
+    ) -> int:
+        each = Counter({family: 1 for family in FAMILIES if family != without} if cases else {})
+        found = Tally(cases=cases, families=each)
         monkeypatch.setenv("PYTHONHASHSEED", "0")
         monkeypatch.setattr(sys, "argv", ["x", "--seed", "1", *arguments])
-        monkeypatch.setattr(exploring, "explore", lambda *_, **__: (Tally(cases=cases), []))
+        monkeypatch.setattr(exploring, "explore", lambda *_, **__: (found, []))
         monkeypatch.setattr(exploring, "_detect_all", lambda *_: detections)
         return exploring.main()
 
@@ -190,6 +196,38 @@ def test_an_exploration_that_has_tried_too_little_fails(
     assert error in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "without", "error"),
+    [
+        ((), "echoes", "0 histories of echoes (at least 1)"),
+        (("--only", "echoes"), "echoes", "0 histories of echoes (at least 1)"),
+        (("--only", "lists"), "echoes", ""),
+    ],
+)
+def test_an_exploration_without_one_of_its_families_fails(
+    explored: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    without: str,
+    error: str,
+) -> None:
+    arguments = ("--fault-seconds", "0", *arguments)
+    assert explored(*arguments, cases=5000, detections=[], without=without) == bool(error)
+    assert error in capsys.readouterr().err
+
+
+def test_the_least_has_a_history_of_each_family_that_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "--seed", "1"])
+    histories, _ = exploring._samples(exploring._options())
+    families = {family for family, *_ in runs()}
+    assert families == FAMILIES.keys()
+    assert dict(histories.least) == {
+        "histories": 1000, **{f"histories of {family}": 1 for family in families}
+    }  # fmt: skip
+
+
 def test_an_exploration_of_nothing_is_refused(explored: Callable[..., int]) -> None:
     with pytest.raises(SystemExit):
         explored("--seconds", "0", "--fault-seconds", "0", cases=0, detections=[])
@@ -200,6 +238,18 @@ def test_histories_run_beyond_their_time_until_there_are_enough() -> None:
     assert tally.cases >= 3
     tally, _ = explore(0.0, 1, only="isolations", least=3, patience_s=0.0)
     assert tally.cases == 0
+
+
+def test_each_family_runs_beyond_the_time_until_it_has_enough() -> None:
+    """The histories of one family alone would be enough in all."""
+    families = {"finishes", "isolations", "lists"}
+    tally, lines = explore(0.0, 1, only="is", least=1, each=1)
+    assert tally.families.keys() == families
+    assert min(tally.families.values()) >= 1
+    assert tally.families.total() == tally.cases
+    assert len(lines) == len(families), "a family that has enough leaves the time to the others"
+    tally, lines = explore(0.0, 1, only="is", each=1, patience_s=0.0)
+    assert (tally.families.total(), lines) == (0, [])
 
 
 class Unused:

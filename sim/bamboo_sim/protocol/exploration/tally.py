@@ -24,6 +24,7 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     points: Counter[Point] = field(default_factory=Counter)
     violations: list[tuple[History, str]] = field(default_factory=list)
+    families: Counter[str] = field(default_factory=Counter)  # cases of each, if they were drawn
     cases: int = 0
     cpu_s: float = 0.0
 
@@ -60,6 +61,7 @@ class Tally:
         self.outcomes += other.outcomes
         self.points += other.points
         self.violations += other.violations
+        self.families += other.families
         self.cases += other.cases
         self.cpu_s += other.cpu_s
 

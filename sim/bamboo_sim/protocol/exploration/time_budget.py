@@ -193,32 +193,42 @@ def explore(
     tally: Tally | None = None,
     only: str = "",
     least: int = 0,
+    each: int = 0,
     patience_s: float = PATIENCE_S,
 ) -> tuple[Tally, list[str]]:
     """Run every family for its share of the time, part by part. The seed chooses the first part.
 
-    least: go on until so many histories have run, with other seeds once all families have had
-    their turn, for ``patience_s`` more at most. Returns the tally and a line for each run.
+    least, each: go on until so many histories have run, and so many of each family, with other
+    seeds once all families have had their turn, for ``patience_s`` more at most. Returns the tally
+    and a line for each run.
     """
     tally = tally or Tally()
     chosen = [r for r in runs() if only in r[0]]
     todo = _in_turn(chosen, seed)
-    lines, end, last = [], time() + seconds, time() + seconds + patience_s
-    while (todo and time() < end) or (tally.cases < least and time() < last):
+    lines, end = list[str](), time() + seconds
+    last = end + patience_s
+    while True:
+        rare = {family for family, *_ in chosen if tally.families[family] < each}
+        if not todo or time() >= end:
+            if time() >= last or not (rare or tally.cases < least):
+                return tally, lines
+            if tally.cases >= least:
+                todo = [run for run in todo if run[0] in rare]
         if not todo:
             seed += 1
             todo = _in_turn(chosen, seed)
+            continue
         family, job, share = todo.pop(0)
         rest = share + sum(r[2] for r in todo)
         until = time() + max(0.3, (end - time()) * share / rest)
         base = History(job, seed, POLICIES[(seed + len(todo)) % len(POLICIES)])
         before, count = tally.cases, coarseness(family, job)
         done = sum(_run_parts(tally, family, base, count, until))
+        tally.families[family] += tally.cases - before
         lines.append(
             f"{family} {job} {base.policy}: {tally.cases - before} cases,"
             f" {done} of {count} parts from part {seed % count}"
         )
-    return tally, lines
 
 
 def _in_turn(chosen: list[Run], seed: int) -> list[Run]:
