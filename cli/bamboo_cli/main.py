@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
-from bamboo_cli.commands.explain import explain
-from bamboo_cli.commands.logs import logs
-from bamboo_cli.commands.plan import plan
-from bamboo_cli.commands.preempt import preempt
-from bamboo_cli.commands.profile import profile
-from bamboo_cli.commands.quickstart import quickstart
-from bamboo_cli.commands.report import report
-from bamboo_cli.commands.status import status
-from bamboo_cli.commands.top import top
-from bamboo_cli.commands.version import version
 from bamboo_cli.errors import CommandError
 from bamboo_devcluster.errors import DevclusterError
 
+COMMANDS = {
+    "explain": "Say why a job is not running, and what the loss of each zone would do to it now.",
+    "logs": "Show the agents' logs by time, each line with its agent, and the agent's step and"
+    " loss.",
+    "plan": "Show a job's grid, cut, memory and schedule, and what each mode of redundancy would"
+    " cost.",
+    "preempt": "Take agents of a job away, as a preemption would, and say what happened.",
+    "profile": "Measure what each layer of a job costs on this machine, for `bamboo plan"
+    " --profile`.",
+    "quickstart": "Train a small GPT on a real Kubernetes control plane on this machine.",
+    "report": "Report what a job did and cost: fleet, losses, pauses, progress, throughput, money.",
+    "status": "Show a BambooJob: progress, grid, zones, conditions, checkpoint.",
+    "top": "Show jobs, or the agents of JOB: progress, speed, loss, zones, pauses, preemptions.",
+    "version": "Print the version.",
+}
+"""Command -> the first sentence of its help. Its module has its name, and is imported when it runs:
+the list of commands needs none of them."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """The commands by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"bamboo_cli.commands.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        named = [click.Command(name, help=text) for name, text in COMMANDS.items()]
+        click.Group(commands=named).format_commands(ctx, formatter)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Train large models on spot GPUs, and lose no work when nodes are preempted."""
-
-
-for each in (explain, logs, plan, preempt, profile, quickstart, report, status, top, version):
-    cli.add_command(each)
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bamboo_cli.main import COMMANDS
+
 CLOSED_LIST = """
     __future__ abc base64 bisect collections copy dataclasses difflib enum fractions functools
     hashlib heapq itertools json math operator re statistics string struct textwrap types typing
@@ -70,8 +72,9 @@ def test_supervisor_carries_no_torch() -> None:
     assert not loads("bamboo_agent.__main__", "torch", "kopf", "kubernetes")
 
 
-def test_command_line_is_light() -> None:
-    assert not loads("bamboo_cli.main", "torch", "kopf", "grpc")
+@pytest.mark.parametrize("module", ["main", *(f"commands.{name}" for name in COMMANDS)])
+def test_command_line_is_light(module: str) -> None:
+    assert not loads(f"bamboo_cli.{module}", "torch", "kopf", "grpc")
 
 
 def test_the_core_has_folders_only(root: Path) -> None:
