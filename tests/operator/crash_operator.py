@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import JobView
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_operator.admission.kueue import Kueue
 from bamboo_operator.admission.line import Line

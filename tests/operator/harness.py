@@ -16,7 +16,7 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import OperatorMessage

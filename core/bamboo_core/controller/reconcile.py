@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import dry_zones, endings, lifecycle, on_demand, pod_zones
+from bamboo_core.controller import dry_zones, failure_limits, lifecycle, on_demand, pod_zones
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
@@ -103,10 +103,10 @@ def step(
     """Decide about the job's pods. ``now``: seconds since 1970. turn: what the jobs that compete
     with it leave to it; None: it has no competitors."""
     view = replace(view.located(), nodes=_with_notices(view, training))
-    memory = endings.settle(spec, view, training, memory, now=now)
+    memory = failure_limits.settle(spec, view, training, memory, now=now)
     bad, good = memory.failures.avoided, _good_types(view, training)
     view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, bad, good))
-    memory = endings.conclude(spec, training, memory, job=job, now=now)
+    memory = failure_limits.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now)
@@ -407,7 +407,7 @@ def _tidy(view: ClusterView, memory: Memory) -> Iterable[Action]:
     """Ended pods are kept for their logs, but only the newest."""
     ended = [pod for pod in view.pods if pod.has_ended and pod.name in memory.settled]
     ended.sort(key=lambda pod: (pod.incarnation, pod.slot))
-    for pod in ended[: max(0, len(ended) - endings.KEPT)]:
+    for pod in ended[: max(0, len(ended) - failure_limits.KEPT)]:
         if pod.deleting_at is None:
             yield DeletePod(pod.name, pod.uid, force=False, reason="newer logs are kept")
 
@@ -421,7 +421,7 @@ def _wake_times(
     job: JobView,
     now: float,
 ) -> Iterable[float]:
-    times = list(endings.deadlines(spec, training, memory, job=job))
+    times = list(failure_limits.deadlines(spec, training, memory, job=job))
     if memory.terminal is not None and memory.finished_at is not None:
         times.append(memory.finished_at + _farewell_s(memory))
         if spec.run_policy.ttl_s is not None:

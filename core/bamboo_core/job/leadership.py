@@ -35,11 +35,11 @@ from bamboo_core.arbiter_state.events import (
     Timing,
 )
 from bamboo_core.controller.view import ClusterView, JobView, TrainingView
-from bamboo_core.job import cluster, training
+from bamboo_core.job import cluster, training_view
 from bamboo_core.job.counting import Counting
 from bamboo_core.job.storage import Storage
 from bamboo_core.job.tally import Tally
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import AgentReport, Heartbeat, Notice, Progress
 
@@ -184,7 +184,7 @@ class Leadership:
 
     def view(self) -> TrainingView:
         """The training for the controller and for users."""
-        return training.view(
+        return training_view.view(
             self.arbiter.status(),
             self.arbiter.durable,
             dismissed=self._dismissed,
@@ -336,7 +336,7 @@ class Leadership:
         if isinstance(event, Received) and isinstance(event.message, Progress):
             self._counting.report(event.agent, event.message)
         state, known = self.arbiter.state, self._reported.progress
-        progress = training.follow(known, state.ledger.progress, self.arbiter.durable)
+        progress = training_view.follow(known, state.ledger.progress, self.arbiter.durable)
         self._counting.see(state.phase_name, progress.committed)
 
     def _restart(self, cause: Exception | str) -> None:
@@ -387,11 +387,11 @@ class Leadership:
         seen = self.arbiter.glance()
         self._has_begun = self._has_begun or seen.has_ready
         known = self._reported
-        progress = training.follow(known.progress, seen.progress, self.arbiter.durable)
+        progress = training_view.follow(known.progress, seen.progress, self.arbiter.durable)
         state = self.arbiter.state
         route = state.membership.route(state.job.spec) or known.route
         self._reported = replace(known, progress=progress, route=route)
-        urgent_part = training.urgent_part(seen)
+        urgent_part = training_view.urgent_part(seen)
         if urgent_part != self._urgent_part:
             self._urgent_part = urgent_part
             self._out.append(Wake())

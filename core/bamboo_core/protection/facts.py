@@ -12,7 +12,7 @@ from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.placement import partition
 from bamboo_core.protection.choice import MODES, Facts, Recovery
-from bamboo_core.protection.losses import AfterLoss
+from bamboo_core.protection.loss_cost import AfterLoss
 from bamboo_core.protection.steps import Load, microbatches_of, planned
 from bamboo_core.protocol.messages import LayerCost
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.protection import grids
 from bamboo_core.protection.grids import Layered, Shape
-from bamboo_core.protection.losses import AfterLoss, after_loss
+from bamboo_core.protection.loss_cost import AfterLoss, after_loss
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import dry_run, schedule
 from bamboo_core.scheduling.item_bytes import ItemBytes

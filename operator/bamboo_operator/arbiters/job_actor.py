@@ -34,7 +34,7 @@ from bamboo_core.controller.view import ClusterView, JobView, TrainingView
 from bamboo_core.job import orders
 from bamboo_core.job.durable_writer import RETRY_S, DurableWriter
 from bamboo_core.job.leadership import Action, Input, Leadership, Observed, Restarted, Wake
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision, PlannerFault, PlanResult

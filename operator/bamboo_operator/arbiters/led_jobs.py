@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import JobView
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_operator.admission.held_tasks import HeldTasks
 from bamboo_operator.arbiters import heartbeats
 from bamboo_operator.arbiters.job_actor import JobActor

@@ -20,7 +20,7 @@ from bamboo_core.controller import turn as turns
 from bamboo_core.controller.reconcile import Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
-from bamboo_core.job.training import ended
+from bamboo_core.job.training_view import ended
 from bamboo_operator.admission.kueue import Look, misnamed, queue_of
 from bamboo_operator.admission.line import Entry
 from bamboo_operator.arbiters.job_actor import JobActor

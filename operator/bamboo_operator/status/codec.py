@@ -25,7 +25,7 @@ from bamboo_core.controller.view import (
     Slot,
     parse_pod_name,
 )
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route

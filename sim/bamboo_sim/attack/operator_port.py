@@ -27,7 +27,7 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import DesiredState, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.evidence.liveness import Patience
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome

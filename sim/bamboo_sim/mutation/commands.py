@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from bamboo_sim.mutation import campaign, equivalents, figures, sample, sources, verdicts
+from bamboo_sim.mutation import campaign, equivalents, even_sample, figures, sources, verdicts
 from bamboo_sim.mutation.campaign import UnfitError as UnfitError
 from bamboo_sim.mutation.figures import Judged
 from bamboo_sim.mutation.mutants import Module, Mutant
@@ -21,10 +21,10 @@ def run(options: argparse.Namespace) -> int:
     until = time.time() + options.minutes * 60 if options.minutes is not None else float("inf")
     code, known, reasons = verdicts.code(), Verdicts(), equivalents.load()
     equivalents.check_modules(reasons.values())
-    groups = sample.modules(options.only)
+    groups = even_sample.modules(options.only)
     print("measuring which tests run what, unless it is known", flush=True)
     plan = campaign.with_map(campaign.measured(code))
-    chosen = list(sample.sample(groups, options.mutants, options.seed))
+    chosen = list(even_sample.sample(groups, options.mutants, options.seed))
     print(f"{len(chosen)} mutants of {sum(map(len, groups.values()))} modules", flush=True)
     judged = [
         _report(Judged(mutant, verdict, _reason(mutant, reasons)), is_new, n, len(chosen))
@@ -52,7 +52,7 @@ def run_quickly(options: argparse.Namespace) -> int:
     few = min(options.mutants, _FEW)
     minutes = _QUICK_MINUTES if options.minutes is None else options.minutes
     paths = [p for ps in sources.paths().values() for p in ps if options.only in sources.name(p)]
-    module, pairs = sample.of_one_module(paths, min(options.mutants, 40), options.seed, few)
+    module, pairs = even_sample.of_one_module(paths, min(options.mutants, 40), options.seed, few)
     print(f"{module.name}, seed {options.seed}", flush=True)
     campaign.check_folders(campaign.own_folders(pairs[0][1]))
     tried = Sample("scripts/mutate", {"mutants": few}, minutes * 60)
@@ -107,7 +107,7 @@ def _conclude(judged: list[Judged], modules: dict[Mutant, Module], least: float)
 
 
 def show(mutant_id: str, only: str) -> int:
-    for members in sample.modules(only).values():
+    for members in even_sample.modules(only).values():
         for module in members:
             for mutant in module.mutants:
                 if mutant.id == mutant_id:

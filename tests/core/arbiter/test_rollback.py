@@ -11,7 +11,7 @@ from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import CheckpointSpec
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.arbiter_state.durable import Durable, Fork, from_json, to_json, verified
-from bamboo_core.job import training
+from bamboo_core.job import training_view
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Claim, Dispute, Disputed, Manifest, Sealed
 
@@ -64,12 +64,12 @@ def test_copies_that_differ_restore_the_last_verified_checkpoint() -> None:
     fleet.run()
     assert {step for attempt, step in fleet.commits if attempt == 1} == set(range(8, 41))
     assert fleet.arbiter.durable.rollbacks == 1
-    seen = training.view(
+    seen = training_view.view(
         fleet.arbiter.status(),
         fleet.arbiter.durable,
         dismissed=frozenset(),
         departing=frozenset(),
-        reported=training.LastReported(),
+        reported=training_view.LastReported(),
     )
     assert seen.rollbacks == 1
 

@@ -28,7 +28,7 @@ from bamboo_core.arbiter_state.events import (
 )
 from bamboo_core.controller.view import ClusterView, PodView
 from bamboo_core.job.leadership import Action, Input, Leadership, Observed, Restarted, Wake
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.planning.requests import PlannerFault

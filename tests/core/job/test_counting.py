@@ -9,7 +9,7 @@ from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.totals import Pauses, Totals
 from bamboo_core.arbiter_state.events import ArbiterPhase, Record
 from bamboo_core.job.counting import Counting
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import CommitRecord, Progress
 

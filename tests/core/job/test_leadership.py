@@ -33,7 +33,7 @@ from bamboo_core.controller.view import LastWords, Losses, PodPhase
 from bamboo_core.job import leadership
 from bamboo_core.job.leadership import Restarted, Wake
 from bamboo_core.job.tally import GONE_S
-from bamboo_core.job.training import LastReported, ended
+from bamboo_core.job.training_view import LastReported, ended
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import (
     AgentReport,

@@ -11,7 +11,7 @@ from bamboo_core.api.spec import CheckpointSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.job.storage import Storage
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import BadCheckpoint, Heartbeat, Manifest, Sealed
 

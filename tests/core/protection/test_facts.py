@@ -22,7 +22,7 @@ from bamboo_core.protection.choice import Facts, Recovery
 from bamboo_core.protection.facts import Assumptions, Seen, even_costs, gather
 from bamboo_core.protection.figures import figures
 from bamboo_core.protection.grids import Shape, is_kept, smaller
-from bamboo_core.protection.losses import AfterLoss
+from bamboo_core.protection.loss_cost import AfterLoss
 from bamboo_core.scheduling.costs import Costs
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER

@@ -22,7 +22,7 @@ from bamboo_core.arbiter_state.events import ComputePlan, Connected, DesiredStat
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import orders
 from bamboo_core.job.leadership import Action, Leadership
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training_view import LastReported
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision, PlanRequest, PlanResult
 from bamboo_core.protection.choice import MODES, Facts, Verdict, choose

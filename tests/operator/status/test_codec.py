@@ -18,7 +18,7 @@ from bamboo_core.api.totals import Totals
 from bamboo_core.arbiter_state import durable as codec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller import failures, shortage
-from bamboo_core.controller.endings import KEPT
+from bamboo_core.controller.failure_limits import KEPT
 from bamboo_core.controller.failures import (
     MOST_AVOIDED,
     MOST_RECENT,

@@ -7,12 +7,12 @@ from pathlib import Path
 from .fresh import run
 
 _GIVEN = """
-from bamboo_sim.mutation import campaign, killers, sample, verdicts
+from bamboo_sim.mutation import campaign, even_sample, killers, verdicts
 from bamboo_sim.mutation.campaign import UnfitError
 from bamboo_sim.mutation.killers import Work
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
 
-(members,) = sample.modules("graph/tasks").values()
+(members,) = even_sample.modules("graph/tasks").values()
 pairs = [(members[0], mutant) for mutant in members[0].mutants[:3]]
 started = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_sim.mutation import equivalents, figures, sample, sources, verdicts
+from bamboo_sim.mutation import equivalents, even_sample, figures, sources, verdicts
 from bamboo_sim.mutation.coverage_map import CoverageMap
 from bamboo_sim.mutation.figures import Judged
 from bamboo_sim.mutation.mutants import Mutant
@@ -90,7 +90,7 @@ def test_every_listed_equivalent_is_a_mutant_of_the_code_as_it_is() -> None:
         for members in sources.paths().values()
         for path in members
         if str(path.relative_to(sources.CORE)) in {entry.module for entry in listed}
-        for mutant in sample.module(path).mutants
+        for mutant in even_sample.module(path).mutants
     }
     stale = [e.module + ": " + e.line for e in listed if known.get(e.id) != e.becomes]
     assert stale == [], "the code has changed: find out whether the entry still holds"

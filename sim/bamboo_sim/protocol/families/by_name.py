@@ -12,7 +12,7 @@ from bamboo_sim.protocol.histories.branching import POLICIES, WHOLE, Histories, 
 from bamboo_sim.protocol.histories.history import History
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.network import OPERATOR, PLANNER, STORE
-from bamboo_sim.protocol.running.faults import Fault
+from bamboo_sim.protocol.running.injectors import Fault
 from bamboo_sim.protocol.running.simulation import Simulation
 
 

@@ -20,7 +20,7 @@ from bamboo_sim.protocol.histories.branching import (
 )
 from bamboo_sim.protocol.histories.history import History
 from bamboo_sim.protocol.parts.network import OPERATOR
-from bamboo_sim.protocol.running.faults import Fault, island
+from bamboo_sim.protocol.running.injectors import Fault, island
 from bamboo_sim.protocol.world.state import World
 
 

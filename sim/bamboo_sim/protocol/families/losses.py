@@ -18,7 +18,7 @@ from bamboo_sim.protocol.histories.branching import (
 )
 from bamboo_sim.protocol.histories.history import History, advance
 from bamboo_sim.protocol.parts.network import OPERATOR, Link
-from bamboo_sim.protocol.running.faults import Fault, island
+from bamboo_sim.protocol.running.injectors import Fault, island
 
 
 def singles(base: History, part: Part = WHOLE) -> Histories:

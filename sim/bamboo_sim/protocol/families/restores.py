@@ -16,7 +16,7 @@ from bamboo_sim.protocol.histories.branching import (
 )
 from bamboo_sim.protocol.histories.history import History, advance
 from bamboo_sim.protocol.parts.network import OPERATOR, PLANNER
-from bamboo_sim.protocol.running.faults import Fault
+from bamboo_sim.protocol.running.injectors import Fault
 
 _LONG = 100_000  # events: more than a history has
 _FOR_EVER_S = 1e9

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bamboo_sim.protocol.histories.history import EarlyViolation, History, advance, apply
 from bamboo_sim.protocol.parts.violation import Violation
-from bamboo_sim.protocol.running.faults import Fault
+from bamboo_sim.protocol.running.injectors import Fault
 from bamboo_sim.protocol.running.simulation import Simulation
 
 POLICIES = ("random", "fifo", "late", "slow-control")

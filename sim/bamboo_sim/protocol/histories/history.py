@@ -7,7 +7,7 @@ from zlib import crc32
 
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.violation import Violation
-from bamboo_sim.protocol.running.faults import INJECTORS, Fault
+from bamboo_sim.protocol.running.injectors import INJECTORS, Fault
 from bamboo_sim.protocol.running.simulation import Simulation
 from bamboo_sim.protocol.world.state import World
 

@@ -2,5 +2,5 @@
 operators, time, and the faults that can be injected. State belongs to world; nothing here judges
 it.
 
-Public: ``faults``, ``simulation``.
+Public: ``injectors``, ``simulation``.
 """

@@ -7,7 +7,7 @@ import pytest
 from bamboo_sim.protocol.histories.history import advance
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.violation import Violation
-from bamboo_sim.protocol.running.faults import INJECTORS, Fault
+from bamboo_sim.protocol.running.injectors import INJECTORS, Fault
 from bamboo_sim.protocol.running.simulation import Simulation
 
 SMALL = Job(2, 2, 2, spares=1)

@@ -8,7 +8,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import Losses
-from bamboo_core.job.training import LastReported, ended, follow
+from bamboo_core.job.training_view import LastReported, ended, follow
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Manifest
 

@@ -10,7 +10,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import JobSpec, RunPolicy
-from bamboo_core.controller import endings
+from bamboo_core.controller import failure_limits
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
     ClusterView,
@@ -38,8 +38,8 @@ def settle(
     training = training if training is not None else TrainingView(has_begun=True)
     memory = memory if memory is not None else Memory()
     view = ClusterView(nodes(a=1, b=1), pods)
-    memory = endings.settle(wanted, view, training, memory, now=now)
-    return endings.conclude(wanted, training, memory, job=JOB, now=now)
+    memory = failure_limits.settle(wanted, view, training, memory, now=now)
+    return failure_limits.conclude(wanted, training, memory, job=JOB, now=now)
 
 
 def words(number: int, cause: str = "WorkerExited", *, is_user_error: bool = False) -> LastWords:
@@ -268,7 +268,7 @@ def test_the_arbiters_reason_of_a_failure_takes_precedence() -> None:
         outcome=Outcome.FAILED, reason=Reason.USER_CODE_FAILED,
         message="ValueError: layers must be positive",
     )  # fmt: skip
-    better = endings.conclude(spec(), training, memory, job=JOB, now=9.0)
+    better = failure_limits.conclude(spec(), training, memory, job=JOB, now=9.0)
     assert better.message == "ValueError: layers must be positive"
     assert better.finished_at == 1.0
 
@@ -299,19 +299,23 @@ def test_the_pods_last_message_gives_the_reason(trouble: str, reason: Reason) ->
 
 def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
     policy = RunPolicy(active_deadline_s=10)
-    running = endings.conclude(
+    running = failure_limits.conclude(
         spec(run_policy=policy), TrainingView(), Memory(), job=JOB, now=100.0
     )
     assert running.started_at == 100.0
-    (at,) = endings.deadlines(spec(run_policy=policy), TrainingView(), running, job=JOB)
+    (at,) = failure_limits.deadlines(spec(run_policy=policy), TrainingView(), running, job=JOB)
     assert at == 110.0
-    resting = endings.conclude(
+    resting = failure_limits.conclude(
         spec(run_policy=policy, suspend=True), TrainingView(), running, job=JOB, now=200.0
     )
     assert resting.started_at is None
-    again = endings.conclude(spec(run_policy=policy), TrainingView(), resting, job=JOB, now=300.0)
+    again = failure_limits.conclude(
+        spec(run_policy=policy), TrainingView(), resting, job=JOB, now=300.0
+    )
     assert again.started_at == 300.0
-    ended = endings.conclude(spec(run_policy=policy), TrainingView(), again, job=JOB, now=310.0)
+    ended = failure_limits.conclude(
+        spec(run_policy=policy), TrainingView(), again, job=JOB, now=310.0
+    )
     assert ended.reason == Reason.ACTIVE_DEADLINE_EXCEEDED
 
 
@@ -319,20 +323,20 @@ def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     policy = spec(run_policy=RunPolicy(pending_deadline_s=10))
     waiting = Memory(started_at=0.0)
     training = TrainingView(detail="3 agents ready; 4 are needed")
-    ended = endings.conclude(policy, training, waiting, job=JOB, now=10.0)
+    ended = failure_limits.conclude(policy, training, waiting, job=JOB, now=10.0)
     assert ended.reason == Reason.PENDING_DEADLINE_EXCEEDED
     assert "3 agents ready" in ended.message
-    begun = endings.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)
-    later = endings.conclude(policy, TrainingView(), begun, job=JOB, now=99.0)
+    begun = failure_limits.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)
+    later = failure_limits.conclude(policy, TrainingView(), begun, job=JOB, now=99.0)
     assert later.terminal is None
 
 
 def test_a_complete_job_names_its_steps() -> None:
-    done = endings.conclude(
+    done = failure_limits.conclude(
         spec(), TrainingView(outcome=Outcome.COMPLETE), Memory(), job=JOB, now=7.0
     )
     assert (done.reason, done.message) == (Reason.STEPS_REACHED, "all 10 steps are committed")
-    assert endings.conclude(spec(), TrainingView(), done, job=JOB, now=8.0) == done
+    assert failure_limits.conclude(spec(), TrainingView(), done, job=JOB, now=8.0) == done
 
 
 @pytest.mark.parametrize("epoch", [0, 3])
@@ -365,5 +369,5 @@ def test_the_instance_type_is_that_of_the_machine_where_the_agent_ran() -> None:
     for machine, kind in (("machine-a", "c5.large"), ("another", "")):
         there = (replace(nodes(a=1)[0], machine=machine, instance_type="c5.large"),)
         view = ClusterView(there, ())
-        (place,) = endings.settle(spec(), view, training, Memory(), now=0.0).failures.avoided
+        (place,) = failure_limits.settle(spec(), view, training, Memory(), now=0.0).failures.avoided
         assert (place.machine, place.kind) == ("machine-a", kind)

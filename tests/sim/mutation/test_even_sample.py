@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_sim.mutation import sample, sources
+from bamboo_sim.mutation import even_sample, sources
 from bamboo_sim.mutation.mutants import Module
 
 
@@ -26,13 +26,13 @@ def groups(tmp_path: Path) -> dict[str, list[Module]]:
 
 
 def test_every_group_has_its_share(groups: dict[str, list[Module]]) -> None:
-    chosen = [mutant for _, mutant in sample.sample(groups, 23, 0)]
+    chosen = [mutant for _, mutant in even_sample.sample(groups, 23, 0)]
     assert Counter(m.module[0] for m in chosen) == {"a": 10, "b": 10, "c": 3}
     assert {m.module for m in chosen[:6]} >= {"b/1.py", "c/1.py"}
 
 
 def test_a_line_has_at_most_one_mutant(groups: dict[str, list[Module]]) -> None:
-    chosen = [mutant for _, mutant in sample.sample(groups, 1000, 0)]
+    chosen = [mutant for _, mutant in even_sample.sample(groups, 1000, 0)]
     assert len(chosen) == 63  # of the lines with "if"
     assert len({(m.module, m.line) for m in chosen}) == 63
     operators = Counter(m.operator for m in chosen)
@@ -42,7 +42,7 @@ def test_a_line_has_at_most_one_mutant(groups: dict[str, list[Module]]) -> None:
 
 def test_the_seed_chooses(groups: dict[str, list[Module]]) -> None:
     def ids(seed: int) -> list[str]:
-        return [mutant.id for _, mutant in islice(sample.sample(groups, 1000, seed), 8)]
+        return [mutant.id for _, mutant in islice(even_sample.sample(groups, 1000, seed), 8)]
 
     assert ids(1) == ids(1)
     assert ids(1) != ids(2)
@@ -62,19 +62,19 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_module_without_mutants_gives_its_turn_to_the_next(
     core: list[Path], seed: int, name: str
 ) -> None:
-    found, pairs = sample.of_one_module(core, 2, seed)
+    found, pairs = even_sample.of_one_module(core, 2, seed)
     assert found.name == name
     assert [mutant.module for _, mutant in pairs] == [name] * 2
 
 
 def test_the_last_module_gives_its_turn_to_the_first(core: list[Path]) -> None:
-    found, _ = sample.of_one_module(core[:3], 1, 2)
+    found, _ = even_sample.of_one_module(core[:3], 1, 2)
     assert found.name == "1.py"
 
 
 def test_modules_without_any_mutant_are_named(core: list[Path]) -> None:
     with pytest.raises(ValueError, match=r"nothing to mutate in 3.py, 6.py; choose others"):
-        sample.of_one_module(core[1:3], 2, 0)
+        even_sample.of_one_module(core[1:3], 2, 0)
 
 
 def test_every_module_of_the_folders_is_mutated_or_left_out_for_a_reason() -> None:
@@ -87,5 +87,5 @@ def test_every_module_of_the_folders_is_mutated_or_left_out_for_a_reason() -> No
 
 
 def test_only_some_modules() -> None:
-    (members,) = sample.modules("graph/tasks").values()
+    (members,) = even_sample.modules("graph/tasks").values()
     assert [m.name for m in members] == ["graph/tasks.py"]
