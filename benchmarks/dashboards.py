@@ -21,7 +21,7 @@ from rich.console import Console
 from bamboo_cli.estimate.manifest import read_spec
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.quickstart import job_file, local_cluster
-from bamboo_cli.quickstart.injection import Chaos
+from bamboo_cli.quickstart.injection import Injector
 from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.quickstart.session import Session
 from bamboo_cli.quickstart.stopwatch import Stopwatch
@@ -52,19 +52,19 @@ def train(
     """Run the quick start's job with its losses: what happened, and the alerts that fired."""
     manifest = job_file.read_manifest(job_file.EXAMPLE)
     spec = read_spec(manifest, job_file.EXAMPLE)
-    chaos = Chaos(local.cluster, job_file.faults_for(spec), time.time)
+    injector = Injector(local.cluster, job_file.faults_for(spec), time.time)
     fired: set[str] = set()
 
     def act(snapshot: Snapshot) -> None:
-        chaos.watch(snapshot)
+        injector.watch(snapshot)
         targets.look()
         fired.update(rehearsal.firing(prometheus))
 
     session = Session(local, console, 900.0)
     job = session.run(manifest, Stopwatch(), act)
-    if job.ended != "Complete" or chaos.left:
-        raise RuntimeError(f"the job ended as {job.ended} with {len(chaos.left)} faults left")
-    lost = [hit.fault is Fault.NOTICED for hit in chaos.hits for _ in hit.pods]
+    if job.ended != "Complete" or injector.left:
+        raise RuntimeError(f"the job ended as {job.ended} with {len(injector.left)} faults left")
+    lost = [hit.fault is Fault.NOTICED for hit in injector.hits for _ in hit.pods]
     found = Truth(
         job.namespace,
         job.name,

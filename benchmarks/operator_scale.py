@@ -32,7 +32,7 @@ from typing import Any
 
 from bamboo_core.api.events import EventReason
 from bamboo_devcluster.kube.client import Object
-from bamboo_operator.kube import api as paths
+from bamboo_operator.kube import api
 from bamboo_operator.trust.bundle import CA_CONFIG_MAP, CA_KEY
 from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.scale import control_plane, kubelets
@@ -62,7 +62,7 @@ def manifest(namespace: str, name: str, *, pipelines: int, stages: int) -> Objec
         "optimizer": {"factory": "torch.optim:AdamW", "args": {"lr": 0.0003}},
     }
     return {
-        "apiVersion": paths.API_VERSION,
+        "apiVersion": api.API_VERSION,
         "kind": "BambooJob",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
@@ -133,7 +133,7 @@ class Stage:
         )
         before, began = usage(self.operator.pid), time.monotonic()
         await control_plane.each(
-            self.plane.api.post(paths.jobs(job["metadata"]["namespace"]), job) for job in jobs
+            self.plane.api.post(api.jobs(job["metadata"]["namespace"]), job) for job in jobs
         )
         applied_s = time.monotonic() - began
 

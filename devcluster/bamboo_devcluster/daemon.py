@@ -28,12 +28,12 @@ from bamboo_devcluster.kube.client import KubeApi
 from bamboo_devcluster.layout import Layout
 from bamboo_devcluster.nodes.interface import NodeKind
 from bamboo_devcluster.nodes.kubelet.preparation import Kubelets
-from bamboo_devcluster.nodes.pods.container import Backoff
-from bamboo_devcluster.nodes.pods.events import EventRecorder
-from bamboo_devcluster.nodes.pods.preparation import NodePorts
 from bamboo_devcluster.nodes.process.addresses import AddressBlock
 from bamboo_devcluster.nodes.process.endpoint import KubeletServers
 from bamboo_devcluster.nodes.process.kind import ProcessNodes
+from bamboo_devcluster.nodes.process.pods.container import Backoff
+from bamboo_devcluster.nodes.process.pods.events import EventRecorder
+from bamboo_devcluster.nodes.process.pods.preparation import NodePorts
 from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 

@@ -11,7 +11,7 @@ from bamboo_operator.app import App
 from bamboo_operator.config import Config, ConfigError, from_env
 from bamboo_operator.kube.client import connect
 from bamboo_operator.process import event_loop, logs
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,11 @@ def main() -> None:
         sys.exit(f"bamboo-operator: {error}")
     sys.setrecursionlimit(RECURSION_LIMIT)
     logs.configure(config.log_level)
-    of_loop = Attention()
+    of_loop = LoopHearing()
     sys.exit(event_loop.run(_run(config, of_loop), of_loop))
 
 
-async def _run(config: Config, of_loop: Attention) -> int:
+async def _run(config: Config, of_loop: LoopHearing) -> int:
     client = await connect()
     try:
         app = App(config, client, of_loop)

@@ -41,7 +41,7 @@ from bamboo_operator.pods.deleted_pods import DeletedPods
 from bamboo_operator.pods.disruption_budgets import Budgets
 from bamboo_operator.pods.node_cache import Nodes
 from bamboo_operator.pods.node_usage import Usage
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 from bamboo_operator.reconcile import ports as reconcile_ports
 from bamboo_operator.reconcile.queue_workers import Workers
 from bamboo_operator.reconcile.reconciler import Reconciler
@@ -66,11 +66,11 @@ _LISTED_S = 10.0
 class App:
     """One operator process, from acquiring the lease to releasing it.
 
-    attention: kept by the event loop.
+    hearing: kept by the event loop.
     """
 
-    def __init__(self, config: Config, kube: Api, attention: Attention) -> None:
-        self._config, self._kube, self._attention = config, kube, attention
+    def __init__(self, config: Config, kube: Api, hearing: LoopHearing) -> None:
+        self._config, self._kube, self._hearing = config, kube, hearing
         self.stop = asyncio.Event()
         self.pulse = Pulse()
         self.metrics = Metrics(self._figures)
@@ -245,8 +245,10 @@ class App:
     def _job_ports(self, elector: Elector, recorder: Recorder, timing: Timing) -> job_ports.Ports:
         kube = self._kube
 
-        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
-            await durable_facts.write(kube, job, durable, line)
+        async def persist(
+            job: JobView, durable: Durable, leader_facts: durable_facts.LeaderFacts
+        ) -> None:
+            await durable_facts.write(kube, job, durable, leader_facts)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             log.info("dismissing an agent", extra={"agent": agent, "reason": reason})
@@ -283,8 +285,8 @@ class App:
             wake=wake,
             wake_later=wake_later,
             is_leading=lambda: elector.is_leading,
-            heard_at=self._attention.at,
-            idle_s=lambda: self._attention.idle_s,
+            heard_at=self._hearing.at,
+            idle_s=lambda: self._hearing.idle_s,
             timing=timing,
             held=self.held,
         )

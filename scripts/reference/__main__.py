@@ -11,7 +11,7 @@ from scripts.reference import chart, fields, figures, meanings, series
 from scripts.reference.text import FOLDER, ROOT
 
 from bamboo_sim.programs import results_file
-from bamboo_sim.watching.definitions import files as watching
+from bamboo_sim.watching.definitions import files
 
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
 
@@ -29,7 +29,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "figures.md": figures.figures_page(results_file.RESULTS),
         chart.CHART / "README.md": chart.chart_page(),
         TROUBLESHOOTING: meanings.with_meanings((ROOT / TROUBLESHOOTING).read_text()),
-        **watching.files(),
+        **files.files(),
     }
 
 

@@ -21,7 +21,7 @@ from bamboo_operator.config import Config
 from bamboo_operator.election.other_releases import Releases
 from bamboo_operator.kube import api
 from bamboo_operator.kube.client import Kube, connect
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 
 from .jobs import job
 
@@ -93,7 +93,7 @@ async def at_work(admin: Kube, namespace: str, env: Mapping[str, str]) -> AsyncI
     found = config.from_env({"POD_IP": "127.0.0.1", **env})
     free = Config(**{**vars(found), "listen": "127.0.0.1:0", "health_port": 0, "metrics_port": 0})
     client = await connect()
-    app = App(free, client, Attention())
+    app = App(free, client, LoopHearing())
     client.observe_with(app.metrics.observe_request)
     running = Running(app, asyncio.create_task(app.run()), admin, namespace)
     try:

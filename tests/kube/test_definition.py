@@ -16,7 +16,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import JobSpec, RunPolicy, to_json
-from bamboo_core.arbiter_state import durable as codec
+from bamboo_core.arbiter_state import durable
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller import failures
 from bamboo_core.controller.failures import MOST_RECENT, Failure, Failures
@@ -31,8 +31,7 @@ from bamboo_devcluster.programs import binaries
 from bamboo_operator.kube import api, object_views
 from bamboo_operator.kube.client import Kube
 from bamboo_operator.pods import manifests
-from bamboo_operator.status import codec as statuses
-from bamboo_operator.status import durable_facts
+from bamboo_operator.status import durable_facts, statuses
 
 from .jobs import job
 
@@ -76,7 +75,7 @@ async def test_status_is_not_pruned(
     )  # fmt: skip
     memory = Memory(incarnation=4, failures=_failures())
     decided = step(spec, ClusterView(), training, memory, job=view, now=1e9)
-    new = statuses.describe(view, spec, decided.status, decided.memory)
+    new = statuses.to_object(view, spec, decided.status, decided.memory)
     new = statuses.with_times(new, {}, 1e9)
     path = api.job_status(view.namespace, view.name)
     stored = await kube.apply(path, statuses.envelope(view, new), manager=api.STATUS_MANAGER)
@@ -108,16 +107,16 @@ async def test_the_two_writers_do_not_touch_each_other(
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view = object_views.job_view(body)
     known = Durable(term=2, plan=Fence(0, 2, 1), members=(AgentId("job-p0-s0-i0"),))
-    line = durable_facts.Line(Durable())
-    await durable_facts.write(kube, view, known, line)
+    leader_facts = durable_facts.LeaderFacts(Durable())
+    await durable_facts.write(kube, view, known, leader_facts)
     path = api.job_status(view.namespace, view.name)
     for phase in ("Pending", "Running"):
         status = {"phase": phase, "planEpoch": 1}
         await kube.apply(path, statuses.envelope(view, status), manager=api.STATUS_MANAGER)
-    await durable_facts.write(kube, view, known, line)
+    await durable_facts.write(kube, view, known, leader_facts)
     stored = await kube.get(api.job(view.namespace, view.name))
     assert stored is not None
-    assert durable_facts.read(stored) == codec.from_json(codec.to_json(known))
+    assert durable_facts.read(stored) == durable.from_json(durable.to_json(known))
     assert stored["status"]["phase"] == "Running"
 
 
@@ -127,8 +126,8 @@ async def test_a_leader_replaces_only_its_own_facts_or_those_it_began_from(
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view = object_views.job_view(body)
     old, new = (
-        durable_facts.Line(durable_facts.read(body)),
-        durable_facts.Line(durable_facts.read(body)),
+        durable_facts.LeaderFacts(durable_facts.read(body)),
+        durable_facts.LeaderFacts(durable_facts.read(body)),
     )
     await durable_facts.write(kube, view, Durable(term=5), new)
     for term in (4, 5, 6):

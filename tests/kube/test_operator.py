@@ -16,8 +16,8 @@ from bamboo_devcluster.kube.client import KubeApi
 from bamboo_operator.app import LEASE, App
 from bamboo_operator.election.other_releases import ACCOUNT, SERVES
 from bamboo_operator.kube import api, object_views
-from bamboo_operator.kube import client as clients
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.kube.client import connect
+from bamboo_operator.process.event_loop import LoopHearing
 from bamboo_operator.status import durable_facts
 from bamboo_operator.trust import authentication, seals, tls
 from bamboo_operator.trust.bundle import CA_CONFIG_MAP
@@ -197,7 +197,7 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
 ) -> None:
     """It lands between the new leader's read and its first write; nothing of it is lost."""
     late = Durable(term=0, plan=Fence(0, 0, 3), members=(AgentId("job-p0-s0-i0"),))
-    old = durable_facts.Line(Durable())
+    old = durable_facts.LeaderFacts(Durable())
     look = operator.app._kube.list
     written: list[Durable] = []
 
@@ -226,9 +226,9 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
 
 async def test_only_a_leader_acts(operator: Running) -> None:
     """A second operator waits until the first has left, then leads with a higher term."""
-    client = await clients.connect()
+    client = await connect()
     of_another_pod = replace(operator.app._config, pod_uid="uid-2")
-    second = App(of_another_pod, client, Attention())
+    second = App(of_another_pod, client, LoopHearing())
     task = asyncio.create_task(second.run())
     await asyncio.sleep(3)
     assert not second.pulse.is_ready

@@ -65,8 +65,10 @@ class Operator:
     def _job_ports(self) -> job_ports.Ports:
         kube = self._world.kube
 
-        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
-            await durable_facts.write(kube, job, durable, line)
+        async def persist(
+            job: JobView, durable: Durable, leader_facts: durable_facts.LeaderFacts
+        ) -> None:
+            await durable_facts.write(kube, job, durable, leader_facts)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await kube.delete(api.pod(job.namespace, agent))

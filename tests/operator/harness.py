@@ -96,9 +96,11 @@ class Harness:
         return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now, pause=0.0)
 
     def _job_ports(self, plan: orders.Planner) -> job_ports.Ports:
-        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
+        async def persist(
+            job: JobView, durable: Durable, leader_facts: durable_facts.LeaderFacts
+        ) -> None:
             self.before_write()
-            await durable_facts.write(self.kube, job, durable, line)
+            await durable_facts.write(self.kube, job, durable, leader_facts)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self.kube.delete(api.pod(job.namespace, agent))

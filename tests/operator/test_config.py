@@ -15,7 +15,7 @@ from bamboo_operator import __main__ as program
 from bamboo_operator.admission.held_tasks import TaskLimits
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.process import event_loop
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 from bamboo_operator.process.logs import JsonFormatter
 
 
@@ -88,7 +88,7 @@ def test_logs_are_json_lines_with_fields() -> None:
 def test_the_deepest_job_that_the_api_server_takes_can_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def run(work: Coroutine[Any, Any, int], hearing: Attention) -> int:
+    def run(work: Coroutine[Any, Any, int], hearing: LoopHearing) -> int:
         work.close()
         json.loads('{"items": ' + "[" * 9_998 + "]" * 9_998 + "}")
         return 0

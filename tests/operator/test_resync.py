@@ -14,7 +14,7 @@ from bamboo_operator import config
 from bamboo_operator.app import App
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import JobKey
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 
 from .agent_client import until
 from .memory_api import MemoryApi
@@ -31,7 +31,7 @@ async def test_of_jobs_in_the_line_only_those_that_are_gone_are_looked_at_each_t
         body["metadata"] |= {"name": name, "uid": name}
         kube.put(api.job("ns", name), body)
     given = config.from_env({"POD_IP": "127.0.0.1", "BAMBOO_NAMESPACES": "ns"})
-    app = App(replace(given, resync_s=OFTEN_S), kube, Attention())
+    app = App(replace(given, resync_s=OFTEN_S), kube, LoopHearing())
     keys = [("ns", name) for name in [*names, "gone"]]
     app._line = SimpleNamespace(keys=keys)  # type: ignore[assignment]
     queued = Counter[JobKey]()

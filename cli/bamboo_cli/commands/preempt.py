@@ -38,7 +38,7 @@ class Chosen:
 
 
 @dataclass
-class Drill:
+class Preemption:
     """One preemption by the user. ``now`` is monotonic, in seconds."""
 
     place: Place
@@ -170,8 +170,8 @@ def preempt(
     choice = Choice(zone, agent, count)
     check(choice)
     fault = Fault.NOTICED if notice else Fault.SILENT
-    drill = Drill(Place(**where), job, make_console())
-    chosen = drill.choose(choice)
+    preemption = Preemption(Place(**where), job, make_console())
+    chosen = preemption.choose(choice)
     if not yes:
         try:
             is_sure = click.confirm("Delete these pods?")
@@ -181,4 +181,4 @@ def preempt(
             ) from error
         if not is_sure:
             raise click.Abort
-    drill.run(chosen, fault, timeout_s=timeout_s)
+    preemption.run(chosen, fault, timeout_s=timeout_s)

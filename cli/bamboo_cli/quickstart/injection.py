@@ -41,7 +41,7 @@ def schedule(*, pipelines: int, stages: int) -> tuple[ScheduledFault, ...]:
     return (noticed, silent, neighbours) if stages >= 4 else (noticed, silent)
 
 
-class Chaos:
+class Injector:
     """Injects faults one after the other, each as soon as it is due."""
 
     def __init__(

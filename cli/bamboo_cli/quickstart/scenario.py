@@ -19,7 +19,7 @@ from bamboo_cli.job.state import Job
 from bamboo_cli.quickstart import local_cluster
 from bamboo_cli.quickstart.closing_report import final_report, verdict
 from bamboo_cli.quickstart.final_state import Comparison, differing_layers, final_hashes
-from bamboo_cli.quickstart.injection import Chaos
+from bamboo_cli.quickstart.injection import Injector
 from bamboo_cli.quickstart.job_file import (
     EXAMPLE,
     Manifest,
@@ -66,17 +66,17 @@ def run_quickstart(options: Options, console: Console) -> int:
     frames: list[Frame] = []
     with provision(options.cluster, console, stopwatch) as local:
         session = Session(local, console, options.timeout_s)
-        chaos = Chaos(local.cluster, faults, time.time)
+        injector = Injector(local.cluster, faults, time.time)
 
         def act(snapshot: Snapshot) -> None:
             frames.append(frame(snapshot, time.time()))
-            chaos.watch(snapshot)
+            injector.watch(snapshot)
 
         job = session.run(manifest, stopwatch, act)
         comparison: Comparison | None = None
-        if chaos.hits and job.ended == "Complete":
+        if injector.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, stopwatch)
-        log = FaultLog(chaos.hits, session.events(job), chaos.left)
+        log = FaultLog(injector.hits, session.events(job), injector.left)
         local.keep, local.job = options.cluster.keep, (job.namespace, job.name)
     undisturbed = comparison.undisturbed_loss if comparison else ()
     run = from_frames(frames, log, spec.training.global_batch_size, undisturbed)

@@ -87,7 +87,7 @@ class JobStatus:
     times: Times = Times()  # noqa: RUF009 - frozen
 
 
-def describe(
+def status_of(
     spec: JobSpec,
     view: ClusterView,
     training: TrainingView,

@@ -125,7 +125,7 @@ def step(
         actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
-    status = lifecycle.describe(spec, view, training, memory, job=job, now=now, turn=turn)
+    status = lifecycle.status_of(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
     wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
     return Step(_once(actions), memory, wake_at, status)

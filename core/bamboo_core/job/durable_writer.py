@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.arbiter_state.events import Persist, Persisted
 
 RETRY_S = 1.0
@@ -29,7 +28,7 @@ class OvertakenError(Exception):
 
 
 @dataclass(frozen=True)
-class Line:
+class LeaderFacts:
     """One leader's facts of one job."""
 
     began: Durable  # the facts that it read first
@@ -37,7 +36,7 @@ class Line:
 
     def body(self, durable: Durable) -> dict[str, Any]:
         """The facts as a JSON object with the mark of their writer."""
-        return codec.to_json(durable) | {_WRITER: self.writer}
+        return to_json(durable) | {_WRITER: self.writer}
 
     def check(self, found: Mapping[str, Any], durable: Durable) -> None:
         """Whether ``durable`` may replace the facts found; OvertakenError if not.
@@ -47,7 +46,7 @@ class Line:
         if not found or found.get(_WRITER) == self.writer:
             return
         try:
-            stored = codec.from_json(dict(found))
+            stored = from_json(dict(found))
         except ValueError as error:
             raise OvertakenError(str(error)) from error
         if stored != self.began:

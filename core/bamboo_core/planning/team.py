@@ -11,9 +11,15 @@ from bamboo_core.graph.closure import Holdings
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement import partition
-from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, wants
+from bamboo_core.placement.seats import (
+    Candidate,
+    Infeasible,
+    assign,
+    assign_all,
+    feasible_pipelines,
+)
 from bamboo_core.planning.requests import Fatal, PlannerFault, PlanRequest, Unplaceable
 from bamboo_core.protocol.messages import LayerCost
 
@@ -145,18 +151,18 @@ class Seating:
     def _seat(self) -> Team:
         staying = [a for a in self._request.participants if a not in self._request.draining]
         seats = self._seats(staying)
-        if isinstance(seats, placement.Infeasible):
+        if isinstance(seats, Infeasible):
             raise NoPlanError(Unplaceable(seats.reason))
         learners = self._learners(seats)
         without = self._seats([a for a in staying if a not in learners]) if learners else seats
-        if isinstance(without, placement.Infeasible) or not self._is_whole(without):
+        if isinstance(without, Infeasible) or not self._is_whole(without):
             return self._team(seats, {})
         return self._team(without, learners)
 
-    def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | placement.Infeasible:
+    def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | Infeasible:
         request, cut = self._request, self._cut()
         candidates = [
-            placement.Candidate(
+            Candidate(
                 agent,
                 request.participants[agent].zone,
                 held=tuple(
@@ -168,13 +174,13 @@ class Seating:
         stages, adjacency = self._stages, self._spec.placement.adjacency
         if request.is_full:
             number = self._most_pipelines(staying)
-            return placement.assign(
+            return assign(
                 candidates, stages=stages, pipelines=number, previous=request.grid,
                 adjacency=adjacency,
             )  # fmt: skip
         least = pipelines_for(len(staying), stages=stages, wanted=request.pipelines)
         numbers = range(least, request.pipelines + 1)
-        return placement.assign_all(
+        return assign_all(
             candidates, stages=stages, pipelines=numbers, previous=request.grid, adjacency=adjacency
         )
 
@@ -205,7 +211,7 @@ class Seating:
         """In a full grid."""
         request = self._request
         zones = Counter(request.participants[agent].zone for agent in staying)
-        found = placement.feasible_pipelines(
+        found = feasible_pipelines(
             zones,
             stages=self._stages,
             most=request.pipelines,

@@ -34,8 +34,7 @@ from bamboo_operator.kube import api, object_views
 from bamboo_operator.kube.api import Api, ApiError, JobKey, Object
 from bamboo_operator.pods.node_cache import Nodes
 from bamboo_operator.pods.node_usage import Usage
-from bamboo_operator.status import codec as statuses
-from bamboo_operator.status import durable_facts
+from bamboo_operator.status import durable_facts, statuses
 
 log = logging.getLogger(__name__)
 

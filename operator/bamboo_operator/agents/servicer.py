@@ -21,7 +21,7 @@ from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.messages import AgentMessage, Hello
 from bamboo_operator.agents import refused_tokens, stream_limits
 from bamboo_operator.agents.refused_tokens import RefusedTokens, Sender
-from bamboo_operator.agents.throttling import Accounts, Payer
+from bamboo_operator.agents.throttling import Payer, Throttling
 from bamboo_operator.arbiters import sessions
 from bamboo_operator.arbiters.job_actor import JobActor
 from bamboo_operator.arbiters.led_jobs import Jobs
@@ -66,14 +66,14 @@ class AgentService:
         *,
         clock: Callable[[], float] = time.time,
         on_refused: Callable[[str], None] = lambda code: None,
-        accounts: Accounts | None = None,
+        throttling: Throttling | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         is_pod: Callable[[str], bool] = lambda uid: False,
     ) -> None:
         self._jobs, self._authenticate, self._clock = jobs, authenticate, clock
         self._reviews = asyncio.Semaphore(_REVIEWS_AT_ONCE)
         self._waiting, self._of_pods = stream_limits.Waiting(), stream_limits.Streams()
-        self._accounts, self._sleep = accounts or Accounts(), sleep
+        self._throttling, self._sleep = throttling or Throttling(), sleep
         self._on_refused, self._is_pod = on_refused, is_pod
         self._tokens, self._held_up = RefusedTokens(), 0
         self._refused, self._logged_at = 0, 0.0
@@ -119,7 +119,7 @@ class AgentService:
                 peer = await _until(place.must_end, identified, stream_limits.FullError())
         except stream_limits.FullError as error:
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
-        with self._accounts.stream(peer.pod_uid, peer.job_uid) as payer:
+        with self._throttling.stream(peer.pod_uid, peer.job_uid) as payer:
             async with self._of_pods.one(peer.pod_uid) as must_end:
                 text = "newer streams of the pod have replaced this one"
                 replaced = RefusedError(grpc.StatusCode.ABORTED, text)

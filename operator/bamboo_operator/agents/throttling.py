@@ -135,8 +135,8 @@ def _parse(data: bytes) -> tuple[AgentMessage | WireError, float]:
     return found, time.thread_time() - began
 
 
-class Accounts:
-    """By the UIDs of pods and jobs. Those that owe nothing are forgotten."""
+class Throttling:
+    """The accounts, by the UIDs of pods and jobs. Those that owe nothing are forgotten."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

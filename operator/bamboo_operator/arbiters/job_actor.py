@@ -89,7 +89,7 @@ class JobActor:
         self._leadership = Leadership(
             job, spec, durable, term=term, timing=ports.timing, reported=reported
         )
-        self._line = durable_facts.Line(durable)
+        self._leader_facts = durable_facts.LeaderFacts(durable)
         self._ports = ports
         self._heartbeat_s = ports.timing.heartbeat_s
         self._keys: dict[AgentId, bytes] = {}
@@ -241,7 +241,7 @@ class JobActor:
         try:
             while (wanted := self._writer.next()) is not None:
                 try:
-                    await self._ports.persist(self.job, wanted, self._line)
+                    await self._ports.persist(self.job, wanted, self._leader_facts)
                 except (durable_facts.JobGoneError, durable_facts.OvertakenError):
                     raise
                 except Exception as error:

@@ -36,7 +36,7 @@ class Ports:
     """How an actor reaches the rest of the operator."""
 
     # Writes facts under the rule of bamboo_operator.status.durable_facts.
-    persist: Callable[[JobView, Durable, durable_facts.Line], Coroutine[Any, Any, None]]
+    persist: Callable[[JobView, Durable, durable_facts.LeaderFacts], Coroutine[Any, Any, None]]
     # Deletes an agent's pod; the last argument is the reason.
     dismiss: Callable[[JobView, AgentId, str], Coroutine[Any, Any, None]]
     record: Callable[[JobView, Record], None]

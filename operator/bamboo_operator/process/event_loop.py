@@ -28,7 +28,7 @@ LONG_S = 0.1
 """A single wait of this length shows the same."""
 
 
-class Attention(Hearing):
+class LoopHearing(Hearing):
     """Finds out from a loop's waits whether all has been read. Times are those of the monotonic
     clock, in seconds."""
 
@@ -51,12 +51,12 @@ class Attention(Hearing):
             self.caught_up(ended)
 
 
-class AttentiveSelector(selectors.DefaultSelector):
+class HearingSelector(selectors.DefaultSelector):
     """Notes when the loop has nothing to do."""
 
-    def __init__(self, attention: Attention) -> None:
+    def __init__(self, hearing: LoopHearing) -> None:
         super().__init__()
-        self._attention = attention
+        self._hearing = hearing
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, Any]]:
         """See :class:`selectors.BaseSelector`."""
@@ -69,15 +69,15 @@ class AttentiveSelector(selectors.DefaultSelector):
         ended = time.monotonic()
         if not found and timeout is not None:
             ended = min(ended, began + timeout)  # then it was ready, and waited for a processor
-        self._attention.waited(began, ended)
+        self._hearing.waited(began, ended)
         return found
 
 
-def run(work: Coroutine[Any, Any, T], attention: Attention) -> T:
-    """Run a coroutine to its end in a new loop that keeps ``attention``."""
+def run(work: Coroutine[Any, Any, T], hearing: LoopHearing) -> T:
+    """Run a coroutine to its end in a new loop that keeps ``hearing``."""
 
     def make() -> asyncio.AbstractEventLoop:
-        return asyncio.SelectorEventLoop(AttentiveSelector(attention))
+        return asyncio.SelectorEventLoop(HearingSelector(hearing))
 
     with asyncio.Runner(loop_factory=make) as runner:
         return runner.run(work)

@@ -32,8 +32,7 @@ from bamboo_operator.reconcile.acceptance import accept, has_plan
 from bamboo_operator.reconcile.job_pods import JobPods
 from bamboo_operator.reconcile.ports import Known, Ports, Refusal
 from bamboo_operator.reconcile.shown_jobs import ShownJobs, figures
-from bamboo_operator.status import codec as statuses
-from bamboo_operator.status import durable_facts
+from bamboo_operator.status import durable_facts, statuses
 from bamboo_operator.status.writer import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -284,7 +283,7 @@ class Reconciler:
         known.shown = lifecycle.dated(conditions, known.shown, now)
         status = replace(decided.status, conditions=known.shown)
         old = body.get("status") or {}
-        new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
+        new = statuses.with_times(statuses.to_object(job, spec, status, decided.memory), old, now)
         if known.refusal is not None and "identity" in old:
             new["identity"] = old["identity"]  # what was changed has not been accepted
         if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:

@@ -11,8 +11,7 @@ from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.timestamps import timestamp
 from bamboo_operator.money.prices import Rate
 from bamboo_operator.monitoring.job_figures import JobFigures
-from bamboo_operator.status import codec as statuses
-from bamboo_operator.status import totals
+from bamboo_operator.status import statuses, totals
 
 
 class ShownJobs:

@@ -1,7 +1,7 @@
 """The arbiter's durable facts in ``status.arbiter``: read at the start, written before they count.
 
-:class:`Line` of the core says what a write may replace. The resource version makes look and write
-one action.
+:class:`LeaderFacts` of the core says what a write may replace. The resource version makes look and
+write one action.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, from_json
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import durable_writer
 from bamboo_core.job.durable_writer import OvertakenError as OvertakenError
@@ -22,7 +21,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True)
-class Line(durable_writer.Line):
+class LeaderFacts(durable_writer.LeaderFacts):
     """One leader's facts of one job, with a mark that no other leader has."""
 
     writer: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
@@ -38,7 +37,7 @@ class JobGoneError(Exception):
 
 def read(body: Object) -> Durable:
     """The facts of a BambooJob. ValueError if they are unreadable."""
-    return codec.from_json((body.get("status") or {}).get("arbiter") or {})
+    return from_json((body.get("status") or {}).get("arbiter") or {})
 
 
 def chunks(body: Object) -> int | None:
@@ -47,23 +46,23 @@ def chunks(body: Object) -> int | None:
     return BatchShape(*batch).chunks if batch else None
 
 
-async def write(kube: Api, job: JobView, durable: Durable, line: Line) -> None:
+async def write(kube: Api, job: JobView, durable: Durable, leader_facts: LeaderFacts) -> None:
     """Make the facts durable. Raises NotWrittenError, OvertakenError or JobGoneError."""
     for _ in range(_TRIES):
         try:
-            if await _try(kube, job, durable, line):
+            if await _try(kube, job, durable, leader_facts):
                 return
         except ApiError as error:
             raise NotWrittenError(str(error)) from error
     raise NotWrittenError("the job changes too often")
 
 
-async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
+async def _try(kube: Api, job: JobView, durable: Durable, leader_facts: LeaderFacts) -> bool:
     """False: the job has changed meanwhile, perhaps only in another part."""
     body = await kube.get(api.job(job.namespace, job.name))
     if body is None or body["metadata"]["uid"] != job.uid:
         raise JobGoneError("the job is gone")
-    line.check((body.get("status") or {}).get("arbiter") or {}, durable)
+    leader_facts.check((body.get("status") or {}).get("arbiter") or {}, durable)
     meta = {
         "name": job.name,
         "namespace": job.namespace,
@@ -74,7 +73,7 @@ async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
         "apiVersion": api.API_VERSION,
         "kind": "BambooJob",
         "metadata": meta,
-        "status": {"arbiter": line.body(durable)},
+        "status": {"arbiter": leader_facts.body(durable)},
     }
     try:
         path = api.job_status(job.namespace, job.name)

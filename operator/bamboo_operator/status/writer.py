@@ -5,7 +5,7 @@ from __future__ import annotations
 from bamboo_core.controller.view import Condition, JobView
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Api, Object
-from bamboo_operator.status import codec as statuses
+from bamboo_operator.status import statuses
 
 PROGRESS_S = 5.0
 """Least time between two writes of a status that differs only in progress."""

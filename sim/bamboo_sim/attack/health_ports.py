@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bamboo_agent.supervisor import health as agents
+from bamboo_agent.supervisor import health
 from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
@@ -61,14 +61,14 @@ async def start(inside: Inside) -> dict[str, int]:
     figures = [job(number) for number in range(JOBS)]
     pulse = Pulse()
     inside.kept.append(asyncio.create_task(pulse.beat(lambda lag_s: None)))
-    health = HealthServer(pulse, host="127.0.0.1", port=0)
-    health.start()
+    lively = HealthServer(pulse, host="127.0.0.1", port=0)
+    lively.start()
     registry = Metrics(lambda: figures).registry
     scraped = MetricsServer(registry, host="127.0.0.1", port=0)
-    served = agents.HealthServer(agents.Metrics(job="ns/job", agent="a"), is_ready=lambda: True)
+    served = health.HealthServer(health.Metrics(job="ns/job", agent="a"), is_ready=lambda: True)
     return {
         "agent": await served.start("127.0.0.1", 0),
-        "health": health.port,
+        "health": lively.port,
         "metrics": scraped.port,
     }
 

@@ -127,8 +127,10 @@ class _Served:
         logging.getLogger().addHandler(self._defects)
 
     def _job_ports(self) -> job_ports.Ports:
-        async def persist(job: JobView, durable: Any, line: durable_facts.Line) -> None:
-            await durable_facts.write(self._stub, job, durable, line)  # type: ignore[arg-type]
+        async def persist(
+            job: JobView, durable: Any, leader_facts: durable_facts.LeaderFacts
+        ) -> None:
+            await durable_facts.write(self._stub, job, durable, leader_facts)  # type: ignore[arg-type]
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self._stub.delete(agent)

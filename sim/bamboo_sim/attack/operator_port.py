@@ -162,7 +162,9 @@ class _Served:
             actor.tell(DesiredState(pipelines=1))
 
     def _ports(self) -> job_ports.Ports:
-        async def persist(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
+        async def persist(
+            job: JobView, durable: Durable, leader_facts: durable_facts.LeaderFacts
+        ) -> None:
             self.writes[job.uid] += 1
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:

@@ -23,7 +23,7 @@ import grpc.aio
 
 from bamboo_core.api.spec import JobSpec, to_json
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state import durable
 from bamboo_core.arbiter_state.events import (
     ArbiterJob,
     ComputePlan,
@@ -132,10 +132,10 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     async def start(self) -> None:
         """A new leader, at the same address as the one before."""
-        durable = facts.from_json(json.loads(self._facts))
+        known = durable.from_json(json.loads(self._facts))
         if self._has_died:
             self._counted.count(OPERATOR, effects.Effect.REPLACED)
-        self.arbiter = Arbiter(self.job, durable, durable.term + 1)
+        self.arbiter = Arbiter(self.job, known, known.term + 1)
         self._server = grpc.aio.server(options=OPERATOR_OPTIONS)
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
         credentials = grpc.ssl_server_credentials([(self._pair.key, self._pair.certificate)])
@@ -266,8 +266,8 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Persist(durable, version):
-                self._unwritten = (json.dumps(facts.to_json(durable)), version)
+            case Persist(known, version):
+                self._unwritten = (json.dumps(durable.to_json(known)), version)
                 self._wants_write.set()
             case Send(agent, message):
                 if self._hosts_ahead and isinstance(message, Directive):

@@ -15,7 +15,7 @@ from tests.cli.events import event
 from tests.cli.fake_api import EVENTS_PATH, JOB_PATH, PODS_PATH, Server
 
 from bamboo_cli.cluster.place import Place
-from bamboo_cli.commands.preempt import Drill
+from bamboo_cli.commands.preempt import Preemption
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.state import read_job
@@ -203,7 +203,7 @@ def announce(cluster: Server) -> None:
     cluster.on_delete = lambda path: items.append(leaving | {"lastTimestamp": leaving["eventTime"]})
 
 
-def drill(kubeconfig: Path, training: dict[str, Any], said: io.StringIO) -> Drill:
+def preemption(kubeconfig: Path, training: dict[str, Any], said: io.StringIO) -> Preemption:
     """Its waits commit a step."""
     times = iter(range(1000))
 
@@ -212,12 +212,12 @@ def drill(kubeconfig: Path, training: dict[str, Any], said: io.StringIO) -> Dril
 
     console = Console(file=said, width=160)
     place = Place(kubeconfig=kubeconfig)
-    return Drill(place, "gpt", console, now=lambda: float(next(times)), pause=step)
+    return Preemption(place, "gpt", console, now=lambda: float(next(times)), pause=step)
 
 
 def test_a_whole_drill(cluster: Server, kubeconfig: Path, training: dict[str, Any]) -> None:
     said = io.StringIO()
-    one = drill(kubeconfig, training, said)
+    one = preemption(kubeconfig, training, said)
     one.run(one.choose(Choice(agent="p0-s1")), Fault.SILENT, timeout_s=60)
     ((path, options),) = cluster.deleted
     assert path == f"{PODS_PATH}/{AGENT}"
@@ -233,7 +233,7 @@ def test_a_whole_drill(cluster: Server, kubeconfig: Path, training: dict[str, An
 def test_with_notice_the_pod_keeps_its_grace_period(
     cluster: Server, kubeconfig: Path, training: dict[str, Any]
 ) -> None:
-    one = drill(kubeconfig, training, io.StringIO())
+    one = preemption(kubeconfig, training, io.StringIO())
     one.run(one.choose(Choice(agent="p0-s1")), Fault.NOTICED, timeout_s=60)
     assert "gracePeriodSeconds" not in cluster.deleted[0][1]
 
@@ -244,7 +244,7 @@ def test_a_pod_that_is_gone_already(
 ) -> None:
     cluster.answers[f"DELETE {PODS_PATH}/{AGENT}"] = (code, {"message": "no"})
     said = io.StringIO()
-    one = drill(kubeconfig, training, said)
+    one = preemption(kubeconfig, training, said)
     one.run(one.choose(Choice(agent="p0-s1")), Fault.SILENT, timeout_s=60)
     assert said.getvalue().endswith(f"{AGENT} was gone already\n")
 
@@ -253,7 +253,7 @@ def test_a_job_that_does_not_go_on(
     cluster: Server, kubeconfig: Path, training: dict[str, Any]
 ) -> None:
     cluster.on_delete = lambda path: None
-    one = drill(kubeconfig, training, io.StringIO())
+    one = preemption(kubeconfig, training, io.StringIO())
     with pytest.raises(CommandError) as late:
         one.run(one.choose(Choice(agent="p0-s1")), Fault.SILENT, timeout_s=3)
     said = str(late.value)
@@ -265,7 +265,7 @@ def test_a_job_that_does_not_go_on_without_a_leaving_agent(
     cluster: Server, kubeconfig: Path, training: dict[str, Any]
 ) -> None:
     announce(cluster)
-    one = drill(kubeconfig, training, io.StringIO())
+    one = preemption(kubeconfig, training, io.StringIO())
     with pytest.raises(CommandError, match="does not go on without gpt-p0-s1-i0 yet"):
         one.run(one.choose(Choice(agent="p0-s1")), Fault.NOTICED, timeout_s=3)
 
@@ -275,7 +275,7 @@ def test_a_job_that_ends_before_an_agent_has_left(
 ) -> None:
     announce(cluster)
     said = io.StringIO()
-    one = drill(kubeconfig, training, said)
+    one = preemption(kubeconfig, training, said)
     chosen = one.choose(Choice(agent="p0-s1"))
     training["status"]["conditions"][1]["status"] = "True"
     one.run(chosen, Fault.NOTICED, timeout_s=60)

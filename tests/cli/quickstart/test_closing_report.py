@@ -12,8 +12,7 @@ from tests.cli.events import event
 from tests.cli.runs import LOST, RECOVERY
 
 from bamboo_cli.job.state import ConditionLine, Job, read_job
-from bamboo_cli.quickstart import closing_report as report
-from bamboo_cli.quickstart import verdict
+from bamboo_cli.quickstart import closing_report, verdict
 from bamboo_cli.quickstart.final_state import Comparison
 from bamboo_cli.quickstart.stopwatch import Stopwatch
 from bamboo_cli.run.faults import Fault, FaultLog, Hit, ScheduledFault
@@ -53,30 +52,33 @@ def run_of(*jobs: Job) -> Run:
 def test_learning(manifest: dict[str, Any], values: list[float], words: str) -> None:
     job = read_job(manifest)
     seen = [replace(job, step=step, validation_loss=value) for step, value in enumerate(values)]
-    assert words in report.learning(run_of(*seen)).plain
+    assert words in closing_report.learning(run_of(*seen)).plain
 
 
 def test_losses(manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
-    assert report.losses(job).plain == "2 agents lost (1 with notice), no restore from a checkpoint"
-    assert "2 restores" in report.losses(replace(job, attempt=2)).plain
-    once = report.losses(replace(job, lost=1, attempt=1))
+    assert (
+        closing_report.losses(job).plain
+        == "2 agents lost (1 with notice), no restore from a checkpoint"
+    )
+    assert "2 restores" in closing_report.losses(replace(job, attempt=2)).plain
+    once = closing_report.losses(replace(job, lost=1, attempt=1))
     assert once.plain == "1 agent lost (1 with notice), 1 restore"
-    assert report.losses(replace(job, lost=0)).plain == "no agent was lost"
+    assert closing_report.losses(replace(job, lost=0)).plain == "no agent was lost"
 
 
 def test_outcome_quotes_the_condition(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     manifest["status"]["conditions"] = [
         {"type": "Failed", "status": "True", "reason": "UserCodeFailed", "message": "no such model"}
     ]
-    line = report.outcome(read_job(manifest), stopwatch).plain
+    line = closing_report.outcome(read_job(manifest), stopwatch).plain
     assert line == "gpt Failed at step 20 of 80 after 0 s: no such model"
 
 
 def test_report_renders(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     console = Console(file=StringIO())
     stopwatch.add("train", 12.0)
-    console.print(report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
+    console.print(closing_report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
     assert isinstance(console.file, StringIO)
     assert "12.0" in console.file.getvalue()
 
@@ -98,9 +100,9 @@ def test_the_mode_that_auto_has_taken_is_named(
     stopwatch: Stopwatch, manifest: dict[str, Any]
 ) -> None:
     job = replace(read_job(manifest), redundancy="Replica", redundancy_reason="it is cheap")
-    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog()))
+    shown = rendered(closing_report.final_report(run_of(job), stopwatch, FaultLog()))
     assert "redundancy Replica, taken by Auto: it is cheap" in shown
-    plain = rendered(report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
+    plain = rendered(closing_report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
     assert "Auto" not in plain
 
 
@@ -116,17 +118,19 @@ def test_the_channel_and_what_groups_have_carried(
     manifest: dict[str, Any], share: float | None, words: str
 ) -> None:
     job = replace(read_job(manifest), channel="Tcp", channel_reason="it is so", group_share=share)
-    assert report.channel(job).plain == f"channel Tcp: {words}"
+    assert closing_report.channel(job).plain == f"channel Tcp: {words}"
 
 
 def test_faults_and_verdict(stopwatch: Stopwatch, manifest: dict[str, Any]) -> None:
     hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))
-    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog(hits, RECOVERY), EQUAL))
+    shown = rendered(
+        closing_report.final_report(run_of(job), stopwatch, FaultLog(hits, RECOVERY), EQUAL)
+    )
     assert "no event" in shown
     assert "No event shows how training continued without gpt-p0-s0-i0" in shown
     assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
-    assert "layers [2] of 8 DIFFER" in report.verdict(Comparison(8, (2,))).plain
+    assert "layers [2] of 8 DIFFER" in closing_report.verdict(Comparison(8, (2,))).plain
 
 
 @pytest.mark.parametrize(
@@ -137,8 +141,8 @@ def test_faults_and_verdict(stopwatch: Stopwatch, manifest: dict[str, Any]) -> N
     ],
 )
 def test_times_of_a_fault(fault: Fault, times: str) -> None:
-    assert times in rendered(report.faults([replace(SILENT, fault=fault)], RECOVERY))
-    assert "-            -" in rendered(report.faults([replace(SILENT, fault=fault)], []))
+    assert times in rendered(closing_report.faults([replace(SILENT, fault=fault)], RECOVERY))
+    assert "-            -" in rendered(closing_report.faults([replace(SILENT, fault=fault)], []))
 
 
 def test_an_earlier_stop_for_another_reason_does_not_count() -> None:
@@ -147,7 +151,7 @@ def test_an_earlier_stop_for_another_reason_does_not_count() -> None:
         event(10.3, EventReason.RESUMED, epoch=2, step=9, pause_s=0.3),
         event(41.2, EventReason.STOPPED, epoch=2, agents=f"{LOST}1"),
     ]
-    assert "1.50 s       2.34 s" in rendered(report.faults([SILENT], [*entered, *RECOVERY]))
+    assert "1.50 s       2.34 s" in rendered(closing_report.faults([SILENT], [*entered, *RECOVERY]))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ def test_an_earlier_stop_for_another_reason_does_not_count() -> None:
 def test_a_fault_covered_by_another_stop(hit: Hit, times: str) -> None:
     """The operator reports that an agent has left after training has resumed."""
     left = event(42.35, EventReason.AGENT_LEFT, agents="gpt-p1-s1-i0")
-    assert times in rendered(report.faults([hit], [*RECOVERY, left]))
+    assert times in rendered(closing_report.faults([hit], [*RECOVERY, left]))
 
 
 NOT_INJECTED = (
@@ -204,7 +208,9 @@ def test_a_run_that_does_not_show_what_it_should_fails(
     job = replace(read_job(manifest), conditions=(COMPLETE,))
     assert verdict.unproven(job, log, comparison) == missing
     assert verdict.is_success(job, log, comparison) is (not missing)
-    shown = " ".join(rendered(report.final_report(run_of(job), stopwatch, log, comparison)).split())
+    shown = " ".join(
+        rendered(closing_report.final_report(run_of(job), stopwatch, log, comparison)).split()
+    )
     assert all(line in shown for line in missing)
 
 
@@ -220,7 +226,7 @@ def test_the_channel_is_named_with_its_reason(
     stopwatch: Stopwatch, manifest: dict[str, Any]
 ) -> None:
     job = replace(read_job(manifest), channel="Tcp", channel_reason="there are no GPUs")
-    shown = rendered(report.final_report(run_of(job), stopwatch, FaultLog()))
+    shown = rendered(closing_report.final_report(run_of(job), stopwatch, FaultLog()))
     assert "channel Tcp: there are no GPUs" in shown
-    plain = rendered(report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
+    plain = rendered(closing_report.final_report(run_of(read_job(manifest)), stopwatch, FaultLog()))
     assert "channel" not in plain

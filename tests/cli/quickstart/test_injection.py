@@ -10,7 +10,7 @@ import pytest
 from bamboo_cli.job.pods import Seat
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import read_job
-from bamboo_cli.quickstart.injection import Chaos, schedule, seats_of
+from bamboo_cli.quickstart.injection import Injector, schedule, seats_of
 from bamboo_cli.run.faults import Fault, ScheduledFault
 from bamboo_core.controller.view import Slot
 
@@ -46,13 +46,13 @@ def at(snapshot: Snapshot, step: int, phase: str = "Running") -> Snapshot:
 
 def test_the_whole_schedule(snapshot: Snapshot) -> None:
     machines = Machines()
-    chaos = Chaos(machines, schedule(pipelines=2, stages=4), lambda: 1.0)
+    injector = Injector(machines, schedule(pipelines=2, stages=4), lambda: 1.0)
     for step in range(81):
-        chaos.watch(at(snapshot, step))
+        injector.watch(at(snapshot, step))
     assert machines.done == [("notice", "n10"), ("kill", "n11"), ("kill", "n12"), ("kill", "n13")]
-    assert [hit.step for hit in chaos.hits] == [12, 28, 48]
-    assert chaos.hits[2].pods == ("gpt-p1-s2-i0", "gpt-p1-s3-i0")
-    assert not chaos.left
+    assert [hit.step for hit in injector.hits] == [12, 28, 48]
+    assert injector.hits[2].pods == ("gpt-p1-s2-i0", "gpt-p1-s3-i0")
+    assert not injector.left
 
 
 @pytest.mark.parametrize(
@@ -78,28 +78,28 @@ def test_a_copy_of_every_stage_stays(pipelines: int, stages: int) -> None:
 
 
 def test_no_fault_is_injected_during_a_recovery(snapshot: Snapshot) -> None:
-    chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
-    chaos.watch(at(snapshot, 80, "Recovering"))
-    assert not chaos.hits
+    injector = Injector(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
+    injector.watch(at(snapshot, 80, "Recovering"))
+    assert not injector.hits
 
 
 def test_a_step_is_committed_between_two_faults(snapshot: Snapshot) -> None:
-    chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
+    injector = Injector(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
     for _ in range(3):
-        chaos.watch(at(snapshot, 79))
-    assert len(chaos.hits) == 1
+        injector.watch(at(snapshot, 79))
+    assert len(injector.hits) == 1
 
 
 def test_neighbours_are_lost_together_or_not_at_all(snapshot: Snapshot) -> None:
     machines = Machines()
     neighbours = ScheduledFault(0.1, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
-    chaos = Chaos(machines, [neighbours], lambda: 7.0)
+    injector = Injector(machines, [neighbours], lambda: 7.0)
     seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
-    chaos.watch(replace(snapshot, seats=seats))
-    assert (machines.done, chaos.hits, chaos.left) == ([], [], [neighbours])
-    chaos.watch(snapshot)
+    injector.watch(replace(snapshot, seats=seats))
+    assert (machines.done, injector.hits, injector.left) == ([], [], [neighbours])
+    injector.watch(snapshot)
     assert machines.done == [("kill", "n01"), ("kill", "n02")]
-    assert (chaos.hits[0].at_s, chaos.left) == (7.0, [])
+    assert (injector.hits[0].at_s, injector.left) == (7.0, [])
 
 
 def test_a_seat_without_a_running_pod_is_spared(snapshot: Snapshot) -> None:

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.estimate.manifest import read_spec
-from bamboo_cli.quickstart import job_file, local_cluster
-from bamboo_cli.quickstart import scenario as quickstart
+from bamboo_cli.quickstart import job_file, local_cluster, scenario
 from bamboo_core.api.spec import Channel
 
 _KIND = "kind: BambooJob\napiVersion: bamboo.dev/v1alpha1"
@@ -79,7 +78,7 @@ def test_a_job_that_the_operator_would_refuse_starts_nothing(
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(manifest | {"spec": spec}))
     with pytest.raises(CommandError, match=words) as refused:
-        quickstart.run_quickstart(quickstart.Options(file=path), console)
+        scenario.run_quickstart(scenario.Options(file=path), console)
     assert str(refused.value).startswith(f"{path}: spec")
 
 
@@ -94,7 +93,7 @@ def test_null_is_like_a_missing_field(tmp_path: Path) -> None:
 
 
 def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
-    example = job_file.read_manifest(quickstart.Options().file)
+    example = job_file.read_manifest(scenario.Options().file)
     placed = job_file.placed(example, tmp_path / "checkpoints", "other")
     assert placed["metadata"]["name"] == "other"
     assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"

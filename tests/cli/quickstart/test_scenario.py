@@ -19,8 +19,7 @@ from rich.console import Console
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import Job, read_job
-from bamboo_cli.quickstart import local_cluster, session
-from bamboo_cli.quickstart import scenario as quickstart
+from bamboo_cli.quickstart import local_cluster, scenario, session
 from bamboo_cli.quickstart.local_cluster import provision
 from bamboo_cli.quickstart.programs import Programs
 from bamboo_cli.quickstart.stopwatch import Stopwatch
@@ -261,10 +260,10 @@ class Scripted:
 def test_a_run_without_the_scheduled_faults_fails(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, losses: bool, code: int
 ) -> None:
-    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(scenario, "Session", Scripted)
     monkeypatch.setattr(Scripted, "steps", range(81))
     console = Console(file=StringIO(), width=400)
-    assert quickstart.run_quickstart(quickstart.Options(losses=losses), console) == code
+    assert scenario.run_quickstart(scenario.Options(losses=losses), console) == code
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count("was not injected") == 3 * losses
 
@@ -272,43 +271,43 @@ def test_a_run_without_the_scheduled_faults_fails(
 def test_the_run_is_drawn(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(scenario, "Session", Scripted)
     monkeypatch.setattr(Scripted, "steps", range(33))
     path = tmp_path / "run.svg"
-    assert quickstart.run_quickstart(quickstart.Options(losses=False, picture=path), console) == 0
+    assert scenario.run_quickstart(scenario.Options(losses=False, picture=path), console) == 0
     assert "quickstart: 2 pipelines x 4 stages" in path.read_text()
 
 
 def test_the_last_word_is_the_report(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(scenario, "Session", Scripted)
     monkeypatch.setattr(Scripted, "steps", range(33))
     wide = Console(file=StringIO(), width=400)
-    quickstart.run_quickstart(quickstart.Options(losses=False), wide)
+    scenario.run_quickstart(scenario.Options(losses=False), wide)
     path = tmp_path / "state/bamboo/quickstart-report.html"
     assert isinstance(wide.file, StringIO)
     assert wide.file.getvalue().endswith(f"The report is {path}\n")
     assert "Committed steps" in path.read_text()
-    named = quickstart.Options(losses=False, report=tmp_path / "missing/x.html")
+    named = scenario.Options(losses=False, report=tmp_path / "missing/x.html")
     with pytest.raises(CommandError, match=r"--report .*missing does not exist; create it"):
-        quickstart.run_quickstart(named, console)
+        scenario.run_quickstart(named, console)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with pytest.raises(CommandError, match=r"cannot be made .*; name a file with --report"):
-        quickstart.run_quickstart(quickstart.Options(losses=False), console)
+        scenario.run_quickstart(scenario.Options(losses=False), console)
 
 
 def test_a_picture_that_cannot_be_written(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(scenario, "Session", Scripted)
     monkeypatch.setattr(Scripted, "steps", range(33))
-    options = quickstart.Options(losses=False, picture=tmp_path / "missing/run.svg")
+    options = scenario.Options(losses=False, picture=tmp_path / "missing/run.svg")
     with pytest.raises(CommandError, match="missing does not exist; create it"):
-        quickstart.run_quickstart(options, console)
+        scenario.run_quickstart(options, console)
     with pytest.raises(CommandError, match="--picture needs the name of a file"):
-        quickstart.run_quickstart(replace(options, picture=tmp_path), console)
+        scenario.run_quickstart(replace(options, picture=tmp_path), console)
 
 
 def test_a_job_that_takes_too_long_leaves_a_kept_cluster(
@@ -329,9 +328,9 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster(
     monkeypatch.setattr(session, "Kube", Api)
     monkeypatch.setattr(session, "follow", take_too_long)
     monkeypatch.setattr(Programs, "kubectl", lambda *_, **__: "")
-    options = quickstart.Options(losses=False, cluster=local_cluster.ClusterOptions(keep=True))
+    options = scenario.Options(losses=False, cluster=local_cluster.ClusterOptions(keep=True))
     with pytest.raises(CommandError, match="Running at step 3"):
-        quickstart.run_quickstart(options, console)
+        scenario.run_quickstart(options, console)
     assert not cluster.is_down
     assert "The cluster stays up. To use it:\n" in printed(console)
     assert "  bamboo status quickstart --namespace default\n" in printed(console)

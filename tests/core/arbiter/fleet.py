@@ -25,8 +25,8 @@ from bamboo_core.api.spec import (
     WorkerSpec,
 )
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter_state import durable as facts
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
@@ -97,13 +97,13 @@ class Fleet:
         *,
         layers: int = 4,
         timing: a.Timing | None = None,
-        durable: facts.Durable | None = None,
+        durable: Durable | None = None,
     ) -> None:
         self.job = a.ArbiterJob("ns/job", "uid", job, "{}", timing or a.Timing())
         self.layers, self.now = layers, 0.0
         self.heard_at = inf  # when the operator had last read everything
         self.term = 1
-        self.arbiter = Arbiter(self.job, durable or facts.Durable(), self.term)
+        self.arbiter = Arbiter(self.job, durable or Durable(), self.term)
         self.agents: dict[AgentId, Agent] = {}
         self.wire: deque[tuple[AgentId, object]] = deque()
         self.stored: dict[str, object] = {}
@@ -161,7 +161,7 @@ class Fleet:
         match effect:
             case a.Persist(durable, version):
                 self.persists.append(effect)
-                self.stored = json.loads(json.dumps(facts.to_json(durable)))
+                self.stored = json.loads(json.dumps(to_json(durable)))
                 if not self.hold_persists:
                     self.wire.append((AgentId(""), a.Persisted(version)))
             case a.ComputePlan():
@@ -187,7 +187,7 @@ class Fleet:
         """The leader is gone; another begins from what was stored."""
         self.term += 1
         self.wire = deque((to, m) for to, m in self.wire if to)
-        self.arbiter = Arbiter(self.job, facts.from_json(self.stored), self.term)  # type: ignore[arg-type]
+        self.arbiter = Arbiter(self.job, from_json(self.stored), self.term)  # type: ignore[arg-type]
 
     def reconnect(self) -> None:
         for agent in list(self.agents.values()):

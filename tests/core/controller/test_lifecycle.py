@@ -13,7 +13,7 @@ from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, CheckpointSpec, PoolSpec, RedundancyMode, WorkerSpec
 from bamboo_core.controller import lifecycle
-from bamboo_core.controller.lifecycle import JobStatus, describe
+from bamboo_core.controller.lifecycle import JobStatus, status_of
 from bamboo_core.controller.shortage import at_present, insufficient, offers_no
 from bamboo_core.controller.view import (
     ClusterView,
@@ -49,7 +49,7 @@ def status(
     room: dict[str, int] | None = None,
     **changes: Any,
 ) -> JobStatus:
-    return describe(
+    return status_of(
         spec(**changes),
         ClusterView(nodes(**(room if room is not None else {"a": 4, "b": 4})), pods),
         training if training is not None else TrainingView(),
@@ -66,7 +66,7 @@ def condition(found: JobStatus, kind: ConditionType) -> Condition:
 def capacity(*pods: PodView, nodes_: tuple[NodeView, ...], **changes: Any) -> Condition:
     """The condition CapacityAvailable with these nodes."""
     view = ClusterView(nodes_, pods)
-    found = describe(spec(**changes), view, TrainingView(), Memory(), job=JOB, now=50.0)
+    found = status_of(spec(**changes), view, TrainingView(), Memory(), job=JOB, now=50.0)
     return condition(found, ConditionType.CAPACITY_AVAILABLE)
 
 
@@ -143,7 +143,7 @@ def test_an_agent_on_a_node_with_a_new_taint_is_not_missing() -> None:
         (replace(tainted, suits=False), free),
         (pod(0, 0), pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)),
     )
-    found = describe(spec(), view, TrainingView(), Memory(), job=JOB, now=50.0)
+    found = status_of(spec(), view, TrainingView(), Memory(), job=JOB, now=50.0)
     text = condition(found, ConditionType.CAPACITY_AVAILABLE).message
     assert "usable by zone: a: 1, b: 0: add 1 agent" in text
 
@@ -154,7 +154,7 @@ def test_avoided_nodes_are_named_with_their_time(is_placed: bool) -> None:
     there = tuple(replace(n, avoided_until=until[n.zone]) for n in nodes(a=4, b=4, c=4))
     pods = PODS if is_placed else PODS[:1]
     view = ClusterView(there, pods)
-    found = describe(spec(), view, TrainingView(), Memory(), job=JOB, now=50.0)
+    found = status_of(spec(), view, TrainingView(), Memory(), job=JOB, now=50.0)
     line = condition(found, ConditionType.CAPACITY_AVAILABLE)
     assert line.status is is_placed
     assert line.message.endswith(
@@ -365,7 +365,7 @@ def test_a_spread_is_infeasible_only_if_further_nodes_would_not_help(
 
 def test_a_spread_is_not_known_while_no_node_suits() -> None:
     small = tuple(replace(n, suits=False, lacks=insufficient("cpu")) for n in nodes(a=0, b=0))
-    found = describe(spec(), ClusterView(small, ()), TrainingView(), Memory(), job=JOB, now=50.0)
+    found = status_of(spec(), ClusterView(small, ()), TrainingView(), Memory(), job=JOB, now=50.0)
     line = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
     assert (line.status, line.reason) == (None, Reason.WAITING_FOR_NODES)
     assert line.message == "not known before a node can take an agent; see CapacityAvailable"

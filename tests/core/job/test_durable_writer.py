@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, to_json
 from bamboo_core.arbiter_state.events import Persist, Persisted
-from bamboo_core.job.durable_writer import DurableWriter, Line, OvertakenError
+from bamboo_core.job.durable_writer import DurableWriter, LeaderFacts, OvertakenError
 from bamboo_core.model.ids import Fence
 
 OLD = Durable(term=1, plan=Fence(0, 1, 4))
@@ -66,12 +65,12 @@ def test_nothing_is_written_after_the_end():
 
 
 def test_the_first_write_replaces_only_what_the_leader_began_from():
-    line = Line(OLD, "new")
-    line.check(codec.to_json(OLD) | {"writer": "old"}, NEW)
-    line.check({}, NEW)
-    line.check(line.body(facts(3)), NEW)
+    leader_facts = LeaderFacts(OLD, "new")
+    leader_facts.check(to_json(OLD) | {"writer": "old"}, NEW)
+    leader_facts.check({}, NEW)
+    leader_facts.check(leader_facts.body(facts(3)), NEW)
     late = replace(OLD, committed=2)
     with pytest.raises(OvertakenError, match=r"term 1 has written .*; ours, 2, began from term 1"):
-        line.check(codec.to_json(late) | {"writer": "old"}, NEW)
+        leader_facts.check(to_json(late) | {"writer": "old"}, NEW)
     with pytest.raises(OvertakenError, match="unreadable"):
-        line.check({"cut": 3}, NEW)
+        leader_facts.check({"cut": 3}, NEW)

@@ -7,7 +7,7 @@ from tests.core.arbiter.fleet import Fleet, spec
 from tests.core.protection.job import layers
 
 from bamboo_core.api.spec import RedundancyMode, TransportSpec
-from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Tick
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
@@ -23,7 +23,7 @@ def fleet(
 ) -> Fleet:
     """A job in mode Auto that has started."""
     job = spec(pipelines=pipelines, stages=2, steps=40, mode=RedundancyMode.AUTO, microbatches=8)
-    made = Fleet(job, durable=facts.Durable(**known) if known else None)
+    made = Fleet(job, durable=Durable(**known) if known else None)
     zones = ["z0", "z1"] * pipelines
     for i, zone in enumerate(zones):
         made.add(f"a{i}", zone, costs=costs, memory_bytes=memory_bytes)
@@ -174,11 +174,11 @@ def test_other_modes_leave_no_trace() -> None:
 
 
 def test_the_record_survives_json() -> None:
-    known = facts.Durable(mode=RedundancyMode.EAGER, hazard=Hazard((ZoneRecord("a", 0.333, 12.0),)))
-    assert facts.from_json(facts.to_json(known)) == known
+    known = Durable(mode=RedundancyMode.EAGER, hazard=Hazard((ZoneRecord("a", 0.333, 12.0),)))
+    assert from_json(to_json(known)) == known
     for value in ({"mode": "Sometimes"}, {"hazard": [["a", "x", 1]]}):
         with pytest.raises(ValueError, match="durable state of the job is unreadable"):
-            facts.from_json(facts.to_json(known) | value)
+            from_json(to_json(known) | value)
 
 
 def test_exposure_is_written_as_it_grows() -> None:

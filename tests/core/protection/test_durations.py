@@ -10,7 +10,7 @@ from tests.core.protection.job import layers, usual
 from tests.core.protection.job import spec as job
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter_state import durable as facts
+from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.choice import Facts, choose
@@ -351,10 +351,10 @@ def test_the_newest_durations_count() -> None:
 
 
 def test_the_record_survives_json() -> None:
-    known = facts.Durable(measured=Measured(2, 1.25, (0.5,), (40.0, 60.125), (9.0,)))
-    assert facts.from_json(facts.to_json(known)) == known
+    known = Durable(measured=Measured(2, 1.25, (0.5,), (40.0, 60.125), (9.0,)))
+    assert from_json(to_json(known)) == known
     with pytest.raises(ValueError, match="durable state of the job is unreadable"):
-        facts.from_json({"measured": [2, 1.25, ["x"], [], []]})
+        from_json({"measured": [2, 1.25, ["x"], [], []]})
 
 
 def test_measured_durations_take_the_place_of_assumptions() -> None:

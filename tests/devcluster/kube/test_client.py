@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bamboo_devcluster.kube import client as kubeapi
-from bamboo_devcluster.kube import pki
+from bamboo_devcluster.kube import client, pki
 from bamboo_devcluster.kube.client import ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.testing import wait_for
 
@@ -80,7 +79,7 @@ async def test_a_watch_resumes_after_a_lost_connection(fake) -> None:
 
 
 async def test_a_watch_lists_again_when_its_version_has_expired(fake, monkeypatch) -> None:
-    monkeypatch.setattr(kubeapi, "_RETRY_DELAY_S", 0)
+    monkeypatch.setattr(client, "_RETRY_DELAY_S", 0)
     server, api = fake
     gone = {"code": 410, "reason": "Expired", "message": "too old"}
     server.watches = [[{"type": "ERROR", "object": gone}]]

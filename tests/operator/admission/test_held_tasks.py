@@ -19,7 +19,7 @@ from bamboo_operator import config
 from bamboo_operator.admission.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.app import App
 from bamboo_operator.kube import api
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 from bamboo_operator.reconcile.reconciler import FULL_PAUSE_S
 
 from ..agent_client import refused, until
@@ -186,7 +186,7 @@ async def test_a_job_that_goes_before_its_first_reconcile_gives_its_tasks_back()
     """Nobody forgets it, since nobody has led it."""
     kube = MemoryApi()
     given = config.from_env({"POD_IP": "127.0.0.1", "BAMBOO_NAMESPACES": "ns"})
-    app = App(given, kube, Attention())
+    app = App(given, kube, LoopHearing())
     body = manifest()
     body["metadata"] |= {"uid": OTHER.uid}
     kube.put(api.job("ns", "other"), body)

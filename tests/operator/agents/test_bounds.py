@@ -126,7 +126,7 @@ async def test_a_new_stream_pays_for_the_old_one(served: Harness) -> None:
             await agent.hello()
             assert isinstance(await agent.hear(), Welcome)
             assert served.pauses == []
-            with served.service._accounts.stream(f"uid-{NAMES[0]}", JOB.uid) as payer:
+            with served.service._throttling.stream(f"uid-{NAMES[0]}", JOB.uid) as payer:
                 payer.take(100.0)
         else:
             await until(lambda: served.pauses != [])
@@ -163,7 +163,7 @@ async def test_a_long_message_is_parsed_in_a_thread(
 
 def test_what_the_messages_of_a_pod_and_a_job_may_cost() -> None:
     now = [0.0]
-    known = throttling.Accounts(lambda: now[0])
+    known = throttling.Throttling(lambda: now[0])
     pod, job = throttling.OF_POD, throttling.OF_JOB
     with known.stream("pod-1", "job") as one:
         one.take(pod.burst - throttling.STREAM_S)
@@ -183,7 +183,7 @@ def test_what_the_messages_of_a_pod_and_a_job_may_cost() -> None:
 
 def test_a_job_may_cost_as_much_more_as_it_has_agents() -> None:
     """After a loss a thousand agents report at once."""
-    known = throttling.Accounts(lambda: 0.0)
+    known = throttling.Throttling(lambda: 0.0)
     with ExitStack() as streams:
         payers = [streams.enter_context(known.stream(f"pod-{n}", "job")) for n in range(1000)]
         for payer in payers:
@@ -193,7 +193,7 @@ def test_a_job_may_cost_as_much_more_as_it_has_agents() -> None:
 
 def test_accounts_that_owe_nothing_are_forgotten() -> None:
     now = [0.0]
-    known = throttling.Accounts(lambda: now[0])
+    known = throttling.Throttling(lambda: now[0])
     for number in range(1000):
         with known.stream(f"pod-{number}", f"job-{number}"):
             now[0] += 1.0

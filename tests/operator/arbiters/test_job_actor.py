@@ -278,10 +278,10 @@ async def test_directives_are_encoded_while_facts_are_written(
     actor, writers = await begun(noting, may_go)
     usual = actor._ports
 
-    async def slow(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
+    async def slow(job: JobView, durable: Durable, leader_facts: durable_facts.LeaderFacts) -> None:
         if durable.plan.epoch:
             await is_encoded.wait()
-        await usual.persist(job, durable, line)
+        await usual.persist(job, durable, leader_facts)
 
     actor._ports = replace(usual, persist=slow)
     await until(actor, lambda: sum(isinstance(m, Continuation) for m in noting.sent) == len(AGENTS))
@@ -310,10 +310,10 @@ async def test_a_directive_that_cannot_be_encoded_costs_nobody_the_rest(
     actor, writers = await begun(noting, may_go)
     usual = actor._ports
 
-    async def slow(job: JobView, durable: Durable, line: durable_facts.Line) -> None:
+    async def slow(job: JobView, durable: Durable, leader_facts: durable_facts.LeaderFacts) -> None:
         if durable.plan.epoch:
             await has_failed.wait()
-        await usual.persist(job, durable, line)
+        await usual.persist(job, durable, leader_facts)
 
     actor._ports = replace(usual, persist=slow)
     await until(actor, lambda: sum(isinstance(m, Continuation) for m in noting.sent) == len(AGENTS))

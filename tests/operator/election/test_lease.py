@@ -13,7 +13,7 @@ from bamboo_operator.app import App
 from bamboo_operator.election.lease import Elector, Holder, LeaseLostError, Pace
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import ApiError
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 
 from ..memory_api import MemoryApi
 
@@ -100,7 +100,7 @@ async def test_a_second_process_beside_the_first_ends_before_it_looks_for_the_le
         free = replace(given, health_port=first.getsockname()[1], metrics_port=0)
         kube = MemoryApi()
         with pytest.raises(OSError, match="in use"):
-            await App(free, kube, Attention()).run()
+            await App(free, kube, LoopHearing()).run()
         assert not kube.objects
 
 

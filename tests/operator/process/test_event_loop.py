@@ -9,13 +9,13 @@ import time
 import pytest
 
 from bamboo_operator.process import event_loop
-from bamboo_operator.process.event_loop import Attention
+from bamboo_operator.process.event_loop import LoopHearing
 
 TURNS = 50
 
 
 def test_a_loop_that_has_work_has_not_read_everything() -> None:
-    hearing = Attention()
+    hearing = LoopHearing()
 
     async def work() -> list[float]:
         await asyncio.sleep(0.001)  # the loop waits
@@ -32,8 +32,8 @@ def test_a_loop_that_has_work_has_not_read_everything() -> None:
 
 
 def test_what_is_ready_when_the_loop_could_wait_had_come_before() -> None:
-    hearing = Attention()
-    selector = event_loop.AttentiveSelector(hearing)
+    hearing = LoopHearing()
+    selector = event_loop.HearingSelector(hearing)
     here, there = socket.socketpair()
     with here, there:
         selector.register(here, event_loop.selectors.EVENT_READ)
@@ -47,7 +47,7 @@ def test_what_is_ready_when_the_loop_could_wait_had_come_before() -> None:
 
 
 def test_a_loop_without_work_reads_as_soon_as_something_comes() -> None:
-    hearing = Attention()
+    hearing = LoopHearing()
 
     async def work() -> bytes:
         here, there = socket.socketpair()
@@ -63,7 +63,7 @@ def test_a_loop_without_work_reads_as_soon_as_something_comes() -> None:
     assert hearing.at(before) > before
 
 
-def waits(hearing: Attention, *, from_s: float, to_s: float, idle: float) -> None:
+def waits(hearing: LoopHearing, *, from_s: float, to_s: float, idle: float) -> None:
     """Every 0.1 s the loop has nothing to do for a share of that time."""
     for tick in range(round((to_s - from_s) / 0.1)):
         began = from_s + 0.1 * tick
@@ -74,7 +74,7 @@ def waits(hearing: Attention, *, from_s: float, to_s: float, idle: float) -> Non
 def test_a_loop_that_hardly_ever_waits_may_be_behind_when_it_does(idle: float) -> None:
     """Seen with 512 agents on two slow cores: messages waited for seconds in gRPC, whose threads
     got no processor, while the loop had now and then a millisecond without work."""
-    hearing = Attention()
+    hearing = LoopHearing()
     waits(hearing, from_s=0, to_s=5, idle=0.5)
     waits(hearing, from_s=5, to_s=8, idle=idle)
     assert hearing.at(8) < 5 + 2 * event_loop.WINDOW_S
@@ -84,7 +84,7 @@ def test_a_loop_that_hardly_ever_waits_may_be_behind_when_it_does(idle: float) -
 
 def test_a_long_wait_shows_that_nothing_is_left() -> None:
     """Else a pause would count for as long as it takes to see that the loop has time again."""
-    hearing = Attention()
+    hearing = LoopHearing()
     hearing.waited(0, 0.2)
     hearing.waited(5, 5 + 0.9 * event_loop.LONG_S)
     assert hearing.at(5.2) == 0.2
@@ -93,7 +93,7 @@ def test_a_long_wait_shows_that_nothing_is_left() -> None:
 
 
 def test_the_time_without_work_is_counted() -> None:
-    hearing = Attention()
+    hearing = LoopHearing()
 
     async def work() -> tuple[float, float]:
         began = time.thread_time()
@@ -109,8 +109,8 @@ def test_the_time_without_work_is_counted() -> None:
 
 
 def test_to_wait_for_a_processor_is_not_to_have_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    hearing = Attention()
-    selector = event_loop.AttentiveSelector(hearing)
+    hearing = LoopHearing()
+    selector = event_loop.HearingSelector(hearing)
     times = iter((10.0, 11.5))
     monkeypatch.setattr(event_loop.time, "monotonic", lambda: next(times))
     assert selector.select(0.02) == []

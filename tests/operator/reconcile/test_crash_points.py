@@ -18,10 +18,9 @@ from tests.rotation import in_turn
 
 from bamboo_core.controller.view import Memory
 from bamboo_operator.arbiters import job_actor
-from bamboo_operator.kube import api
-from bamboo_operator.kube import client as kube
+from bamboo_operator.kube import api, client
 from bamboo_operator.kube.api import ApiError
-from bamboo_operator.status import codec as statuses
+from bamboo_operator.status import statuses
 from bamboo_operator.trust import seals, tls
 
 from ..crash_api import Crash, Fault, FaultyApi, How
@@ -291,7 +290,7 @@ def test_every_disturbed_story_ends_as_the_undisturbed_one(part: int) -> None:
 
 def test_the_stories_contain_every_kind_of_call() -> None:
     calls = [call for name in STORIES for call in undisturbed(name)[0]]
-    assert {f"{verb} {kube._resource(path)}" for verb, path in calls} == {
+    assert {f"{verb} {client._resource(path)}" for verb, path in calls} == {
         "get secrets", "replace secrets", "get bamboojobs", "list pods", "list nodes",
         "apply bamboojobs", "apply configmaps", "apply poddisruptionbudgets", "create pods",
         "delete pods", "delete poddisruptionbudgets", "delete bamboojobs", "list bamboojobs",

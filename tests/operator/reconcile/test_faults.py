@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, to_json
 from bamboo_core.arbiter_state.events import Persist
 from bamboo_core.model.ids import Fence
 from bamboo_operator.kube.api import ApiError
@@ -201,14 +200,14 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
     harness.apply()
     old = Durable(term=4, plan=Fence(0, 4, 7), members=AGENTS, voters=AGENTS)
     late = replace(old, term=term, plan=Fence(0, term, 8), members=AGENTS[:1], voters=AGENTS[:1])
-    harness.kube.objects[PATH]["status"] = {"arbiter": codec.to_json(old)}
+    harness.kube.objects[PATH]["status"] = {"arbiter": to_json(old)}
     is_late = True
 
     def hook(verb: str, path: str) -> None:
         nonlocal is_late
         if is_late and verb == "list":  # the first thing after the read
             is_late = False
-            harness.status["arbiter"] = codec.to_json(late)
+            harness.status["arbiter"] = to_json(late)
 
     harness.kube.fail = hook
     await harness.reconcile()

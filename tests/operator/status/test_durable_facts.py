@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB, manifest
 
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, to_json
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import ApiError
 from bamboo_operator.status import durable_facts
-from bamboo_operator.status.durable_facts import Line, NotWrittenError, OvertakenError
+from bamboo_operator.status.durable_facts import LeaderFacts, NotWrittenError, OvertakenError
 
 from ..memory_api import MemoryApi
 
@@ -32,7 +31,7 @@ NEW = replace(OLD, term=5)
 def kube() -> MemoryApi:
     found = MemoryApi()
     body = manifest() | {"metadata": {"name": "job", "namespace": "ns", "uid": JOB.uid}}
-    found.put(PATH, body | {"status": {"arbiter": codec.to_json(OLD)}})
+    found.put(PATH, body | {"status": {"arbiter": to_json(OLD)}})
     return found
 
 
@@ -57,28 +56,28 @@ def before_apply(kube: MemoryApi, act: Callable[[], None], times: int = 1) -> No
 
 
 async def test_a_late_write_between_read_and_first_write_is_kept(kube: MemoryApi) -> None:
-    old, new = Line(Durable()), Line(OLD)
-    change(kube, "status", arbiter=codec.to_json(OLD) | {"writer": old.writer})
+    old, new = LeaderFacts(Durable()), LeaderFacts(OLD)
+    change(kube, "status", arbiter=to_json(OLD) | {"writer": old.writer})
     await durable_facts.write(kube, JOB, LATE, old)
     with pytest.raises(OvertakenError, match=r"ours, 5, began from term 4 with 0.4.7"):
         await durable_facts.write(kube, JOB, NEW, new)
     assert stored(kube) == LATE
-    again = Line(stored(kube))
+    again = LeaderFacts(stored(kube))
     await durable_facts.write(kube, JOB, replace(LATE, term=5), again)
     assert stored(kube) == replace(LATE, term=5)
 
 
 async def test_a_late_write_between_check_and_patch_is_kept(kube: MemoryApi) -> None:
-    before_apply(kube, lambda: change(kube, "status", arbiter=codec.to_json(LATE)))
+    before_apply(kube, lambda: change(kube, "status", arbiter=to_json(LATE)))
     with pytest.raises(OvertakenError):
-        await durable_facts.write(kube, JOB, NEW, Line(OLD))
+        await durable_facts.write(kube, JOB, NEW, LeaderFacts(OLD))
     assert stored(kube) == LATE
 
 
 async def test_the_old_leader_comes_too_late_even_with_a_higher_term(kube: MemoryApi) -> None:
     """Its arbiter may have restarted, which raises the term."""
-    old, new = Line(Durable(), "old"), Line(OLD)
-    change(kube, "status", arbiter=codec.to_json(OLD) | {"writer": "old"})
+    old, new = LeaderFacts(Durable(), "old"), LeaderFacts(OLD)
+    change(kube, "status", arbiter=to_json(OLD) | {"writer": "old"})
     await durable_facts.write(kube, JOB, NEW, new)
     for term in (4, 5, 6):
         with pytest.raises(OvertakenError, match="term 5 has written"):
@@ -88,17 +87,17 @@ async def test_the_old_leader_comes_too_late_even_with_a_higher_term(kube: Memor
 
 async def test_only_one_of_two_leaders_with_equal_facts_writes(kube: MemoryApi) -> None:
     """Equal terms, equal facts: the other one must not take them for its own."""
-    await durable_facts.write(kube, JOB, NEW, Line(OLD))
+    await durable_facts.write(kube, JOB, NEW, LeaderFacts(OLD))
     with pytest.raises(OvertakenError):
-        await durable_facts.write(kube, JOB, NEW, Line(OLD))
+        await durable_facts.write(kube, JOB, NEW, LeaderFacts(OLD))
 
 
 async def test_other_parts_may_change_at_any_time(kube: MemoryApi) -> None:
-    line = Line(OLD)
+    leader_facts = LeaderFacts(OLD)
     before_apply(kube, lambda: change(kube, "status", phase="Running"))
-    await durable_facts.write(kube, JOB, NEW, line)
+    await durable_facts.write(kube, JOB, NEW, leader_facts)
     before_apply(kube, lambda: change(kube, "spec", suspend=True))
-    await durable_facts.write(kube, JOB, replace(NEW, committed=3), line)
+    await durable_facts.write(kube, JOB, replace(NEW, committed=3), leader_facts)
     assert stored(kube).committed == 3
     body = kube.objects[PATH]
     assert (body["status"]["phase"], body["spec"]["suspend"]) == ("Running", True)
@@ -107,35 +106,35 @@ async def test_other_parts_may_change_at_any_time(kube: MemoryApi) -> None:
 async def test_a_job_that_changes_all_the_time_is_tried_again_later(kube: MemoryApi) -> None:
     before_apply(kube, lambda: change(kube, "status", phase="Running"), times=5)
     with pytest.raises(NotWrittenError, match="changes too often"):
-        await durable_facts.write(kube, JOB, NEW, Line(OLD))
+        await durable_facts.write(kube, JOB, NEW, LeaderFacts(OLD))
     assert stored(kube) == OLD
-    await durable_facts.write(kube, JOB, NEW, Line(OLD))
+    await durable_facts.write(kube, JOB, NEW, LeaderFacts(OLD))
 
 
 async def test_a_first_write_whose_answer_was_lost_is_our_own(kube: MemoryApi) -> None:
-    line = Line(OLD)
+    leader_facts = LeaderFacts(OLD)
 
     def lose() -> None:
-        change(kube, "status", arbiter=codec.to_json(NEW) | {"writer": line.writer})
+        change(kube, "status", arbiter=to_json(NEW) | {"writer": leader_facts.writer})
         raise ApiError(0, "Unreachable", "cut")
 
     before_apply(kube, lose)
     with pytest.raises(NotWrittenError):
-        await durable_facts.write(kube, JOB, NEW, line)
-    await durable_facts.write(kube, JOB, replace(NEW, plan=Fence(0, 5, 8)), line)
+        await durable_facts.write(kube, JOB, NEW, leader_facts)
+    await durable_facts.write(kube, JOB, replace(NEW, plan=Fence(0, 5, 8)), leader_facts)
     assert stored(kube).plan == Fence(0, 5, 8)
 
 
 async def test_facts_that_cannot_be_read_are_not_overwritten(kube: MemoryApi) -> None:
     change(kube, "status", arbiter={"cut": 3})
     with pytest.raises(OvertakenError, match="unreadable"):
-        await durable_facts.write(kube, JOB, NEW, Line(OLD))
+        await durable_facts.write(kube, JOB, NEW, LeaderFacts(OLD))
     assert kube.objects[PATH]["status"]["arbiter"] == {"cut": 3}
 
 
 async def test_erased_facts_are_written_again(kube: MemoryApi) -> None:
-    line = Line(OLD)
-    await durable_facts.write(kube, JOB, NEW, line)
+    leader_facts = LeaderFacts(OLD)
+    await durable_facts.write(kube, JOB, NEW, leader_facts)
     change(kube, "status", arbiter={})
-    await durable_facts.write(kube, JOB, replace(NEW, committed=3), line)
+    await durable_facts.write(kube, JOB, replace(NEW, committed=3), leader_facts)
     assert stored(kube) == replace(NEW, committed=3)

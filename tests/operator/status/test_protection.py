@@ -11,7 +11,7 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView, Memory
 from bamboo_core.protection.choice import choose
-from bamboo_operator.status import codec as statuses
+from bamboo_operator.status import statuses
 
 JOB = JobView("ns", "job", "uid", 1, 0.0)
 TAKEN = JobStatus(
@@ -26,7 +26,7 @@ TAKEN = JobStatus(
 
 
 def protection(status: JobStatus) -> dict[str, object] | None:
-    found: dict[str, object] | None = statuses.describe(JOB, spec(), status, Memory()).get(
+    found: dict[str, object] | None = statuses.to_object(JOB, spec(), status, Memory()).get(
         "protection"
     )
     return found

@@ -9,10 +9,10 @@ from pathlib import Path
 from aiohttp import web
 
 from bamboo_devcluster.kube import clock, pki
-from bamboo_devcluster.nodes.pods.container import Container
-from bamboo_devcluster.nodes.pods.container_log import LogQuery, read_log
-from bamboo_devcluster.nodes.pods.pod import PodWorker
 from bamboo_devcluster.nodes.process.node import NodeAddress
+from bamboo_devcluster.nodes.process.pods.container import Container
+from bamboo_devcluster.nodes.process.pods.container_log import LogQuery, read_log
+from bamboo_devcluster.nodes.process.pods.pod import PodWorker
 
 KUBELET_PORT = 10250
 FindWorker = Callable[[str, str], PodWorker | None]

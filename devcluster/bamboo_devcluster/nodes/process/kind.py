@@ -12,11 +12,11 @@ from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kube.client import ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.nodes.interface import no_such
 from bamboo_devcluster.nodes.notice import Notices
-from bamboo_devcluster.nodes.pods.pod import PodWorker
-from bamboo_devcluster.nodes.pods.preparation import NodePorts
 from bamboo_devcluster.nodes.process.addresses import AddressBlock
 from bamboo_devcluster.nodes.process.endpoint import KubeletServers
 from bamboo_devcluster.nodes.process.node import ProcessNode
+from bamboo_devcluster.nodes.process.pods.pod import PodWorker
+from bamboo_devcluster.nodes.process.pods.preparation import NodePorts
 from bamboo_devcluster.spec import NodeSpec
 
 Object = dict[str, Any]

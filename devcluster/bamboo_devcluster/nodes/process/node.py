@@ -14,8 +14,8 @@ from typing import Any
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, UnreachableError
-from bamboo_devcluster.nodes.pods.pod import PodWorker
-from bamboo_devcluster.nodes.pods.preparation import NodePorts
+from bamboo_devcluster.nodes.process.pods.pod import PodWorker
+from bamboo_devcluster.nodes.process.pods.preparation import NodePorts
 from bamboo_devcluster.programs.binaries import KUBERNETES_VERSION
 from bamboo_devcluster.spec import NodeSpec, machine_architecture
 

@@ -7,7 +7,7 @@ from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import ComputePlan, Timing
 from bamboo_core.controller.view import JobView
-from bamboo_core.job.durable_writer import DurableWriter, Line
+from bamboo_core.job.durable_writer import DurableWriter, LeaderFacts
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.clock import Hearing
@@ -25,7 +25,7 @@ class Operator:
         self.name = name
         self.term = term  # of its election
         self.leadership = Leadership(JOB, spec, began, term=term, timing=timing)
-        self.line = Line(began, f"{name}/{self.leadership.term}")
+        self.leader_facts = LeaderFacts(began, f"{name}/{self.leadership.term}")
         self.writer = DurableWriter()
         self.retry_at: float | None = None  # the next attempt to write, after a failed one
         self.sessions: dict[AgentId, int] = {}  # agent -> number of its newest stream

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, from_json
 
 
 class Store:
@@ -24,5 +23,5 @@ class Store:
             return False
         self.version += 1
         self.facts = json.loads(text)
-        self.durable = codec.from_json(dict(self.facts))
+        self.durable = from_json(dict(self.facts))
         return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bamboo_core.arbiter_state.durable import Durable
-from bamboo_core.job.durable_writer import Line
+from bamboo_core.job.durable_writer import LeaderFacts
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Hello
 
@@ -58,7 +58,7 @@ class LookAtFacts:
     """The first half of a write: read what it would replace."""
 
     durable: Durable
-    line: Line  # of the operator that writes
+    leader_facts: LeaderFacts  # of the operator that writes
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.graph import closure as graph_module
 from bamboo_core.graph.holdings import HoldingsIndex
-from bamboo_core.job.durable_writer import Line
+from bamboo_core.job.durable_writer import LeaderFacts
 from bamboo_core.model import rules as instruction_rules
 from bamboo_core.planning import planner
 from bamboo_core.planning.team import Seating
@@ -47,7 +47,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(Seating, "__init__", rules.oldest_step), (("singles", SMALL),)),
     Planted("no term in the fence", "S4", both(
                 patched(Arbiter, "__init__", rules.same_term),
-                patched(Line, "check", rules_edges.any_writer)),
+                patched(LeaderFacts, "check", rules_edges.any_writer)),
             (("operators", SMALL),)),
     Planted("a leaf sum grows out of the one before", "S11",
             patched(Symbolic, "_backward_weight", rules.grow_prefix), (("singles", SMALL),)),

@@ -12,7 +12,7 @@ from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.evidence import stalls
 from bamboo_core.evidence.liveness import Patience
-from bamboo_core.job.durable_writer import DurableWriter, Line
+from bamboo_core.job.durable_writer import DurableWriter, LeaderFacts
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.clock import PatientClock
@@ -122,7 +122,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a list of the loss before counts", "F7",
             patched(training, "listed", rules_edges.any_list), (("lists", SAVING),)),
     Planted("a write replaces whatever is there", "D1",
-            patched(Line, "check", rules_edges.any_writer), (("operators", SMALL),)),
+            patched(LeaderFacts, "check", rules_edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(
                 patched(Leadership, "_put", rules_edges.drop_held),
                 patched(Leadership, "handle", rules_edges.note_uncertainty)),

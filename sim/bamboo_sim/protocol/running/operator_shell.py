@@ -212,21 +212,21 @@ def _restarted(world: World, operator: Operator, restarted: Restarted) -> None:
 def _write(world: World, operator: Operator) -> None:
     durable = operator.writer.next()
     if durable is not None:
-        world.network.post(STORE, operator.name, LookAtFacts(durable, operator.line))
+        world.network.post(STORE, operator.name, LookAtFacts(durable, operator.leader_facts))
 
 
 def _look_at_facts(world: World, operator: Operator, order: LookAtFacts) -> None:
-    if order.line is not operator.line:
+    if order.leader_facts is not operator.leader_facts:
         return
     store = world.operators.store
     try:
-        order.line.check(store.facts, order.durable)
+        order.leader_facts.check(store.facts, order.durable)
     except OvertakenError:
         operator.is_overtaken = True
         operator.writer.end()
         world.network.post(WATCH, operator.name, LeadAgain())
         return
-    text = json.dumps(order.line.body(order.durable))
+    text = json.dumps(order.leader_facts.body(order.durable))
     world.network.post(STORE, operator.name, Put(store.version, text, order))
 
 
@@ -238,7 +238,11 @@ def _put(world: World, operator: Operator | None, put: Put) -> None:
     if is_written:
         check_plan(world, before)
         check_kinds(world)
-    if operator is None or operator.is_overtaken or put.order.line is not operator.line:
+    if (
+        operator is None
+        or operator.is_overtaken
+        or put.order.leader_facts is not operator.leader_facts
+    ):
         return
     if fails:
         world.write_faults -= 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from bamboo_agent.supervisor import health as agents
+from bamboo_agent.supervisor import health
 from bamboo_core.api.progress import Ahead, Hosted, Lane, TrainingProgress, Way
 from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
@@ -44,7 +44,7 @@ class Story:
         self.metrics.loop_lag_s.set(0.001)
         self.metrics.last_event.labels("pods").set(self._began)
         self._agents = {
-            f"{name}-p0-s0-i0": agents.Metrics(job=f"{NAMESPACE}/{name}", agent=f"{name}-p0-s0-i0")
+            f"{name}-p0-s0-i0": health.Metrics(job=f"{NAMESPACE}/{name}", agent=f"{name}-p0-s0-i0")
             for name in (CALM, STORM)
         }
 

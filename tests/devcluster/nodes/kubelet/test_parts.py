@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bamboo_devcluster.errors import ComponentError, DevclusterError, NodeError, SpecError
-from bamboo_devcluster.nodes.kubelet import cgroups, configs, images, network
-from bamboo_devcluster.nodes.kubelet import prerequisites as tools
+from bamboo_devcluster.nodes.kubelet import cgroups, configs, images, network, prerequisites
 from bamboo_devcluster.nodes.kubelet.cgroups import Group
 from bamboo_devcluster.nodes.kubelet.images import Program
 from bamboo_devcluster.nodes.kubelet.leftovers import remove_bridge
@@ -33,10 +32,10 @@ def test_all_that_is_missing_is_named_with_its_remedy(tmp_path, monkeypatch) -> 
     make_program(tmp_path / "bin", "runc")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("CNI_PATH", str(tmp_path / "nothing"))
-    monkeypatch.setattr(tools, "_PLUGIN_FOLDERS", ())
+    monkeypatch.setattr(prerequisites, "_PLUGIN_FOLDERS", ())
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(DevclusterError) as caught:
-        tools.find_tools(tmp_path)
+        prerequisites.find_tools(tmp_path)
     text = str(caught.value)
     assert "need root (run the command with sudo), containerd, " in text
     assert "the CNI plugins bridge, host-local, loopback" in text
@@ -46,21 +45,21 @@ def test_all_that_is_missing_is_named_with_its_remedy(tmp_path, monkeypatch) -> 
 
 
 def test_tools_are_found_and_a_hidden_directory_is_refused(tmp_path, monkeypatch) -> None:
-    for name in tools._PROGRAMS:
+    for name in prerequisites._PROGRAMS:
         make_program(tmp_path / "usr/bin", name)
-    for name in tools._PLUGINS:
+    for name in prerequisites._PLUGINS:
         make_program(tmp_path / "usr/lib/cni", name)  # beside containerd's folder
     monkeypatch.setenv("PATH", str(tmp_path / "usr/bin"))
     monkeypatch.delenv("CNI_PATH", raising=False)
-    monkeypatch.setattr(tools, "_PLUGIN_FOLDERS", ())
+    monkeypatch.setattr(prerequisites, "_PLUGIN_FOLDERS", ())
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found = tools.find_tools(tmp_path)
+    found = prerequisites.find_tools(tmp_path)
     assert (found["runc"], found.plugins) == (
         str(tmp_path / "usr/bin/runc"),
         tmp_path / "usr/lib/cni",
     )
     with pytest.raises(DevclusterError, match=r"/var/lib/x is hidden .* choose another --dir"):
-        tools.find_tools(Path("/var/lib/x"))
+        prerequisites.find_tools(Path("/var/lib/x"))
 
 
 def test_a_pattern_of_images_is_refused() -> None:
@@ -211,9 +210,9 @@ def test_control_groups_that_stay_are_an_error(tmp_path) -> None:
     assert not (tmp_path / "freezer/bdc0").exists()
 
 
-def fake_tools(tmp_path: Path, script: str) -> tools.Tools:
+def fake_tools(tmp_path: Path, script: str) -> prerequisites.Tools:
     path = str(make_program(tmp_path / "bin", "any", script))
-    return tools.Tools(dict.fromkeys(tools._PROGRAMS, path), tmp_path)
+    return prerequisites.Tools(dict.fromkeys(prerequisites._PROGRAMS, path), tmp_path)
 
 
 def test_no_free_network_is_an_error(tmp_path) -> None:

@@ -62,7 +62,7 @@ def test_a_deposed_leader_writes_nothing_more():
     (put,) = writes(world, Put)
     take(world, put)
     with pytest.raises(OvertakenError):
-        order(late).line.check(world.operators.store.facts, order(late).durable)
+        order(late).leader_facts.check(world.operators.store.facts, order(late).durable)
     take(world, late)
     assert world.operators.running[old].is_overtaken
     assert world.operators.durable == order(put).durable

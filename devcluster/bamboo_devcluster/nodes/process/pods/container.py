@@ -15,9 +15,14 @@ from typing import Any
 from bamboo_devcluster.children import launch
 from bamboo_devcluster.errors import disk_full_message, is_disk_full
 from bamboo_devcluster.kube import clock
-from bamboo_devcluster.nodes.pods.container_log import LogPump, tail_text
-from bamboo_devcluster.nodes.pods.env import ConfigError
-from bamboo_devcluster.nodes.pods.status import ContainerRecord, Running, Terminated, Waiting
+from bamboo_devcluster.nodes.process.pods.container_log import LogPump, tail_text
+from bamboo_devcluster.nodes.process.pods.env import ConfigError
+from bamboo_devcluster.nodes.process.pods.status import (
+    ContainerRecord,
+    Running,
+    Terminated,
+    Waiting,
+)
 
 Object = dict[str, Any]
 

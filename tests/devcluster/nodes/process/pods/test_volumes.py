@@ -10,9 +10,9 @@ import pytest
 
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import ApiError
-from bamboo_devcluster.nodes.pods import volumes
-from bamboo_devcluster.nodes.pods.env import PodFacts
-from bamboo_devcluster.nodes.pods.volumes import PodVolumes, VolumeError, write_atomically
+from bamboo_devcluster.nodes.process.pods import volumes
+from bamboo_devcluster.nodes.process.pods.env import PodFacts
+from bamboo_devcluster.nodes.process.pods.volumes import PodVolumes, VolumeError, write_atomically
 
 
 def test_files_are_replaced_in_one_step(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from bamboo_core.api.progress import TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
 from bamboo_core.api.totals import Totals
-from bamboo_core.arbiter_state import durable as codec
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, to_json, with_manifest
 from bamboo_core.controller import failures, shortage
 from bamboo_core.controller.failure_limits import KEPT
 from bamboo_core.controller.failures import (
@@ -45,23 +44,23 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol import channels
 from bamboo_core.protocol.messages import Manifest
 from bamboo_operator.kube.timestamps import instant
-from bamboo_operator.status import codec as statuses
+from bamboo_operator.status import statuses
 
 
-def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: int = 2) -> dict:  # type: ignore[type-arg]
+def written(training: TrainingView, memory: Memory, *, count: int = 1, stages: int = 2) -> dict:  # type: ignore[type-arg]
     wanted = spec(count=count, stages=stages)
     decided = step(
         wanted, ClusterView(nodes(a=1, b=1), (pod(),)), training, memory, job=JOB, now=100.0
     )
-    return statuses.describe(JOB, wanted, decided.status, decided.memory)
+    return statuses.to_object(JOB, wanted, decided.status, decided.memory)
 
 
 def test_the_channel_and_its_reason_are_shown_once_an_agent_is_ready() -> None:
     route = channels.choose(TransportSpec(), "cpu:AVX2", "")
-    found = describe(TrainingView(route=route), Memory())
+    found = written(TrainingView(route=route), Memory())
     reason = "the agents have no GPUs, and gloo is not faster than tcp"
     assert found["transport"] == {"channel": "Tcp", "encrypted": True, "reason": reason}
-    assert "transport" not in describe(TrainingView(), Memory())
+    assert "transport" not in written(TrainingView(), Memory())
 
 
 @pytest.mark.parametrize(("carried", "share"), [(0, 0.0), (250, 0.25), (2000, 1.0)])
@@ -69,7 +68,7 @@ def test_the_share_that_groups_really_carry_is_shown(carried: int, share: float)
     """Groups may be chosen, and yet no pair may have one."""
     route = channels.choose(TransportSpec(Channel.PROCESS_GROUP), "cpu:AVX2", "")
     totals = Totals(sent={Way("Boundary", "a", "b"): 400, Way("Sums", "b", "a"): 600})
-    found = describe(
+    found = written(
         TrainingView(route=route, totals=replace(totals, group_bytes=carried)), Memory()
     )
     assert found["transport"]["groupShare"] == share
@@ -137,7 +136,7 @@ def test_memory_survives_a_restart(memory: Memory) -> None:
     status = JobStatus(phase=phase, conditions=memory.conditions, losses=memory.losses)
     body = {
         "metadata": {"name": "job"},
-        "status": json.loads(json.dumps(statuses.describe(JOB, spec(), status, memory))),
+        "status": json.loads(json.dumps(statuses.to_object(JOB, spec(), status, memory))),
     }
     assert statuses.read_memory(body) == memory
 
@@ -157,7 +156,7 @@ def test_a_status_of_another_version_counts_as_no_failure(value: object) -> None
 def test_the_newest_agents_stay_counted() -> None:
     names = frozenset(f"job-p0-s{n % 9}-i{n}" for n in range(200))
     status = JobStatus(phase=JobPhase.RUNNING, conditions=())
-    found = statuses.describe(JOB, spec(), status, Memory(settled=names))
+    found = statuses.to_object(JOB, spec(), status, Memory(settled=names))
     body = {"metadata": {"name": "job"}, "status": found}
     kept = statuses.read_memory(body).settled
     assert kept == {f"job-p0-s{n % 9}-i{n}" for n in range(200 - len(kept), 200)}
@@ -165,7 +164,7 @@ def test_the_newest_agents_stay_counted() -> None:
 
 
 def test_the_outcome_survives_a_restart() -> None:
-    done = describe(TrainingView(outcome=Outcome.FAILED, reason="X", message="why"), Memory())
+    done = written(TrainingView(outcome=Outcome.FAILED, reason="X", message="why"), Memory())
     found = statuses.read_memory({"metadata": {"name": "job"}, "status": done})
     assert (found.terminal, found.reason, found.message) == (Outcome.FAILED, "X", "why")
     assert found.finished_at == 100.0
@@ -177,7 +176,7 @@ def test_progress_survives_a_restart() -> None:
         losses=Losses(2, 1), checkpoint_step=3, checkpoint_path="/c",
         checkpoint_error="agent x: disk full",
     )  # fmt: skip
-    status = describe(training, Memory())
+    status = written(training, Memory())
     assert status["progress"] == {
         "step": 5, "steps": 10, "loss": "2.5000", "validationLoss": "1.2500",
         "samplesPerSecond": "10.0", "skippedSteps": 3,
@@ -192,21 +191,21 @@ def test_progress_survives_a_restart() -> None:
 @pytest.mark.parametrize("channel", [Channel.TCP, Channel.PROCESS_GROUP])
 def test_the_channel_survives_a_restart(channel: Channel) -> None:
     route = channels.choose(TransportSpec(channel), "cpu:AVX2", "")
-    status = describe(TrainingView(route=route), Memory())
+    status = written(TrainingView(route=route), Memory())
     found = statuses.read_progress({"status": status}).route
     assert found == replace(route, backend="")
-    assert describe(TrainingView(route=found), Memory())["transport"] == status["transport"]
+    assert written(TrainingView(route=found), Memory())["transport"] == status["transport"]
     assert statuses.read_progress({}).route is None
 
 
 def test_rollbacks_are_counted() -> None:
-    assert describe(TrainingView(rollbacks=2), Memory())["rollbacks"] == 2
-    assert "rollbacks" not in describe(TrainingView(), Memory())
+    assert written(TrainingView(rollbacks=2), Memory())["rollbacks"] == 2
+    assert "rollbacks" not in written(TrainingView(), Memory())
 
 
 def test_an_unknown_loss_is_left_out() -> None:
     """As after a restore: the step counts, its loss is in no agent's memory."""
-    status = describe(TrainingView(progress=TrainingProgress(4)), Memory())
+    status = written(TrainingView(progress=TrainingProgress(4)), Memory())
     assert status["progress"] == {"step": 5, "steps": 10}
     reported = statuses.read_progress({"status": status})
     assert reported.progress == TrainingProgress(4)
@@ -217,14 +216,14 @@ def test_an_unknown_loss_is_left_out() -> None:
     [(float("nan"), "nan"), (-1e38, "-1.0000e+38"), (float("inf"), "inf"), (12.0, "12.0000")],
 )
 def test_a_huge_loss_is_short(loss: float, text: str) -> None:
-    status = describe(
+    status = written(
         TrainingView(progress=TrainingProgress(4, loss=loss, validation_loss=loss)), Memory()
     )
     assert (status["progress"]["loss"], status["progress"]["validationLoss"]) == (text, text)
 
 
 def test_a_condition_may_be_unknown() -> None:
-    status = describe(TrainingView(), Memory())
+    status = written(TrainingView(), Memory())
     (degraded,) = (c for c in status["conditions"] if c["type"] == "Degraded")
     assert degraded["status"] == "Unknown"
     known = statuses.read_memory({"metadata": {"name": "job"}, "status": status}).conditions
@@ -233,23 +232,23 @@ def test_a_condition_may_be_unknown() -> None:
 
 def test_times_follow_changes() -> None:
     training = TrainingView(planned=True, checkpoint_step=3, checkpoint_path="/c")
-    first = statuses.with_times(describe(training, Memory()), {}, 100.0)
-    again = statuses.with_times(describe(training, Memory()), first, 200.0)
+    first = statuses.with_times(written(training, Memory()), {}, 100.0)
+    again = statuses.with_times(written(training, Memory()), first, 200.0)
     assert again["lastCheckpoint"]["time"] == first["lastCheckpoint"]["time"]
     assert again["progress"]["reportTime"] == first["progress"]["reportTime"]
     newer = TrainingView(planned=True, checkpoint_step=6, checkpoint_path="/c")
-    later = statuses.with_times(describe(newer, Memory()), first, 200.0)
+    later = statuses.with_times(written(newer, Memory()), first, 200.0)
     assert later["lastCheckpoint"]["time"] == "1970-01-01T00:03:20Z"
 
 
 def test_a_new_step_can_wait_for_its_write() -> None:
     at = [
-        describe(TrainingView(planned=True, progress=TrainingProgress(n)), Memory()) for n in (1, 2)
+        written(TrainingView(planned=True, progress=TrainingProgress(n)), Memory()) for n in (1, 2)
     ]
     assert at[0] != at[1]
     assert statuses.differ_in_progress_only(at[0], at[1])
     stopped = TrainingView(planned=True, recovering=True, progress=TrainingProgress(2))
-    assert not statuses.differ_in_progress_only(at[0], describe(stopped, Memory()))
+    assert not statuses.differ_in_progress_only(at[0], written(stopped, Memory()))
 
 
 def test_long_messages_are_clipped() -> None:
@@ -273,7 +272,7 @@ def test_status_of_1024_agents_fits_16_kb() -> None:
     )  # fmt: skip
     for n in range(9):
         sealed = Manifest(1, n, f"/checkpoints/{n:080}", "0" * 64)
-        facts = replace(facts, manifests=codec.with_manifest(facts.manifests, sealed))
+        facts = replace(facts, manifests=with_manifest(facts.manifests, sealed))
     zones = tuple(ZoneCount(f"zone-{n:02}", 26, 26, 26, 26) for n in range(40))
     status = JobStatus(phase=JobPhase.RUNNING, conditions=(), zones=zones)
     machine = "01234567-89ab-cdef-0123-456789abcdef/01234567-89ab-cdef-0123-456789abcdef"
@@ -283,8 +282,8 @@ def test_status_of_1024_agents_fits_16_kb() -> None:
         one = Failure(agents[n], cause, 10_000, 1e9, f"node-{n:040}", machine)
         failed = failures.add(failed, one, "x" * 1000, RunPolicy(node_failure_limit=1))
     memory = Memory(settled=frozenset(agents[:16]), failures=failed)
-    decided = describe(TrainingView(), Memory(), count=128, stages=8)
-    whole = statuses.describe(job, spec(), status, memory)
-    whole |= {"conditions": decided["conditions"], "arbiter": codec.to_json(facts)}
+    decided = written(TrainingView(), Memory(), count=128, stages=8)
+    whole = statuses.to_object(job, spec(), status, memory)
+    whole |= {"conditions": decided["conditions"], "arbiter": to_json(facts)}
     assert len(json.dumps(whole, separators=(",", ":"))) <= 16 * 1024
     assert len(whole["agents"]) == 9

@@ -15,7 +15,7 @@ from typing import Any
 
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import ApiError, KubeApi
-from bamboo_devcluster.nodes.pods.env import (
+from bamboo_devcluster.nodes.process.pods.env import (
     ConfigError,
     PodFacts,
     decode_data,

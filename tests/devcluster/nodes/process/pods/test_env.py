@@ -4,7 +4,7 @@ import pytest
 
 from bamboo_devcluster.errors import SpecError
 from bamboo_devcluster.kube.quantities import divide_quantity, parse_quantity
-from bamboo_devcluster.nodes.pods.env import (
+from bamboo_devcluster.nodes.process.pods.env import (
     ConfigError,
     PodFacts,
     container_argv,

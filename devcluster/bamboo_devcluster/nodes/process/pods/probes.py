@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from bamboo_devcluster.children import launch
-from bamboo_devcluster.nodes.pods.container import Container
+from bamboo_devcluster.nodes.process.pods.container import Container
 
 Object = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from bamboo_devcluster.children import launch
 from bamboo_devcluster.kube.client import ApiError, KubeApi, UnreachableError
-from bamboo_devcluster.nodes.pods.container import Backoff, ImageError, Start
-from bamboo_devcluster.nodes.pods.env import (
+from bamboo_devcluster.nodes.process.pods.container import Backoff, ImageError, Start
+from bamboo_devcluster.nodes.process.pods.env import (
     ConfigError,
     PodFacts,
     container_argv,
@@ -18,8 +18,8 @@ from bamboo_devcluster.nodes.pods.env import (
     referenced_objects,
     simulated_devices,
 )
-from bamboo_devcluster.nodes.pods.events import EventRecorder
-from bamboo_devcluster.nodes.pods.volumes import PodVolumes
+from bamboo_devcluster.nodes.process.pods.events import EventRecorder
+from bamboo_devcluster.nodes.process.pods.volumes import PodVolumes
 from bamboo_devcluster.spec import ImageMap
 
 Object = dict[str, Any]

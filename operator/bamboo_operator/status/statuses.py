@@ -163,7 +163,7 @@ def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str
     return None, "", ""
 
 
-def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
+def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
     """The status of an accepted job, without the instants of :func:`with_times`."""
     found: Object = {
         "observedGeneration": job.generation,

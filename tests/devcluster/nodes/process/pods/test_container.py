@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from bamboo_devcluster.children.launch import Isolation, Order
-from bamboo_devcluster.nodes.pods.container import (
+from bamboo_devcluster.nodes.process.pods.container import (
     Backoff,
     Container,
     ContainerPorts,
     Start,
     StopRequest,
 )
-from bamboo_devcluster.nodes.pods.env import ConfigError, PodFacts
-from bamboo_devcluster.nodes.pods.preparation import NodePorts, PodStarts
-from bamboo_devcluster.nodes.pods.status import ContainerRecord, Terminated
+from bamboo_devcluster.nodes.process.pods.env import ConfigError, PodFacts
+from bamboo_devcluster.nodes.process.pods.preparation import NodePorts, PodStarts
+from bamboo_devcluster.nodes.process.pods.status import ContainerRecord, Terminated
 from bamboo_devcluster.spec import ImageMap
 
 
@@ -58,7 +58,7 @@ class Stage:
 
 
 async def test_a_full_disk_is_reported_and_retried(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("bamboo_devcluster.nodes.pods.container._CONFIG_RETRY_S", 0.01)
+    monkeypatch.setattr("bamboo_devcluster.nodes.process.pods.container._CONFIG_RETRY_S", 0.01)
     stage = Stage(tmp_path, "Never", OSError(28, "No space left on device"), "exit 0")
     messages: list[str] = []
     stage.container.ports.event = lambda *words: messages.append(words[2])

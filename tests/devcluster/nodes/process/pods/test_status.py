@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from bamboo_devcluster.nodes.pods.status import (
+from bamboo_devcluster.nodes.process.pods.status import (
     ContainerRecord,
     PodView,
     Running,

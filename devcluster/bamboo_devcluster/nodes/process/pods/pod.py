@@ -13,11 +13,11 @@ from bamboo_devcluster.children import launch
 from bamboo_devcluster.errors import disk_full_message, is_disk_full
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, UnreachableError
-from bamboo_devcluster.nodes.pods import probes
-from bamboo_devcluster.nodes.pods.container import Container, ContainerPorts, StopRequest
-from bamboo_devcluster.nodes.pods.env import PodFacts
-from bamboo_devcluster.nodes.pods.preparation import NodePorts, PodStarts
-from bamboo_devcluster.nodes.pods.status import (
+from bamboo_devcluster.nodes.process.pods import probes
+from bamboo_devcluster.nodes.process.pods.container import Container, ContainerPorts, StopRequest
+from bamboo_devcluster.nodes.process.pods.env import PodFacts
+from bamboo_devcluster.nodes.process.pods.preparation import NodePorts, PodStarts
+from bamboo_devcluster.nodes.process.pods.status import (
     ContainerRecord,
     PodView,
     Running,
@@ -26,7 +26,7 @@ from bamboo_devcluster.nodes.pods.status import (
     build_status,
     pod_phase,
 )
-from bamboo_devcluster.nodes.pods.volumes import OBJECT_REFRESH_S, PodVolumes, VolumeError
+from bamboo_devcluster.nodes.process.pods.volumes import OBJECT_REFRESH_S, PodVolumes, VolumeError
 
 Object = dict[str, Any]
 

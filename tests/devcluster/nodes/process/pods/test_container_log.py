@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_devcluster.kube import clock
-from bamboo_devcluster.nodes.pods.container_log import LogPump, LogQuery, read_log, tail_text
+from bamboo_devcluster.nodes.process.pods.container_log import (
+    LogPump,
+    LogQuery,
+    read_log,
+    tail_text,
+)
 
 
 async def pumped(tmp_path: Path, data: bytes) -> Path:
