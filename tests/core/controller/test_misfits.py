@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from bamboo_core.controller.failures import AVOID_S, Avoided, Failures, Misfits
-from bamboo_core.controller.lifecycle import JobStatus, describe
+from bamboo_core.controller.lifecycle import JobStatus, status_of
 from bamboo_core.controller.reconcile import MOVE_AFTER_S, CreatePod, DeletePod, Step, step
 from bamboo_core.controller.view import (
     ClusterView,
@@ -129,7 +129,7 @@ def test_avoided_nodes_of_another_kind_are_told_apart_from_bad_ones() -> None:
     view = ClusterView((replace(a, avoided_until=60.0), odd, c), (pod(0, 0), pod(0, 1, zone="b")))
     misfits = Misfits(2, 40.0, "device of agent x is 'y': use a node pool of one kind")
     known = Memory(failures=Failures(misfits=misfits))
-    found = describe(spec(), view, TrainingView(), known, job=JOB, now=50.0)
+    found = status_of(spec(), view, TrainingView(), known, job=JOB, now=50.0)
     line = capacity(found)
     assert line.status is True
     assert line.message == (

@@ -9,7 +9,7 @@ from bamboo_core.protocol import admission
 from bamboo_sim.protocol.histories.history import advance
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.violation import Violation
-from bamboo_sim.protocol.running.faults import INJECTORS
+from bamboo_sim.protocol.running.injectors import INJECTORS
 from bamboo_sim.protocol.running.simulation import Simulation
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_devcluster.nodes.pods.events import EventRecorder
+from bamboo_devcluster.nodes.process.pods.events import EventRecorder
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": "n"}}
 
