@@ -1,4 +1,5 @@
 """Instructions on tensors: passes, sums, votes, versions of layers. Not here: when to run them.
 
-Public: ``backend``, ``checks``, ``held``, ``layers``, ``optim``, ``stage``, ``state``, ``sums``.
+Public: ``backend``, ``checks``, ``held``, ``layers``, ``optim``,
+``optimizer_state``, ``stage``, ``state``, ``sums``.
 """

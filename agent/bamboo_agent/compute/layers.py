@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from bamboo_agent.compute.optimizer_state import OptimizerState
 from bamboo_agent.device.digests import digest
@@ -126,5 +127,10 @@ class LayerBuilder:
             raise FactoryError(f"layer {layer}: {type(error).__name__}: {error}") from error
         if not isinstance(module, nn.Module):
             raise FactoryError(f"layer {layer} is a {type(module).__name__}, not an nn.Module")
+        if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
+            raise FactoryError(
+                f"layer {layer}, {type(module).__name__}: it is lazy, so its sizes are not known:"
+                " give them (nn.Linear instead of nn.LazyLinear)"
+            )
         # built on the CPU, so that all kinds of device start with the same weights
         return Layer(module.to(self._device).train(), self._make)

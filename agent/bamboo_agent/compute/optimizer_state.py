@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute import plain_values
-from bamboo_agent.compute.plain_values import StateError
+from bamboo_agent.payloads import plain_values
+from bamboo_agent.payloads.plain_values import StateError
 
 RATE = "bamboo_rate"
 """Attribute of an optimizer: step -> learning rate, or None."""
@@ -122,7 +122,7 @@ class OptimizerState:
         return "host" if is_on_host else "device"
 
     def _device(self, name: str) -> torch.device:
-        """Of the parameter that the tensor belongs to, or of the first one."""
+        """Device of the parameter that the tensor belongs to, or of the first one."""
         parameter = self._owner(name)
         return (
             next(iter(self._parameters.values())).device if parameter is None else parameter.device

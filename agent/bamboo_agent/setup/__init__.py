@@ -1,4 +1,4 @@
 """The set-up of a worker: it builds, tries, profiles and identifies its job. Not here: steps.
 
-Public: every module but those of ``probe``, and ``probe.layers``.
+Public: ``channel``, ``determinism``, ``factories``, ``fingerprint``, ``lazy_dynamo``, ``tries``.
 """

@@ -13,8 +13,8 @@ from torch import nn
 from bamboo_agent.compute import optim
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optimizer_state import RATE
-from bamboo_agent.compute.plain_values import StateError, have_equal_bits
 from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.payloads.plain_values import StateError, have_equal_bits
 from bamboo_agent.payloads.serialization import pack, unpack
 from bamboo_core.model.items import Kind
 

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.compute.plain_values import have_equal_bits
 from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe import reachable
 from bamboo_agent.setup.probe.reachable import address
 from bamboo_agent.setup.probe.refusal import RefusedError
@@ -106,7 +106,7 @@ def check_equal(first: LayerRecord, built: Layer) -> None:
 
 
 def difference(one: LayerRecord, other: LayerRecord) -> str:
-    """What differs between two states, by name; empty: nothing."""
+    """The name of something that differs between two states; empty: nothing does."""
     for name in sorted(one.tensors.keys() | other.tensors.keys()):
         a, b = one.tensors.get(name), other.tensors.get(name)
         if a is None or b is None or a.dtype != b.dtype or a.shape != b.shape:

@@ -140,8 +140,12 @@ def _check_unchanged(first: LayerRecord, layer: Layer) -> None:
 def _try_passes(subject: Subject, found: _Findings) -> Pass:
     layer = subject.layer
     check_unseen = updates.watch_passes(layer)
-    whole = passes.whole(subject)
-    way, apart = passes.split(subject, whole)
+    try:
+        whole = passes.whole(subject)
+        way, apart = passes.split(subject, whole)
+    except RefusedError:
+        check_unseen()  # the path of what has changed says more than that bits differ
+        raise
     check_unseen()
     cost = LayerCost(
         forward_s=whole.forward_s,

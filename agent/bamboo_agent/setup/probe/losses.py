@@ -35,8 +35,9 @@ def check_means(loss: Loss, outputs: Tensors, targets: tuple[Any, Any]) -> None:
     for number, target in enumerate(targets):
         if _is_nan(loss, outputs, target):
             raise RefusedError(
-                f"the loss of micro-batch {number} is not a number: is every target masked? A"
-                " micro-batch must have a target"
+                f"the loss of micro-batch {number} is not a number. If it is a mean over the"
+                " targets that are not masked, there are none: give each micro-batch as many"
+                " targets, or divide the sum by a constant"
             )
     if _weighs_by_count(loss, outputs, *targets):
         raise RefusedError(
@@ -135,7 +136,7 @@ def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool
 
 
 def _gradient(loss: Loss, outputs: Any, target: Any) -> torch.Tensor:
-    """Of the loss by the first output, flat."""
+    """The gradient of the loss by the first output, flat."""
     leaves = _mapped(outputs, lambda t: t.detach().requires_grad_(t.is_floating_point()))
     value = loss(leaves[0] if len(leaves) == 1 else leaves, target)
     (found,) = torch.autograd.grad(value, [leaves[0]])

@@ -16,8 +16,8 @@ import torch
 
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.compute.plain_values import have_equal_bits
 from bamboo_agent.compute.stage import Halves
+from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe.refusal import RefusedError
 from bamboo_agent.setup.probe.subject import Subject
 

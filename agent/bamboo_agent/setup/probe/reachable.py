@@ -31,17 +31,17 @@ _LIBRARIES = frozenset({"numpy", "torch", "bamboo_agent", *sys.stdlib_module_nam
 _OPENED = ("torch.optim", "torch.nn", "collections", "types")
 """Of the libraries' classes: those whose objects hold what the user's code keeps there."""
 _CARRIED = ("_parameters", "_buffers", "_non_persistent_buffers_set")
-_OF_OPTIMIZER = ("state", "param_groups")
 
 Snapshot = dict[str, str]
 """path -> what stands there, in a form that differs if it does."""
 
 
-def snapshot(roots: Mapping[str, Any], carried: Collection[int]) -> Snapshot:
+def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any = None) -> Snapshot:
     """Look at everything that can be reached. carried: addresses of memory that is not looked at,
-    since records of layers carry it."""
+    since records of layers carry it. optimizer: the one whose state and groups they carry, too."""
     found: Snapshot = {}
-    seen: dict[int, Any] = {}
+    known = () if optimizer is None else (optimizer.state, optimizer.param_groups)
+    seen: dict[int, Any] = {id(value): value for value in known}
     todo = deque(roots.items())
     while todo and len(found) < _MOST:
         path, value = todo.popleft()
@@ -83,7 +83,7 @@ def generators(roots: Mapping[str, Any]) -> dict[int, tuple[str, Any]]:
 
 
 def address(tensor: torch.Tensor) -> int:
-    """Of a tensor's memory; 0: it has none."""
+    """The address of a tensor's memory; 0: it has none."""
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr() if storage.nbytes() else 0
@@ -101,7 +101,7 @@ def _is_generator(value: Any) -> bool:
 
 
 def _leaf(value: Any) -> str | None:
-    """What a value without parts is; None: it has parts, or nothing is known of it."""
+    """The form of a value without parts; None: it has parts, or nothing is known of it."""
     if type(value) in _LEAVES:
         return _short(f"{type(value).__name__} {value!r}")
     if isinstance(value, torch.Tensor):
@@ -135,7 +135,7 @@ def _short(text: str, data: bytes = b"") -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What can be reached from a value in one step, with its part of the path."""
+    """All that can be reached from a value in one step, with its part of the path."""
     if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ndarray):
         return
     if isinstance(value, types.FunctionType):
@@ -187,7 +187,7 @@ def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
     is_module, is_optimizer = isinstance(value, nn.Module), isinstance(value, torch.optim.Optimizer)
     if not (is_module or is_optimizer or _is_opened(kind.__module__)):
         return
-    skipped = _CARRIED if is_module else _OF_OPTIMIZER if is_optimizer else ()
+    skipped = _CARRIED if is_module else ()
     for name, part in list(getattr(value, "__dict__", {}).items()):
         if name == "_modules" and is_module:
             yield from ((f".{child}", module) for child, module in part.items())

@@ -12,8 +12,8 @@ import torch
 
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.compute.plain_values import have_equal_bits
 from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe.refusal import RefusedError
 
 Finish = Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
@@ -39,7 +39,7 @@ class Subject:
         )
 
     def behind(self, outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """What the backward begins with."""
+        """The tensors with which the backward begins."""
         return outputs if self.finish is None else self.finish(outputs)
 
     def inputs(self) -> tuple[torch.Tensor, ...]:

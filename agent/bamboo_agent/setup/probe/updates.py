@@ -15,8 +15,8 @@ import torch
 from bamboo_agent.compute import optim
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optimizer_state import RATE
-from bamboo_agent.compute.plain_values import StateError
 from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.setup.probe import reachable
 from bamboo_agent.setup.probe.builds import difference
 from bamboo_agent.setup.probe.reachable import Snapshot, address
@@ -94,7 +94,7 @@ class Updates:
 
     def _look(self) -> Snapshot:
         carried = {address(tensor) for tensor in self._layer.state().tensors.values()} - {0}
-        return reachable.snapshot(self._roots, carried)
+        return reachable.snapshot(self._roots, carried, self._layer.optimizer)
 
 
 def watch_passes(layer: Layer) -> Callable[[], None]:

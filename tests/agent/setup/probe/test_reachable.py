@@ -129,10 +129,25 @@ def test_the_optimizer_s_state_is_left_to_its_record():
     module = Plain()
     optimizer = torch.optim.AdamW(module.parameters())
     roots = {"optimizer": optimizer}
-    before = reachable.snapshot(roots, ())
+    before = reachable.snapshot(roots, (), optimizer)
     module(torch.zeros(2)).sum().backward()
     optimizer.step()
     optimizer.param_groups[0]["lr"] = 2.0
-    assert reachable.changed(before, reachable.snapshot(roots, ())) == []
+    assert reachable.changed(before, reachable.snapshot(roots, (), optimizer)) == []
     optimizer.rounds = 1
-    assert reachable.changed(before, reachable.snapshot(roots, ())) == ["optimizer.rounds"]
+    after = reachable.snapshot(roots, (), optimizer)
+    assert reachable.changed(before, after) == ["optimizer.rounds"]
+
+
+def test_the_state_of_an_optimizer_within_another_is_in_no_record():
+    module = Plain()
+    outer, inner = (torch.optim.AdamW(module.parameters()) for _ in range(2))
+    outer.inner = inner
+    carried = [reachable.address(p) for p in module.parameters()]
+    before = reachable.snapshot({"optimizer": outer}, carried, outer)
+    module(torch.zeros(2)).sum().backward()
+    inner.step()
+    carried = [reachable.address(p) for p in module.parameters()]
+    found = reachable.changed(before, reachable.snapshot({"optimizer": outer}, carried, outer))
+    assert found
+    assert all(path.startswith("optimizer.inner.state[") for path in found)
