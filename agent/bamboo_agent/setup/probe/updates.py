@@ -114,6 +114,9 @@ def _refuse_changes(before: Snapshot, after: Snapshot, what: str, where: str) ->
     paths = reachable.changed(before, after)
     if paths:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        if any("scheduler" in path for path in paths):
+            where += "; a schedule is given by returning (optimizer, rate), where rate(step) is the"
+            where += " learning rate of a step"
         raise RefusedError(
             f"{what} {paths[0]}{more}, which copies and checkpoints do not carry: keep it in"
             f" {where}, or leave it out"
