@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import adamw, optimizer_factory
@@ -52,6 +53,7 @@ MODELS = {
     "counts": lambda: Model([linear(2, 2), lambda: nn.BatchNorm1d(2)], squares),
     "loss_is_no_scalar": lambda: Model([linear(2, 2)], lambda a, b: a - b),
     "fine": lambda: Model([linear(2, 2), nn.ReLU, linear(2, 1)], squares),
+    "classifies": lambda: Model([linear(2, 2)], classes),
 }
 
 
@@ -90,6 +92,21 @@ class Ragged(Pairs):
         return torch.zeros(index + 1), torch.zeros(1)
 
 
+class Labels(Pairs):
+    """The usual value for "no target" stands in one sample, which is not among the first."""
+
+    def __init__(self, masked):
+        self.masked = masked
+
+    def __getitem__(self, index):
+        label = -100 if index == self.masked else index % 2
+        return super().__getitem__(index)[0], torch.tensor(label)
+
+
+def classes(output, target):
+    return functional.cross_entropy(output, target)
+
+
 class Lengthless(Pairs):
     def __len__(self):
         raise OSError("no index file")
@@ -99,7 +116,8 @@ class Lengthless(Pairs):
 def module(monkeypatch):
     made = ModuleType("users_code")
     vars(made).update(MODELS, points=Points, pairs=Pairs, nothing=lambda: None, number=3)
-    vars(made).update(scalars=Scalars, unreadable=Unreadable, ragged=Ragged, lengthless=Lengthless)
+    vars(made).update(scalars=Scalars, unreadable=Unreadable, ragged=Ragged)
+    vars(made).update(lengthless=Lengthless, labels=Labels)
     monkeypatch.setitem(sys.modules, "users_code", made)
 
 
@@ -237,6 +255,19 @@ def test_a_sample_that_fails_later_is_not_the_job_s_end():
     setup, _ = build_setup(AGENT, spec, CPU)
     with pytest.raises(SampleError, match="users_code:unreadable, sample 2: ValueError: no text"):
         setup.data.validation(1)
+
+
+def test_a_masked_target_that_is_read_late_ends_the_job_with_the_remedy():
+    """The probe has seen that the loss is a mean over what is not masked. Other numbers of targets
+    than in the first micro-batch would make a mean of means of it."""
+    known = Data(job("classifies", data="pairs"), CPU).indices(0, 5)[0]
+    spec = job("classifies")
+    spec = replace(spec, data=DataSpec("users_code:labels", {"masked": known}))
+    setup, profile = build_setup(AGENT, spec, CPU)
+    assert profile.ignored == (-100,)
+    setup.data.training(0, 4)
+    with pytest.raises(FactoryError, match=r"micro-batch 5 of step 0 .*1 of 2"):
+        setup.data.training(0, 5)
 
 
 def test_samples_may_hold_tensors_without_dimensions():

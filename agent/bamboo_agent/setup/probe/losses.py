@@ -16,10 +16,9 @@ import torch
 from bamboo_agent.compute.stage import as_tuple
 from bamboo_agent.setup.probe.refusal import RefusedError
 
-USUAL = -100
-"""What torch's cross-entropy leaves out without being told."""
-_COMMON = 2
-"""As many of the most frequent targets may stand for "no target", and one that does not."""
+_USUAL = (-100, -1, 0, 1, 2)
+"""Targets that stand for "no target": torch's own, and where vocabularies have their padding."""
+_COMMON, _POSITIONS = 3, 8
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _ROUGH = 2e-2  # relative, in half precision
 
@@ -52,19 +51,24 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     """Integer targets that the loss leaves out of its mean.
 
     Data with a number of them that differs from micro-batch to micro-batch would give a mean of
-    means. Tried are the usual value and the most frequent ones.
+    means. Tried are the usual values, those at the ends of the classes, and the most frequent ones.
     """
-    outputs, target = _first_sample(outputs, target)
-    labels = [part for part in _parts(target) if _is_label(part)]
-    if not labels or labels[0].numel() < 2:
+    labels = next((part for part in _parts(target) if _is_label(part)), None)
+    if labels is None:
         return []
-    values, counts = torch.unique(labels[0], return_counts=True)
-    common = values[counts.argsort(descending=True)[: _COMMON + 1]].tolist()
-    # on the CPU: another loss may use it as an index, which would break a GPU's context
-    outputs, target = _mapped(outputs, _to_cpu), _mapped(target, _to_cpu)
+    values, counts = torch.unique(labels, return_counts=True)
+    common = values[counts.argsort(descending=True)[:_COMMON]].tolist()
+    # on the CPU: another loss may use them as indices, which would break a GPU's context
+    outputs, target = (_mapped(x, _to_cpu) for x in _first_sample(outputs, target))
+    if sum(part.numel() for part in _parts(target) if _is_label(part)) < 2:
+        # half of the targets will be replaced
+        outputs, target = (_joined(x, x, _batch_size(outputs)) for x in (outputs, target))
+    small = _few_positions(outputs, target)
+    outputs, target = small if _has_gradient(loss, *small, default=False) else (outputs, target)
     if not _has_gradient(loss, outputs, target):
         return []
-    ignored = [v for v in {*common, USUAL} if not _has_gradient(loss, outputs, _filled(target, v))]
+    tried = {*common, *_USUAL, *(size - 1 for size in outputs[0].shape[1:])}
+    ignored = [v for v in tried if not _has_gradient(loss, outputs, _filled(target, v))]
     kept = next((v for v in common if v not in ignored), None)
     if kept is None:
         return sorted(ignored)
@@ -74,12 +78,25 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     )
 
 
-def _has_gradient(loss: Loss, outputs: Tensors, target: Any) -> bool:
-    """Whether a target of one value decides anything. A loss that raises does not leave it out."""
+def _few_positions(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
+    """The first positions of a sequence, since losses over many classes take time. The loss may
+    need all of them: then it raises."""
+    size = int(outputs[0].shape[1]) if outputs[0].dim() > 2 else 0
+
+    def first(tensor: torch.Tensor) -> torch.Tensor:
+        is_sequence = tensor.dim() > 1 and tensor.shape[1] == size > _POSITIONS
+        return tensor[:, :_POSITIONS] if is_sequence else tensor
+
+    return _mapped(outputs, first), _mapped(target, first)
+
+
+def _has_gradient(loss: Loss, outputs: Tensors, target: Any, *, default: bool = True) -> bool:
+    """Whether the target decides anything; ``default`` if the loss raises: it does not leave a
+    target out that it does not take."""
     try:
         found = _gradient(loss, outputs, target)
     except Exception:
-        return True
+        return default
     return bool(torch.isfinite(found).all() and found.any())
 
 

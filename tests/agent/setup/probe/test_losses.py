@@ -20,6 +20,15 @@ def of_padding(output, target):
     return functional.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=3)
 
 
+def of_zeros(output, target):
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=0)
+
+
+def of_the_last(output, target):
+    last = CLASSES - 1
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=last)
+
+
 def over_a_constant(output, target):
     total = functional.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum")
     return total / target.numel()
@@ -92,6 +101,8 @@ def test_a_micro_batch_without_any_target_is_refused():
         (cross_entropy, labels(), [-100]),
         (cross_entropy, labels(0, 1, 2), [-100]),
         (of_padding, labels(0, 1, value=3), [3]),
+        (of_zeros, labels(), [0]),
+        (of_the_last, labels(), [CLASSES - 1]),
         (over_a_constant, labels(), []),
         (outer_squares, labels(), []),
         (contrastive, labels(), []),
