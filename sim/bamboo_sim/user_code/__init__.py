@@ -1,6 +1,7 @@
-"""Code as users write it, with what must come out: refused by name, or equal bits after losses.
+"""Code as users write it, and what must come out of it: a refusal by name, or equal bits after
+losses. Jobs with which something else is measured do not belong here.
 
-The table is in ``cases``; ``judge`` runs a case. Nothing here is part of a job of ours.
+The table is in ``cases``; ``judge`` runs a case.
 
-Public: ``cases``, ``judge``; benchmarks and tests start from here.
+Public: nothing; benchmarks and tests start from here.
 """

@@ -175,6 +175,7 @@ def _model(name: str, source: str, expected: Expected, **args: Any) -> Case:
 
 
 _PLACE = "in place|in-place|inplace"
+_COPY = r"clone|inplace=False|copy|x \+ 1|new tensor"
 _B, _LATE, _WORKS = "kind B", "review-models 2", "review-models, what works"
 FORWARDS = (
     _layer("OwnGenerator", _B, Refused(("layer 1", "generator"))),
@@ -188,9 +189,9 @@ FORWARDS = (
     _layer("Last", _B, Refused(("layer 1", "last"), or_equal=True)),
     _layer("Lazy", _B, Equal()),
     _layer("FrozenNorm", _WORKS, Equal()),
-    _layer("AddsInPlace", _LATE, Refused(("layer 1", _PLACE), or_equal=True)),
-    _layer("ReluInPlace", _LATE, Refused(("layer 1", _PLACE), or_equal=True)),
-    _model("inplace_relu", _LATE, Refused(("layer 2", _PLACE), or_equal=True)),
+    _layer("AddsInPlace", _LATE, Refused(("layer 1", _PLACE, _COPY), or_equal=True)),
+    _layer("ReluInPlace", _LATE, Refused(("layer 1", _PLACE, _COPY), or_equal=True)),
+    _model("inplace_relu", _LATE, Refused(("layer 2", _PLACE, _COPY), or_equal=True)),
     _model(
         "returns_dict",
         _LATE,
@@ -302,14 +303,14 @@ OPTIMIZERS = (
         _B,
         Refused(("optimizer|update",), or_equal=True),
         "Noise",
-        library="torch",
+        origin="torch",
     ),
     _optimizer(
         "noise_of_numpy",
         _B,
         Refused(("optimizer|update",), or_equal=True),
         "Noise",
-        library="numpy",
+        origin="numpy",
     ),
     _optimizer("changes_a_parameter", _B, Refused(("optimizer|update",))),
     _optimizer("global_state", _B, Equal(), "GlobalState"),

@@ -217,13 +217,13 @@ class ClassCounter(Plain):
 class Noise(Plain):
     """Noise from torch's or numpy's generator, as in Langevin dynamics."""
 
-    def __init__(self, parameters: Any, library: str) -> None:
+    def __init__(self, parameters: Any, origin: str) -> None:
         super().__init__(parameters)
-        self.library = library
+        self.origin = origin
 
     def change(self, _group: dict[str, Any], parameter: torch.Tensor) -> torch.Tensor:
         assert parameter.grad is not None
-        drawn = torch.randn(()) if self.library == "torch" else float(np.random.randn())
+        drawn = torch.randn(()) if self.origin == "torch" else float(np.random.randn())
         return parameter.grad + drawn
 
 

@@ -124,7 +124,7 @@ class ProcessFleet(WorkerFleet):
         self.send(agent, Welcome(1, "ns/job", "uid", to_json(job)))
 
     def main_of(self, _agent: AgentId) -> Callable[..., None]:
-        """What a worker's process runs."""
+        """The function that a worker's process runs."""
         return _serve
 
     def agents(self) -> Collection[AgentId]:
