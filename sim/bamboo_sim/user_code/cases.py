@@ -12,6 +12,7 @@ def _masked(name: str, source: str, expected: Expected, drawn: str, where: str) 
     return Case(name, source, expected, "models:masked", {"source": drawn, "where": where})
 
 
+_B, _LATE, _WORKS = "kind B", "review-models 2", "review-models, what works"
 _AGAIN = "again|each call|every call|twice|differ"
 """A layer that is built a second time is another one."""
 _SHARED = "share|same|again|new module"
@@ -35,6 +36,12 @@ WEIGHTS = (
         "review-models 1.2",
         Refused(("layer [13]", _SHARED)),
         "models:tied_by_turns",
+    ),
+    Case(
+        "tied_buffer",
+        _B,
+        Refused(("layer [13]", "mask", _SHARED), or_equal=True),
+        "models:tied_buffer",
     ),
     Case("two_names", "R10, review-models 1.2", Equal(), "models:two_names"),
     _masked("mask_of_torch", "R14", Equal(), "torch", "build"),
@@ -146,6 +153,7 @@ DATA = (
     Case(
         "counting_reads", "kind C", Refused(("sample", "differs when")), data="data_sets:Counting"
     ),
+    Case("unreadable", "R18", Refused(("sample", "no image in caf")), data="data_sets:Unreadable"),
     Case("arrays", "review-models 1.6", Equal(), data="data_sets:Arrays"),
     Case("augmented", "kind C", Equal(), data="data_sets:Augmented"),
     Case("split", "R15", Equal(), data="data_sets:Split"),
@@ -176,7 +184,6 @@ def _model(name: str, source: str, expected: Expected, **args: Any) -> Case:
 
 _PLACE = "in place|in-place|inplace"
 _COPY = r"clone|inplace=False|copy|x \+ 1|new tensor"
-_B, _LATE, _WORKS = "kind B", "review-models 2", "review-models, what works"
 FORWARDS = (
     _layer("OwnGenerator", _B, Refused(("layer 1", "generator"))),
     _layer("NumpyNoise", _B, Refused(("layer 1", "numpy|differ"), or_equal=True)),
@@ -231,6 +238,7 @@ FORWARDS = (
     _layer("Hooked", _B, Equal()),
     _layer("HookedAfter", _B, Refused(("layer 1", "hook"), or_equal=True)),
     _layer("CountingHook", _B, Refused(("layer 1", "backwards"))),
+    _layer("BackwardBuffer", _B, Refused(("layer 1", "held|backwards"))),
     _layer("checkpointed", _WORKS, Equal()),
     _layer("reentrant", _WORKS, Refused(("layer 1", "reentrant"), or_equal=True)),
     _layer("Temperature", "R11", Equal()),
@@ -312,6 +320,7 @@ OPTIMIZERS = (
         "Noise",
         origin="numpy",
     ),
+    _optimizer("sharpness", _B, Refused(("closure",)), "Sharpness"),
     _optimizer("changes_a_parameter", _B, Refused(("optimizer|update",))),
     _optimizer("global_state", _B, Equal(), "GlobalState"),
     _optimizer("groups", "review-models 1.5", Equal(like="optimizers:by_hand")),
@@ -323,11 +332,11 @@ OPTIMIZERS = (
     _optimizer("foreach", _WORKS, Equal(), "adamw", foreach=True),
     _optimizer("fused", _WORKS, Equal(), "adamw", fused=True),
     _optimizer("amsgrad", "R35", Equal(), "adamw", amsgrad=True, maximize=False),
-    *(_kept(x, Equal()) for x in ("list", "bool", "int8", "float64", "bfloat16", "text", "none")),
     *(
-        _kept(x, Refused((x, "kept"), or_equal=True))
-        for x in ("dict", "tuple", "inf", "transposed")
+        _kept(x, Equal())
+        for x in ("list", "bool", "int8", "float64", "bfloat16", "transposed", "text", "none")
     ),
+    *(_kept(x, Refused((x, "kept"), or_equal=True)) for x in ("dict", "tuple", "inf")),
     *(_kept(x, Refused(("kept",))) for x in ("dtype", "numpy_scalar", "numpy_array", "generator")),
     _kept("complex", Refused(("kept", "complex128"))),
 )

@@ -74,6 +74,13 @@ class Ragged(Points):
         return x[: 4 + index % 5], y
 
 
+class Unreadable(Points):
+    """The name of a file is no text."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise ValueError(f"no image in {os.fsdecode(bytes([99, 97, 102, 233]))}.jpg")
+
+
 class Counting(Points):
     """A sample depends on how many were read before."""
 

@@ -248,6 +248,26 @@ class CountingHook(Block):
         return gradient * (2.0 if self.backwards % 3 == 0 else 1.0)
 
 
+class BackwardBuffer(Block):
+    """A hook of the backward changes a buffer in each third call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(()))
+        self.held: torch.Tensor
+        self.backwards = 0
+        weight: Any = self.inner.weight
+        weight.register_hook(self._count)
+
+    def _count(self, _gradient: torch.Tensor) -> None:
+        self.backwards += 1
+        if self.backwards % 3 == 0:
+            self.held += 1
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x) * (1 + self.held)
+
+
 class Checkpointed(Block):
     """Activation checkpointing around dropout."""
 
@@ -427,8 +447,8 @@ _LAYERS: dict[str, Any] = {
     "checkpointed": partial(Checkpointed, reentrant=False),
     **{layer.__name__: layer for layer in (
         OwnGenerator, NumpyNoise, Average, CallsInside, GlobalCalls, ClassCalls, Last, Lazy, Once,
-        FrozenNorm, AddsInPlace, ReluInPlace, Hooked, HookedAfter, CountingHook, Temperature,
-        ChannelsLast, Unused,
+        FrozenNorm, BackwardBuffer, AddsInPlace, ReluInPlace, Hooked, HookedAfter, CountingHook,
+        Temperature, ChannelsLast, Unused,
     )},
 }  # fmt: skip
 

@@ -123,6 +123,18 @@ def tied_by_turns() -> Model:
     return around(first, nn.Tanh, lambda: Using(left[0]))
 
 
+def tied_buffer() -> Model:
+    """One buffer in two layers, which nothing changes."""
+    mask = torch.rand(WIDTH, WIDTH) > 0.5
+
+    def build() -> nn.Module:
+        layer = Masked(mask)
+        layer.mask = mask
+        return layer
+
+    return around(build, nn.Tanh, build)
+
+
 # ------------------------------------------------------------ two names in one layer
 
 

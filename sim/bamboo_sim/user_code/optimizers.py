@@ -244,6 +244,15 @@ def changes_a_parameter(parameters: Parameters) -> Optimizer:
     return optimizer
 
 
+class Sharpness(Plain):
+    """Needs a closure that computes the loss again, as SAM does."""
+
+    def step(self, closure: Any = None) -> Any:
+        if closure is None:
+            raise RuntimeError("Sharpness needs a closure")
+        return super().step(closure)
+
+
 # ------------------------------------------------------------ kinds of state
 
 
@@ -261,7 +270,7 @@ _VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
     "int8": lambda p: torch.ones(p.numel() + 1, 2, dtype=torch.int8),
     "float64": lambda p: torch.ones(p.shape, dtype=torch.float64),
     "bfloat16": lambda p: torch.ones(2, *p.shape, dtype=torch.bfloat16),
-    "transposed": lambda p: torch.ones(3, 5).t(),
+    "transposed": lambda p: torch.linspace(0.1, 1.7, 1500).view(50, 30).t(),
     "generator": lambda _: torch.Generator().manual_seed(5),
     "inf": lambda _: float("inf"),
 }

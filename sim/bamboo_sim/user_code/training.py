@@ -203,7 +203,7 @@ class Runs:
         ]
 
     def _newest(self) -> Manifest | None:
-        """Of this attempt; None: it died before one was complete, and the next one begins anew."""
+        """The last checkpoint of this attempt; None: the agent died before one was complete."""
         good = self._checkpoints.scan().good
         return max((m for m in good if m.attempt == self._attempt), key=_step, default=None)
 
