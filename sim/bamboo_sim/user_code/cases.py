@@ -302,7 +302,7 @@ OPTIMIZERS = (
     _optimizer("attribute_counter", _B, Refused(("taken",)), "AttributeCounter"),
     _optimizer("attribute_counter_of_third", _B, Refused(("taken",)), "AttributeCounter", every=3),
     _optimizer("running_norm", _B, Refused(("norm",)), "RunningNorm"),
-    _optimizer("lookahead", _B, Refused(("inner",), or_equal=True), "Lookahead"),
+    _optimizer("lookahead", _B, Refused(("inner|optimizer",), or_equal=True), "Lookahead"),
     _optimizer("closure_counter", _B, Refused(("optimizer|update",))),
     _optimizer("global_counter", _B, Refused(("optimizer|update",)), "GlobalCounter"),
     _optimizer("class_counter", _B, Refused(("optimizer|update",)), "ClassCounter"),

@@ -77,8 +77,8 @@ def _run(case: Case, folder: Path) -> tuple[How, str]:
         if ended.failure is None or not ended.failure.user_error:
             return How.ENDED, str(ended)[:_LONGEST]
         return How.REFUSED, ended.failure.message
-    except AssertionError as error:
-        return How.ENDED, str(error)[:_LONGEST]
+    except Exception as error:  # the other cases run, whatever this one has met
+        return How.ENDED, f"{type(error).__name__}: {error}"[:_LONGEST]
     return (How.UNLIKE if len(found) > 1 else How.ACCEPTED), ""
 
 

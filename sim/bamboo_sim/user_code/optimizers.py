@@ -336,18 +336,18 @@ def groups(parameters: Parameters) -> tuple[Optimizer, Callable[[int], float]]:
 
 
 class ByHand(Plain):
-    """What :func:`groups` means, in a plain loop: only for runs that nothing disturbs."""
+    """What :func:`groups` means: its own counter takes the place of the step."""
 
     def __init__(self, parameters: Any) -> None:
-        super().__init__(_halved(parameters))
-        self.taken = -1
+        super().__init__(_halved(parameters), taken=-1)
 
     def begin(self) -> None:
-        self.taken += 1
+        for group in self.param_groups:
+            group["taken"] += 1
 
-    def change(self, _group: dict[str, Any], parameter: torch.Tensor) -> torch.Tensor:
+    def change(self, group: dict[str, Any], parameter: torch.Tensor) -> torch.Tensor:
         assert parameter.grad is not None
-        return parameter.grad * _power(self.taken)
+        return parameter.grad * _power(group["taken"])
 
 
 def by_hand(parameters: Parameters) -> tuple[Optimizer, None]:

@@ -7,7 +7,7 @@ process that forked them, and code that depends on them would seem to be equal e
 from __future__ import annotations
 
 import os
-import random
+import secrets
 import selectors
 import signal
 import socket
@@ -20,8 +20,9 @@ from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.protocol.messages import CommitRecord, Disputed, Failure
+from bamboo_core.protocol.messages import CommitRecord, Disputed, Failure, Ready
 from bamboo_sim.fleet.injection.effects import patched
+from bamboo_sim.workers import system_seeds
 from bamboo_sim.workers.process_fleet import ProcessFleet
 
 
@@ -43,6 +44,10 @@ class Death(NamedTuple):
         return cls(int(step), Op(op), int(number))
 
 
+Serve = Callable[[Death | None, AgentId, socket.socket, socket.socket], None]
+"""Runs a worker: how it dies, its name, the supervisor's pipe, the socket that listens."""
+
+
 class EndedError(Exception):
     """A worker cannot go on. text: why; failure: how it ended, if it said so."""
 
@@ -53,28 +58,23 @@ class EndedError(Exception):
 
 def prepare(death: Death | None) -> None:
     """Seed this process's generators with numbers from the system, and let its worker die."""
-    import numpy as np
-    import torch
-
-    torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
-    np.random.seed(int.from_bytes(os.urandom(4), "little"))
-    random.seed(os.urandom(16))
+    system_seeds.draw()
     if death is not None:
         _die_at(death)
 
 
-def _serve(
-    main: Callable[..., None],
-    death: Death | None,
+def _logged(
+    serve: Serve,
     logs: Path,
+    death: Death | None,
     agent: AgentId,
     control: socket.socket,
     data: socket.socket,
-    _log: None,
+    _log_file: None,
 ) -> None:
     errors = os.open(logs / agent, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(errors, 2)
-    main(death, agent, control, data)
+    serve(death, agent, control, data)
 
 
 def serve_here(
@@ -106,10 +106,6 @@ def _die_at(death: Death) -> None:
     patched(main, "Worker", Mortal)
 
 
-Serve = Callable[[Death | None, AgentId, socket.socket, socket.socket], None]
-"""Runs a worker: how it dies, its name, the supervisor's pipe, the socket that listens."""
-
-
 class CaseFleet(ProcessFleet):
     """Workers of a case. ``folder`` gets a log of each; deaths: of the agents that die."""
 
@@ -129,11 +125,16 @@ class CaseFleet(ProcessFleet):
         super().__init__(job, agents)
 
     def main_of(self, agent: AgentId) -> Callable[..., None]:
-        return partial(_serve, self._serve, self._deaths.get(agent), self._folder)
+        return partial(_logged, self._serve, self._folder, self._deaths.get(agent))
+
+    def ready(self) -> Ready:
+        """Wait until all are ready, whether they are alike or not; the message of one of them."""
+        self.wait(lambda: {a for a, m in self.messages if isinstance(m, Ready)} >= set(self._pipes))
+        return next(m for _, m in self.messages if isinstance(m, Ready))
 
     def add(self, agent: AgentId) -> None:
         """Start one more worker."""
-        self.keys[agent] = os.urandom(16)
+        self.keys[agent] = secrets.token_bytes(16)
         self._spawn(agent, self.job)
 
     def await_death(self, agent: AgentId) -> None:

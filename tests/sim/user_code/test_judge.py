@@ -34,6 +34,27 @@ def test_a_job_that_should_be_equal_and_is_refused_is_found() -> None:
     assert "torch.optim:SGD raised ValueError: Invalid learning rate" in verdict.text
 
 
+def test_a_planted_difference_of_what_was_trained_is_found() -> None:
+    """The other optimizer computes something else, so all runs but that one are equal."""
+    verdict = judge(replace(PLAIN, expected=Equal(like="optimizers:by_hand")))
+    assert (verdict.how, verdict.is_expected) == (How.UNEQUAL, False)
+    assert verdict.text.startswith("optimizers:by_hand: loss and norm of step 1")
+    assert "through a" not in verdict.text
+
+
+def test_an_error_of_the_judge_is_no_verdict_on_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("bamboo_sim.user_code.judge.set_up", fail)
+    verdict = judge(replace(PLAIN, expected=Refused(())))
+    assert (verdict.how, verdict.text, verdict.is_expected) == (
+        How.ENDED,
+        "KeyError: 'x'",
+        False,
+    )
+
+
 @pytest.mark.parametrize(
     ("expected", "how", "text", "is_expected"),
     [
