@@ -123,11 +123,12 @@ def _padded(
     )
 
 
+_PARTS = "two parts|tuple|pair"
 _MEANS = ("mean", "count|divide|constant")
 DATA = (
     _padded("padding", Refused(_MEANS), "some"),
     _padded("padding_with_zero", Refused(_MEANS), "some", 0),
-    _padded("padding_without_target", Refused(_MEANS), "none"),
+    _padded("padding_without_target", Refused(("not a number|NaN", "target")), "none"),
     _padded("padding_over_constant", Equal(), "some", constant=True),
     _padded("padding_without_target_over_constant", Equal(), "none", constant=True),
     _padded("padding_half", Equal(), "half"),
@@ -135,13 +136,13 @@ DATA = (
     Case(
         "dicts",
         "review-models 2",
-        Refused(("sample", "dict", "tuple|pair")),
+        Refused(("sample", "dict", _PARTS)),
         data="data_sets:Dicts",
     ),
     Case(
         "one_tensor",
         "review-models 1.6",
-        Refused(("sample", "pair|tuple")),
+        Refused(("sample", _PARTS)),
         data="data_sets:Inputs",
     ),
     Case(
