@@ -37,7 +37,7 @@ class Plain(Optimizer):
         """Called once for each step."""
 
     def change(self, _group: dict[str, Any], parameter: torch.Tensor) -> torch.Tensor:
-        """What is taken from the parameter, over the rate."""
+        """The change that is taken from the parameter, over the rate."""
         assert parameter.grad is not None
         return parameter.grad
 

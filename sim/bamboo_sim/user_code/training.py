@@ -52,7 +52,7 @@ class Trained:
 
 
 def differences(one: Trained, other: Trained) -> list[str]:
-    """What of the second run is not bit for bit as in the first, which has all steps."""
+    """Names of what in the second run is not bit for bit as in the first, which has all steps."""
     found = []
     if one.fingerprints != other.fingerprints or len(one.fingerprints) > 1:
         found.append("agents have different fingerprints")
