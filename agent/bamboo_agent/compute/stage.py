@@ -2,8 +2,8 @@
 
 The input of a range is detached. Its gradient goes to the range before. B is one autograd pass; I
 and W are its halves. A split that does not give the same bits is not used (see
-:mod:`bamboo_agent.setup.profile`). The partition does not change bits either: values between
-layers, and their gradients, are contiguous as if they had been sent.
+:mod:`bamboo_agent.setup.probe.passes`). The partition does not change bits either: values
+between layers, and their gradients, are contiguous as if they had been sent.
 """
 
 from __future__ import annotations

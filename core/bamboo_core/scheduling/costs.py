@@ -32,7 +32,7 @@ class Costs:
     @staticmethod
     def measured(profile: Sequence[LayerCost], *, latency: float = 0.0) -> Costs:
         """Costs from the seconds that an agent has measured. Where a backward cannot be split, an
-        agent that needs one half runs the whole and drops the rest."""
+        agent that needs one half alone runs the whole."""
         return Costs(
             tuple(x.forward_s for x in profile),
             tuple(x.backward_s for x in profile),
