@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+
 from bamboo_agent.device.random_state import seed_code
 from bamboo_agent.model import FactoryError, Model
 from bamboo_core.api.spec import FactorySpec
@@ -63,6 +65,13 @@ def build_model(spec: FactorySpec, *, seed: int) -> Model:
             f"{spec.factory} returned a {kind} without layers and loss; return a Model"
         )
     layers = list(model.layers)
+    for i, made in enumerate(layers):
+        if isinstance(made, nn.Module):
+            kind = type(made).__name__
+            raise FactoryError(
+                f"{spec.factory}: layers[{i}] is a {kind}, which all agents and copies would share:"
+                f" give a function that makes a new one each time, such as lambda: {kind}(...)"
+            )
     if not layers or not all(callable(build) for build in layers):
         raise FactoryError(f"{spec.factory}: layers must be a non-empty list of functions")
     return Model(layers, model.loss)

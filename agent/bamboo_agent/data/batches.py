@@ -143,10 +143,11 @@ class Data:
         same._reading = reading
         return same
 
-    def watch_targets(self, ignored: int) -> None:
+    def watch_targets(self, ignored: int | None) -> None:
         """Compare the number of targets that count in what is loaded from now on.
 
-        ``ignored`` is the value of integer targets that the loss, a mean, leaves out. The first
+        ``ignored`` is the value of integer targets that the loss, a mean, leaves out; None: it is a
+        mean over all. The first
         micro-batch of each set says how many of a sample count. A later one with another number is
         an UnevenTargetsError of :meth:`training` or :meth:`validation`. SampleError.
         """

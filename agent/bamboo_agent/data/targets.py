@@ -34,9 +34,12 @@ class Counted(NamedTuple):
         return f"{self.ignored} of {self.targets}"
 
 
-def count_targets(target: Any, ignored: int, samples: int) -> Counted:
-    """Elements equal to ``ignored`` in all tensors of integers of a collated target."""
-    tensors = list(_integers(target))
+def count_targets(target: Any, ignored: int | None, samples: int) -> Counted:
+    """Elements equal to ``ignored`` in all tensors of integers of a collated target. None: none is
+    ignored, and all numbers are targets."""
+    if ignored is None:
+        return Counted(0, sum(tensor.numel() for tensor in _tensors(target)), samples)
+    tensors = [x for x in _tensors(target) if x.dtype in _INTEGERS and x.layout is torch.strided]
     return Counted(
         ignored=sum(_equal(tensor, ignored) for tensor in tensors),
         targets=sum(tensor.numel() for tensor in tensors),
@@ -44,11 +47,11 @@ def count_targets(target: Any, ignored: int, samples: int) -> Counted:
     )
 
 
-def _integers(target: Any) -> Iterator[torch.Tensor]:
+def _tensors(target: Any) -> Iterator[torch.Tensor]:
     if isinstance(target, tuple):
         for part in target:
-            yield from _integers(part)
-    elif target.dtype in _INTEGERS and target.layout is torch.strided:
+            yield from _tensors(part)
+    else:
         yield target
 
 
@@ -62,8 +65,9 @@ def _equal(tensor: torch.Tensor, ignored: int) -> int:
 class TargetWatch:
     """The first micro-batch of each set, which all others of the set are compared with."""
 
-    def __init__(self, ignored: int, training: Counted, validation: Counted | None) -> None:
-        """ignored: the value of targets that the loss leaves out; validation: None without one."""
+    def __init__(self, ignored: int | None, training: Counted, validation: Counted | None) -> None:
+        """ignored: the value of targets that the loss leaves out, None: it takes all; validation:
+        None without one."""
         self._ignored = ignored
         self._training, self._validation = training, validation
 
@@ -80,9 +84,13 @@ class TargetWatch:
         which = f"validation micro-batch {microbatch}"
         if step is not None:
             which = f"micro-batch {microbatch} of step {step}"
+        what = f"ignores {found} targets ({self._ignored}), the first one ignores {first}"
+        over = "the loss is a mean over what is left"
+        if self._ignored is None:
+            what = f"has {found.targets} targets, the first one has {first.targets}"
+            over = "the loss is a mean over all of them"
         raise UnevenTargetsError(
-            f"{factory}: {which} ignores {found} targets ({self._ignored}), the first one ignores"
-            f" {first}: the loss is a mean over what is left, so a mean over micro-batches would"
-            " weigh targets differently; pad so that every micro-batch has as many targets, or"
-            " divide the loss by a constant"
+            f"{factory}: {which} {what}: {over}, so a mean over micro-batches would weigh targets"
+            " differently; pad so that every micro-batch has as many targets, or divide the loss by"
+            " a constant"
         )

@@ -27,9 +27,9 @@ def try_data(data: Data, microbatches: int) -> Samples:
         raise FactoryError(str(error)) from error
 
 
-def watch_targets(data: Data, ignored: Sequence[int]) -> None:
-    """Let no micro-batch through that leaves out other numbers of targets than the first one.
-    ignored: what the loss leaves out of its mean. FactoryError."""
+def watch_targets(data: Data, ignored: Sequence[int | None]) -> None:
+    """Let no micro-batch through in which other numbers of targets count than in the first one.
+    ignored: what the loss leaves out of its mean, None: nothing. FactoryError."""
     for value in ignored:
         try:
             data.watch_targets(value)

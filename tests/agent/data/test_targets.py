@@ -134,6 +134,18 @@ def test_lengths_that_differ_by_micro_batch_are_uneven_too(data_of):
         data.training(0, 1)
 
 
+def test_without_an_ignored_value_all_numbers_of_the_target_count(data_of):
+    """Real numbers, too: a mean over positions has other weights in a longer micro-batch."""
+    first = data_of(EVEN, size=1).indices(0, 0)
+    dataset = Samples(lambda i: (i, torch.ones(8 if i in first else 9)))
+    data = data_of(dataset, size=1)
+    data.watch_targets(None)
+    with pytest.raises(
+        UnevenTargetsError, match=r"has 9 targets, the first one has 8: .* a mean over all of them"
+    ):
+        data.training(0, 1)
+
+
 def test_a_data_set_that_fails_is_told_when_the_watch_begins(data_of):
     with pytest.raises(SampleError, match="it is None"):
         data_of(Samples(lambda i: None)).watch_targets(IGNORED)
@@ -152,6 +164,7 @@ def test_a_data_set_that_fails_is_told_when_the_watch_begins(data_of):
         ((), 0, (0, 0)),
         (torch.zeros(0, dtype=torch.int64), 0, (0, 0)),
         (torch.tensor([0]).to_sparse(), 0, (0, 0)),
+        ((torch.ones(2, 2), torch.tensor([0])), None, (0, 5)),
     ],
 )
 def test_integers_in_all_parts_of_a_target_are_counted(target, ignored, found):

@@ -47,6 +47,7 @@ MODELS = {
     "raises": broken_model,
     "returns_none": lambda: None,
     "has_no_layers": lambda: Model([], squares),
+    "has_modules": lambda: Model([linear(2, 2), nn.Linear(2, 2)], squares),
     "layer_raises": lambda: Model([linear(2, 2), broken_model], squares),
     "layer_is_none": lambda: Model([linear(2, 2), lambda: None], squares),
     "shapes_differ": lambda: Model([linear(2, 3), linear(2, 2)], squares),
@@ -138,6 +139,7 @@ def job(model="fine", data="pairs", **changes):
         ("raises", "users_code:raises raised RuntimeError: no weights in the cupboard"),
         ("returns_none", "returned a NoneType without layers and loss; return a Model"),
         ("has_no_layers", "layers must be a non-empty list"),
+        ("has_modules", r"layers\[1\] is a Linear, which all .* such as lambda: Linear\("),
         ("absent", "module 'users_code' has no 'absent'"),
         ("number", "'users_code:number' is not a function"),
         ("layer_raises", "layer 1: RuntimeError: no weights"),
@@ -264,7 +266,7 @@ def test_a_masked_target_that_is_read_late_ends_the_job_with_the_remedy():
     spec = job("classifies")
     spec = replace(spec, data=DataSpec("users_code:labels", {"masked": known}))
     setup, profile = build_setup(AGENT, spec, CPU)
-    assert profile.ignored == (-100,)
+    assert profile.ignored == (-100, None)
     setup.data.training(0, 4)
     with pytest.raises(FactoryError, match=r"micro-batch 5 of step 0 .*1 of 2"):
         setup.data.training(0, 5)

@@ -68,11 +68,20 @@ def test_agents_that_differ_are_told_in_what() -> None:
     assert "args of model, data or optimizer have changed" in refusal.message
 
 
-FULL = Fingerprint(
-    "code", "data", "2.8", "cpu:AVX2", 1, "spec", weights="w1", outputs="o1", products="p1"
-)
+FULL = Fingerprint("code", "data", "2.8", "cpu:AVX2", 1, "spec", "w1", "o1", "p1", "s1")
 A, B = AgentId("a"), AgentId("b")
-ORDER = ("spec", "code", "torch", "device", "products", "threads", "data", "weights", "outputs")
+ORDER = (
+    "spec",
+    "code",
+    "torch",
+    "device",
+    "products",
+    "threads",
+    "data",
+    "samples",
+    "weights",
+    "outputs",
+)
 
 
 def changed(*names: str) -> Fingerprint:
@@ -94,7 +103,7 @@ def test_every_property_has_a_remedy_of_its_own() -> None:
     assert "factories must draw from torch's, numpy's or random's generators only" in str(told)
 
 
-@pytest.mark.parametrize("name", ["weights", "outputs", "products"])
+@pytest.mark.parametrize("name", ["weights", "outputs", "products", "samples"])
 def test_an_empty_digest_equals_any(name: str) -> None:
     """Agents of the version before do not know it, and are not refused in mid-job."""
     before = replace(FULL, **{name: ""})

@@ -38,7 +38,8 @@ class Profile:
     halves: tuple[Halves, ...]  # how the backward is split
     weights: str = ""  # digest of the layers' first states
     outputs: str = ""  # digest of outputs and gradients
-    ignored: tuple[int, ...] = ()  # targets that the loss leaves out of its mean
+    # targets that the loss leaves out of its mean; None: it is a mean over all
+    ignored: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,9 +196,14 @@ def _evaluate(
     return outputs
 
 
-def _try_loss(model: Model, outputs: tuple[torch.Tensor, ...], samples: Samples) -> list[int]:
-    """Targets that the loss leaves out of its mean. outputs: of the last layer."""
+def _try_loss(
+    model: Model, outputs: tuple[torch.Tensor, ...], samples: Samples
+) -> list[int | None]:
+    """Targets that the loss leaves out of its mean, None: it is a mean over all. outputs: of the
+    last layer."""
     if samples.other is None:
         return []
-    losses.check_means(model.loss, outputs, (samples.first[1], samples.other[1]))
-    return losses.ignored_targets(model.loss, outputs, samples.first[1])
+    loss, target = model.loss, samples.first[1]
+    losses.check_means(loss, outputs, (target, samples.other[1]))
+    is_mean = losses.is_mean(loss, outputs, target)
+    return [*losses.ignored_targets(loss, outputs, target), *([None] if is_mean else [])]

@@ -128,28 +128,49 @@ def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
     return _mapped(outputs, first), _mapped(target, first)
 
 
+def is_mean(loss: Loss, outputs: Tensors, target: Any) -> bool:
+    """Whether the loss of two equal micro-batches at once is that of one: a mean, and no sum."""
+    outputs, target = _first_sample(outputs, target)
+    found = _factors(loss, outputs, target, target)
+    return found is not None and all(abs(factor - 1) < _bound(outputs) for factor in found)
+
+
 def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool:
     """Whether two micro-batches at once have another gradient than the mean of both, by one factor
     for each. False also if the loss does not take two at once."""
+    found, bound = _factors(loss, outputs, one, other), _bound(outputs)
+    if found is None:
+        return False
+    return abs(found[0] - found[1]) > 2 * bound and abs(sum(found) / 2 - 1) < bound
+
+
+def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float, float] | None:
+    """The gradient of two micro-batches at once, twice, over that of each alone. None: it is not a
+    multiple, no target is masked where the two differ, or the loss does not take two at once."""
     try:
         alone = [_gradient(loss, outputs, target) for target in (one, other)]
         size = _batch_size(outputs)
         both = _gradient(loss, _joined(outputs, outputs, size), _joined(one, other, size))
     except Exception:  # the loss has run on one micro-batch; two at once are not asked of it
-        return False
-    halves = both[: len(both) // 2], both[len(both) // 2 :]
-    if not (isinstance(one, tuple) or any((own == 0).any() for own in alone)):
-        return False  # no target is masked, and there are no weights beside them
-    factors, bound = [], _TOLERANCE.get(outputs[0].dtype, _ROUGH)
-    for half, own in zip(halves, alone, strict=True):
+        return None
+    is_masked = isinstance(one, tuple) or any((own == 0).any() for own in alone)
+    if one is not other and not is_masked:
+        return None  # and there are no weights beside the targets
+    factors = []
+    for half, own in zip((both[: len(both) // 2], both[len(both) // 2 :]), alone, strict=True):
         square = float(own.dot(own))
         if not square or not torch.isfinite(own).all():
-            return False
+            return None
         factor = 2 * float(half.dot(own)) / square
-        if float((2 * half - factor * own).norm()) > bound * abs(factor) * square**0.5:
-            return False
+        rest = float((2 * half - factor * own).norm())
+        if rest > _bound(outputs) * abs(factor) * square**0.5:
+            return None
         factors.append(factor)
-    return abs(factors[0] - factors[1]) > 2 * bound and abs(sum(factors) / 2 - 1) < bound
+    return factors[0], factors[1]
+
+
+def _bound(outputs: Tensors) -> float:
+    return _TOLERANCE.get(outputs[0].dtype, _ROUGH)
 
 
 def _gradient(loss: Loss, outputs: Any, target: Any) -> torch.Tensor:

@@ -55,7 +55,8 @@ def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any 
             continue
         seen[id(value)] = value  # kept alive, so that no other object gets its id
         parts = list(_parts(value))
-        found[path] = f"{type(value).__qualname__} of {len(parts)}"
+        kind = type(value)
+        found[path] = f"{kind.__module__}.{kind.__qualname__} of {len(parts)}"
         todo.extend((f"{path}{name}", part) for name, part in parts)
     return found
 

@@ -22,6 +22,12 @@ from bamboo_agent.setup.probe.builds import difference
 from bamboo_agent.setup.probe.reachable import Snapshot, address
 from bamboo_agent.setup.probe.refusal import RefusedError
 
+_IN_STATE = "keep it in the optimizer's state or param_groups, or leave it out"
+_NOWHERE = "leave it out of the module, since other agents run the same forwards"
+_SCHEDULE = (
+    "torch's schedulers keep a state of their own; return (optimizer, rate), where rate(step) is"
+    " the learning rate of a step"
+)
 _RATES = (0, 1, 7)
 """Steps whose learning rates are asked for twice."""
 
@@ -61,7 +67,7 @@ class Updates:
         record = self._record()
         before = self._look()
         self._update(self._layer, 1)
-        _refuse_changes(before, self._look(), "an update changes", "the optimizer's state")
+        _refuse_changes(before, self._look(), "an update changes", _IN_STATE)
         return record
 
     def check_copy(self, record: LayerRecord, fresh: Layer) -> None:
@@ -107,19 +113,17 @@ def watch_passes(layer: Layer) -> Callable[[], None]:
         return reachable.snapshot({name: layer.module}, carried)
 
     before = look()
-    return lambda: _refuse_changes(before, look(), "a forward or backward changes", "a buffer")
+    return lambda: _refuse_changes(before, look(), "a forward or backward changes", _NOWHERE)
 
 
-def _refuse_changes(before: Snapshot, after: Snapshot, what: str, where: str) -> None:
+def _refuse_changes(before: Snapshot, after: Snapshot, what: str, remedy: str) -> None:
     paths = reachable.changed(before, after)
     if paths:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        if any("scheduler" in path for path in paths):
-            where += "; a schedule is given by returning (optimizer, rate), where rate(step) is the"
-            where += " learning rate of a step"
+        if any("torch.optim.lr_scheduler" in found for found in after.values()):
+            remedy = _SCHEDULE
         raise RefusedError(
-            f"{what} {paths[0]}{more}, which copies and checkpoints do not carry: keep it in"
-            f" {where}, or leave it out"
+            f"{what} {paths[0]}{more}, which copies and checkpoints do not carry: {remedy}"
         )
 
 

@@ -112,5 +112,19 @@ def test_the_targets_that_a_loss_leaves_out_are_found(loss, target, ignored):
     assert losses.ignored_targets(loss, outputs(), target) == ignored
 
 
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (cross_entropy, True),
+        (over_a_constant, True),
+        (lambda output, target: output.square().sum(), False),
+        (lambda output, target: output.square().sum() / 10, False),
+        (contrastive, False),
+    ],
+)
+def test_a_mean_is_told_from_a_sum(loss, expected):
+    assert losses.is_mean(loss, outputs(), labels()) is expected
+
+
 def test_targets_that_are_no_labels_are_left_alone():
     assert losses.ignored_targets(contrastive, outputs(), torch.zeros(2, 5)) == []
