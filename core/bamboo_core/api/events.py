@@ -34,6 +34,9 @@ class EventReason(StrEnum):
     first to go."""
     AGENT_REFUSED = "AgentRefused"
     """An agent was not admitted because it does not fit the job."""
+    PROCESSOR_CHANGED = "ProcessorChanged"
+    """The job goes on, mostly from a checkpoint, on agents with another kind of processor than
+    before. From that step on its bits are not those of a run on one kind."""
     STOPPED = "Stopped"
     """Training was stopped for a new plan."""
     RESUMED = "Resumed"
@@ -113,6 +116,10 @@ class EventFact(StrEnum):
     """Number of committed steps that are computed again because a restore has undone them."""
     REDONE_TASKS = "redoneTasks"
     """Least number of forwards and backwards of the interrupted step that are computed again."""
+    PROCESSOR = "processor"
+    """Kind of processor that computes from the step on."""
+    PROCESSOR_BEFORE = "processorBefore"
+    """Kind of processor that computed until then."""
     SOURCE = "source"
     """Who has heard the notice: Gce, AwsSpot, AwsRebalance or Azure for a metadata server, Node for
     the node's taints and conditions, and nothing for SIGTERM."""
@@ -143,6 +150,12 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.AGENT_LEAVING: (EventFact.AGENTS, EventFact.LEAD_S, EventFact.SOURCE),
     EventReason.AGENT_AT_RISK: (EventFact.AGENTS, EventFact.SOURCE),
     EventReason.AGENT_REFUSED: (EventFact.AGENTS, EventFact.CAUSE),
+    EventReason.PROCESSOR_CHANGED: (
+        EventFact.ATTEMPT,
+        EventFact.STEP,
+        EventFact.PROCESSOR,
+        EventFact.PROCESSOR_BEFORE,
+    ),
     EventReason.STOPPED: (EventFact.EPOCH, EventFact.AGENTS),
     EventReason.RESUMED: (
         EventFact.EPOCH,

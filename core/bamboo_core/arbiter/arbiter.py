@@ -13,6 +13,7 @@ is decided in :mod:`bamboo_core.arbiter.losses`, when a running plan must change
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from math import inf
 
@@ -382,8 +383,13 @@ class Arbiter:
         if desired.suspended:
             endings.end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, "nothing was running")
             return
-        zones, most = membership.zones(usable), desired.pipelines
-        fit = feasible_pipelines(zones, stages=stages, most=most, adjacency=adjacency)
+        most = desired.pipelines
+
+        def fitting(agents: Set[AgentId]) -> int:
+            zones = membership.zones(agents)
+            return feasible_pipelines(zones, stages=stages, most=most, adjacency=adjacency)
+
+        fit = fitting(usable)
         if fit < desired.at_least:
             phase.detail = (
                 f"{counted(len(usable), 'agent')} ready; {desired.at_least} x {stages} are needed"
@@ -396,7 +402,7 @@ class Arbiter:
                 f"{fit} of {most} pipelines can start; {counted(len(expected), 'agent')} awaited"
             )
             return
-        strangers = membership.strangers(usable)
+        strangers = membership.strangers(usable, state.processor, lambda x: fitting(x) >= most)
         if strangers:
             for agent, refusal in sorted(strangers.items()):
                 losses.refuse(state, agent, refusal)

@@ -12,7 +12,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import redundancy, rounds
+from bamboo_core.arbiter import processors, redundancy, rounds
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import RETRY_S, InForce, Listing, Planning, Running, State
@@ -130,6 +130,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         cut=plan.cut,
         step_cut=plan.step_cut,
         target=plan.target,
+        processors=processors.note(state, plan.target),
         committed=decision.committed,
     )
     mode_change = redundancy.put_in_force(state)

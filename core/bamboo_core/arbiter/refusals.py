@@ -21,7 +21,7 @@ def fitting(state: State, newcomers: Set[AgentId]) -> Set[AgentId]:
     membership = state.membership
     if membership.awaits_reference():
         return frozenset()
-    strangers = membership.strangers(newcomers)
+    strangers = membership.strangers(newcomers, state.processor)
     for agent, refusal in sorted(strangers.items()):
         turn_away(state, agent, refusal)
     return newcomers - strangers.keys()
@@ -29,8 +29,8 @@ def fitting(state: State, newcomers: Set[AgentId]) -> Set[AgentId]:
 
 def look_at_newcomers(state: State) -> None:
     """A member has become ready, with which agents can be compared that came before it."""
-    standby = state.membership.standby()
-    for agent, refusal in sorted(state.membership.strangers(standby).items()):
+    strangers = state.membership.strangers(state.membership.standby(), state.processor)
+    for agent, refusal in sorted(strangers.items()):
         turn_away(state, agent, refusal)
 
 

@@ -18,6 +18,7 @@ from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.processors import Kinds, ProcessorKind
 from bamboo_core.placement.plan import Cut, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
 from bamboo_core.protection.measured import Measured
@@ -76,6 +77,7 @@ class Durable:
     undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
     rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
+    processors: Kinds = ()  # that have computed the present state; the last one goes on
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -197,6 +199,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["rollbacks"] = d.rollbacks
     if d.attempt or d.rolled_back:
         out["rolledBack"] = d.rolled_back
+    if d.processors:
+        out["processors"] = [[p.device, p.products, p.step, p.attempt] for p in d.processors]
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -247,6 +251,7 @@ def _read(value: dict[str, Any]) -> Durable:
         rollbacks=int(value.get("rollbacks", 0)),
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
+        processors=tuple(_processor(*found) for found in value.get("processors", ())),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),
@@ -265,6 +270,10 @@ def _hazard(value: Any) -> Hazard:
 def _measured(value: Any) -> Measured:
     pipelines, step_s, stops, refills, restarts = value
     return Measured(int(pipelines), float(step_s), tuple(stops), tuple(refills), tuple(restarts))
+
+
+def _processor(device: Any, products: Any, step: Any, attempt: Any) -> ProcessorKind:
+    return ProcessorKind(str(device), str(products), int(step), int(attempt))
 
 
 def _question(d: Question) -> list[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.planning.requests import Participant
 from bamboo_core.protocol import admission, channels
 from bamboo_core.protocol.admission import Refusal
@@ -106,13 +107,22 @@ class Membership:
         records = [self.agents[agent] for agent in self.members & self.agents.keys()]
         return bool(records) and all(record.ready is None for record in records)
 
-    def strangers(self, agents: Set[AgentId]) -> dict[AgentId, Refusal]:
+    def strangers(
+        self,
+        agents: Set[AgentId],
+        kind: ProcessorKind,
+        is_enough: Callable[[Set[AgentId]], bool] | None = None,
+    ) -> dict[AgentId, Refusal]:
         """Those of the ready agents, which are no members, that differ from the members; without
-        ready members: from most of them."""
+        ready members: from most of them, or from those of the job's kind of processor.
+
+        kind: of the job until now. These agents win if the others are not more, or if they are
+        enough for what is wanted.
+        """
         known = self._known()
         prints = {agent: self._fingerprint(agent) for agent in sorted(agents)}
         if not known and prints:
-            for agent in _largest(prints):
+            for agent in _winners(prints, kind, is_enough or (lambda _: False)):
                 known.setdefault(prints[agent], agent)
         found: dict[AgentId, Refusal] = {}
         for agent, mine in prints.items():
@@ -222,6 +232,15 @@ class Membership:
         found = (x.ready for a, x in sorted(self.agents.items()) if a in self.members)
         return next(r for r in found if r is not None)
 
+    def processor(self) -> ProcessorKind:
+        """The members' kind of processor, as far as any of them knows it; they do not differ."""
+        found = ProcessorKind()
+        for agent in sorted(self.members & self.agents.keys()):
+            ready = self.agents[agent].ready
+            if ready is not None:
+                found = found.filled(_kind_of(ready.fingerprint))
+        return found
+
     def route(self, spec: JobSpec) -> Route | None:
         """How items travel between the agents, who are alike; None if none is ready."""
         found = next((x.ready for x in self.agents.values() if x.ready is not None), None)
@@ -260,8 +279,30 @@ def _refusal(
     return None
 
 
-def _largest(prints: Mapping[AgentId, Fingerprint]) -> list[AgentId]:
-    """The largest group of agents that do not differ; of equal ones that with the first agent.
+def _kind_of(found: Fingerprint) -> ProcessorKind:
+    return ProcessorKind(found.device, found.products)
+
+
+def _winners(
+    prints: Mapping[AgentId, Fingerprint],
+    kind: ProcessorKind,
+    is_enough: Callable[[Set[AgentId]], bool],
+) -> list[AgentId]:
+    """The agents from which others may not differ: those of the job's kind of processor, if most
+    are not others or if they are enough; else most of all."""
+    groups = _groups(prints)
+    own = [agents for found, agents in groups if _kind_of(found).is_like(kind)]
+    if own:
+        agents = min(own, key=_rank)
+        if 2 * len(agents) >= len(prints) or is_enough(frozenset(agents)):
+            return agents
+    return min((agents for _, agents in groups), key=_rank)
+
+
+def _groups(
+    prints: Mapping[AgentId, Fingerprint],
+) -> list[tuple[Fingerprint, list[AgentId]]]:
+    """The agents in groups that do not differ, each with what any of them knows.
 
     Agents that know least are put last into a group, the largest from which they do not differ.
     """
@@ -278,7 +319,7 @@ def _largest(prints: Mapping[AgentId, Fingerprint]) -> list[AgentId]:
         best = min(fit, key=lambda n: _rank(groups[n][1]))
         known, there = groups[best]
         groups[best] = (admission.joined(known, found), sorted([*there, *agents]))
-    return min((agents for _, agents in groups), key=_rank)
+    return groups
 
 
 def _rank(agents: list[AgentId]) -> tuple[int, AgentId]:

@@ -28,6 +28,7 @@ from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.evidence.speed import Speeds
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import redone
@@ -359,6 +360,12 @@ class State:
     def fence(self) -> Fence:
         """The fence of the newest STOP."""
         return Fence(self.durable.attempt, self.term, self.epoch)
+
+    @property
+    def processor(self) -> ProcessorKind:
+        """The kind on which the job was computed until now; of a new job any."""
+        known = self.durable.processors
+        return known[-1] if known else ProcessorKind()
 
     @property
     def phase_name(self) -> ArbiterPhase:

@@ -29,6 +29,7 @@ from bamboo_core.controller.view import (
     PodPhase,
     TrainingView,
 )
+from bamboo_core.model.processors import Kinds
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 
@@ -69,6 +70,7 @@ class JobStatus:
     epoch: int = 0
     attempt: int = 0
     rollbacks: int = 0  # restores because of wrong bits that were committed
+    processors: Kinds = ()  # that have computed the present state; the last one goes on
     steps: int = 0
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     samples_per_s: float = 0.0
@@ -112,6 +114,7 @@ def status_of(
         epoch=training.epoch,
         attempt=training.attempt,
         rollbacks=training.rollbacks,
+        processors=training.processors,
         steps=spec.training.steps,
         progress=training.progress,
         samples_per_s=_samples_per_s(seen),

@@ -20,6 +20,7 @@ from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.evidence.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
@@ -264,6 +265,7 @@ class TrainingView:
     epoch: int = 0
     attempt: int = 0
     rollbacks: int = 0  # restores because of wrong bits that were committed
+    processors: Kinds = ()  # that have computed the present state; the last one goes on
     planned: bool = False  # a plan is in force
     recovering: bool = False  # agents are stopped or get a new plan; ``detail`` says why
     detail: str = ""

@@ -79,19 +79,20 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
     return None
 
 
-_ONE_KIND = (
+ONE_KIND = (
     "use a node pool of one kind of processor, or name one kind by a nodeSelector in"
     " spec.worker.podTemplate"
 )
+"""What keeps a job on one kind of processor."""
 _REMEDIES = {
     "spec": "args of model, data or optimizer have changed while the job runs; change them back, or"
     " create a new BambooJob",
     "code": "the files of the factories' packages differ: name the image in spec.worker.image by"
     " its digest, and mount no code that changes",
     "torch": "the versions differ: name the image in spec.worker.image by its digest",
-    "device": f"other kinds of processor compute other bits; {_ONE_KIND}",
+    "device": f"other kinds of processor compute other bits; {ONE_KIND}",
     "products": "the same sums give other bits, so their processors or the libraries for them"
-    f" differ; {_ONE_KIND}",
+    f" differ; {ONE_KIND}",
     "threads": "sums depend on the number of threads: set the variable BAMBOO_THREADS in"
     " spec.worker.env for all, or for none",
     "data": "the data sets differ in length or samples: every agent must read the same files, which"

@@ -26,6 +26,7 @@ from bamboo_core.controller.view import (
     parse_pod_name,
 )
 from bamboo_core.job.training_view import LastReported
+from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route
@@ -174,6 +175,7 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "planEpoch": status.epoch,
         "attempt": status.attempt,
         "rollbacks": status.rollbacks or None,
+        "processors": [_processor(kind) for kind in status.processors] or None,
         "activePipelines": status.pipelines,
         "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
         "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
@@ -239,6 +241,11 @@ def _progress(status: JobStatus) -> Object:
 def _number(value: float, digits: int) -> str:
     """Short even if the number is huge: a loss may explode."""
     return f"{value:.{digits}f}" if abs(value) < _LARGE else f"{value:.{digits}e}"
+
+
+def _processor(kind: ProcessorKind) -> Object:
+    products = {"products": kind.products} if kind.products else {}
+    return {"device": kind.device, **products, "step": kind.step}
 
 
 def _checkpoint(status: JobStatus) -> Object | None:

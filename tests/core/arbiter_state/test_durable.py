@@ -14,10 +14,12 @@ from bamboo_core.arbiter_state import durable as d
 from bamboo_core.controller.view import Slot, pod_name
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.protocol.messages import Manifest
 
 number = st.integers(0, 10_000)
 manifests = st.builds(Manifest, number, number, st.text(max_size=8), st.text(max_size=8))
+processors = st.builds(ProcessorKind, st.text(max_size=8), st.text(max_size=8), number, number)
 cuts = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(
     lambda sizes: tuple((sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
 )
@@ -53,6 +55,7 @@ def facts(draw: st.DrawFn) -> d.Durable:
         undone=draw(number),
         rollbacks=draw(st.integers(0, 2)),
         rolled_back=draw(st.integers(0, 2)),
+        processors=tuple(draw(st.lists(processors, max_size=4))),
         outcome=outcome,
         reason=draw(st.text(max_size=5)) if outcome else "",
         message=draw(st.text(max_size=5)) if outcome else "",
@@ -75,12 +78,25 @@ def test_json_and_back(known: d.Durable) -> None:
     assert d.from_json(json.loads(json.dumps(d.to_json(known)))) == known
 
 
+def test_facts_of_the_version_before_name_no_processors() -> None:
+    written = d.to_json(d.Durable(attempt=1, plan=Fence(1, 2, 3)))
+    assert "processors" not in written
+    assert d.from_json(written).processors == ()
+
+
 def test_an_empty_status_is_a_fresh_job() -> None:
     assert d.from_json({}) == d.Durable()
 
 
 @pytest.mark.parametrize(
-    "value", [{"plan": [1, 2, 3, 4]}, {"cut": [[1]]}, {"agents": "z:~~"}, {"agents": 5}]
+    "value",
+    [
+        {"plan": [1, 2, 3, 4]},
+        {"cut": [[1]]},
+        {"agents": "z:~~"},
+        {"agents": 5},
+        {"processors": [["cpu", "digest"]]},
+    ],
 )
 def test_what_cannot_be_read_is_an_error(value: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="durable state of the job"):
