@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.model.processors import ProcessorKind
 
 Manifest = Mapping[str, Any]
 """An object of the Kubernetes API, as parsed JSON."""
@@ -71,6 +72,7 @@ class Job:
     conditions: tuple[ConditionLine, ...]
     paused: tuple[Paused, ...] = ()  # since the job began; a cause without pauses is missing
     repeated_steps: int = 0  # committed steps that restores have undone
+    processors: tuple[ProcessorKind, ...] = ()  # that have computed the present state
     silent_s: float = (
         0.0  # so long the status of a job that trains has told nothing new; 0: not long
     )
@@ -176,6 +178,7 @@ def _read(manifest: Manifest) -> Job:
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
         paused=tuple(_paused(each) for each in totals.get("pauses") or []),
         repeated_steps=totals.get("repeatedSteps", 0),
+        processors=tuple(_processor(each) for each in status.get("processors") or []),
     )
 
 
@@ -186,6 +189,10 @@ def _number(text: str | None) -> float | None:
 def _paused(pauses: Manifest) -> Paused:
     seconds = sum(map(float, (pauses.get("seconds") or {}).values()))
     return Paused(pauses["cause"], pauses.get("count", 0), seconds)
+
+
+def _processor(found: Manifest) -> ProcessorKind:
+    return ProcessorKind(found.get("device", ""), found.get("products", ""), found.get("step", 0))
 
 
 def _condition(condition: Manifest) -> ConditionLine:

@@ -35,6 +35,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
         ("pauses since the start", _pauses(job)),
         ("restores", _restores(job)),
+        ("kinds of processor", _processors(job)),
         *_account(run.account),
     ]
     return [(name, value) for name, value in shown if value]
@@ -50,6 +51,13 @@ def _pauses(job: Job) -> str:
 def _restores(job: Job) -> str:
     again = f", {counted(job.repeated_steps, 'step')} repeated" if job.repeated_steps else ""
     return f"{job.attempt}{again}"
+
+
+def _processors(job: Job) -> str:
+    """With one kind there is nothing to say: the bits are those of an undisturbed run on it."""
+    if len(job.processors) < 2:
+        return ""
+    return ", then ".join(f"{kind} from step {kind.step}" for kind in job.processors)
 
 
 def _account(account: Account | None) -> list[tuple[str, str]]:

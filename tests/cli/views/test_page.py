@@ -49,6 +49,16 @@ def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> N
     assert account(run, Account((0.0, 0.0), (12.345, 40.0))) == ["12.35, on demand 40.00"]
 
 
+def test_kinds_of_processor_are_named_once_there_are_two(training: dict[str, Any]) -> None:
+    kinds = [{"device": "cpu:AVX2", "step": 0}]
+    training["status"]["processors"] = kinds
+    assert "kinds of processor" not in dict(facts(two_zones(training)))
+    kinds.append({"device": "cpu:AVX512", "products": "d" * 64, "step": 8})
+    assert dict(facts(two_zones(training)))["kinds of processor"] == (
+        "cpu:AVX2 from step 0, then cpu:AVX512 (products dddddddddddd) from step 8"
+    )
+
+
 def account(run: Run, found: Account) -> list[str]:
     """The figures in USD that the page shows."""
     return [text for name, text in facts(replace(run, account=found)) if name.startswith("USD")]

@@ -7,6 +7,7 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.job.training_view import LastReported, ended, view
 from bamboo_core.model.processors import ProcessorKind, until, with_newest
 from bamboo_core.protocol.messages import Fingerprint
 
@@ -153,6 +154,22 @@ def test_a_checkpoint_of_before_the_change_is_of_one_kind() -> None:
     assert len(changes(fleet)) == 2
     assert "no step is left that was computed on another kind" in changes(fleet)[1].message
     assert spans(fleet) == [("cpu:ONE", 0)]
+
+
+def test_the_view_of_users_has_the_kinds_also_of_a_job_that_has_ended() -> None:
+    fleet = trained(ONE, steps=6)
+    known = fleet.arbiter.durable
+    shown = view(
+        fleet.arbiter.status(),
+        known,
+        dismissed=frozenset(),
+        departing=frozenset(),
+        reported=LastReported(),
+    )
+    assert shown.processors == known.processors == (ProcessorKind("cpu:ONE"),)
+    fleet.run()
+    assert fleet.over is not None
+    assert ended(fleet.arbiter.durable, LastReported()).processors == known.processors
 
 
 # ---------------------------------------------------------------- what is not known

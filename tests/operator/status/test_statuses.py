@@ -41,6 +41,7 @@ from bamboo_core.controller.view import (
 from bamboo_core.job.tally import MOST_WORDS
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.protocol import channels
 from bamboo_core.protocol.messages import Manifest
 from bamboo_operator.kube.timestamps import instant
@@ -201,6 +202,15 @@ def test_the_channel_survives_a_restart(channel: Channel) -> None:
 def test_rollbacks_are_counted() -> None:
     assert written(TrainingView(rollbacks=2), Memory())["rollbacks"] == 2
     assert "rollbacks" not in written(TrainingView(), Memory())
+
+
+def test_the_kinds_of_processor_are_shown() -> None:
+    kinds = (ProcessorKind("cpu:AVX2"), ProcessorKind("cpu:AVX2", "d1", 8, 1))
+    assert written(TrainingView(processors=kinds), Memory())["processors"] == [
+        {"device": "cpu:AVX2", "step": 0},
+        {"device": "cpu:AVX2", "products": "d1", "step": 8},
+    ]
+    assert "processors" not in written(TrainingView(), Memory())
 
 
 def test_an_unknown_loss_is_left_out() -> None:

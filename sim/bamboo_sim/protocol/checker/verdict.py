@@ -152,12 +152,17 @@ def check_plan(world: World, before: Durable) -> None:
 
 
 def check_kinds(world: World) -> None:
-    """No plan gives seats to agents on several kinds of processor."""
+    """No plan gives seats to agents on several kinds of processor, and none gives them to another
+    kind than the plan before unless the newest event of a change names it."""
     plan = world.operators.plan
     live = () if plan is None else sorted(plan.live & world.nodes.keys())
     kinds = {world.nodes[agent].worker.products: agent for agent in live}
     if len(kinds) > 1:
         raise Violation(f"one plan has agents on several kinds of processor: {kinds}")
+    for kind in kinds:
+        if world.kind not in ("", kind) and world.told_kind != kind:
+            raise Violation(f"processors change from {world.kind} to {kind}, and no event tells it")
+        world.kind = kind
 
 
 def judge(world: World) -> str:

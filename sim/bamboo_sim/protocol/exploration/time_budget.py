@@ -72,7 +72,8 @@ _AHEAD_LEARNT = replace(LEARNT, eager=True)
 EAGER: dict[str, Job] = {
     **dict.fromkeys(EDGES, _AHEAD_SPARE),
     **dict.fromkeys(
-        ("restores", "tears", "forks", "absences", "storage", "suspensions"), _AHEAD_SAVING
+        ("restores", "successors", "tears", "forks", "absences", "storage", "suspensions"),
+        _AHEAD_SAVING,
     ),
     **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
     **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
@@ -144,6 +145,7 @@ def runs() -> list[Run]:
     ]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
+    out += [("successors", job, 0.5) for job in (SAVING, SLEEPING)]
     out += [("strangers", job, 0.7) for job in (SMALL, MOVING, LONG, LEARNING)]
     for job in (LEARNING, LEARNERS):
         out += [("learners", job, 2.0), ("fuzz", job, 1.0)]

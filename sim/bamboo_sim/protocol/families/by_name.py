@@ -96,6 +96,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "suspensions": restores.suspensions,
     "shrinks": losses.shrinks,
     "restores": restores.restores,
+    "successors": restores.successors,
     "sessions": edges.sessions,
     "words": edges.words,
     "tears": moments.tears,

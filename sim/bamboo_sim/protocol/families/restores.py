@@ -68,6 +68,28 @@ def restores(base: History, part: Part = WHOLE) -> Histories:
         yield inject(found, (n * 13) % 90, fault)
 
 
+def successors(base: History, part: Part = WHOLE) -> Histories:
+    """All agents die, and others come on another kind of processor, alone or with some that fit;
+    then another leader, or the first kind again."""
+    rng, job = random.Random(base.seed + part.phase), base.job
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        found = at
+        for name in sorted(at[1].nodes):
+            found = inject(found, 0, ("kill", name, n % 3))
+        for i in range(len(job.at_start)):
+            found = inject(found, rng.randrange(3), ("start stranger", AgentId(f"d{i:02d}")))
+        for i in range(n % 3):
+            found = inject(found, rng.randrange(3), ("start", AgentId(f"b{i:02d}")))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(120), ("restart operator", bool(n % 2)))
+        found = inject(found, rng.randrange(120), ("duplicate",))
+        for name in sorted(found[1].nodes):
+            found = inject(found, 0, ("kill", name, n % 3))
+        for i in range(len(job.at_start)):
+            found = inject(found, 0, ("start", AgentId(f"c{i:02d}")))
+        yield found
+
+
 def absences(base: History, part: Part = WHOLE) -> Histories:
     """No operator is there for a while. Agents go on, and then all die, or some; others come. In
     the meantime the job may have been suspended, and resumed."""

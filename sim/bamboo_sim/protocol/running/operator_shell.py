@@ -148,6 +148,8 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
                 check_newest(world, operator)
             operator.computing = action
             world.network.post(PLANNER, operator.name, action)
+        case Record() if action.reason is EventReason.PROCESSOR_CHANGED:
+            world.told_kind = operator.arbiter.durable.processors[-1].products
         case Record() if operator.name == world.operators.leader:
             _check(world, operator, action, before)
         case Dismiss(agent, _):

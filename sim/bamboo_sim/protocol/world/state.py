@@ -45,6 +45,8 @@ class World:
         self.computed: frozenset[int] = frozenset()  # attempts that have committed a step
         # attempts that began because of wrong bits, and from which step
         self.rolled_back: Mapping[int, int] = {}
+        self.kind = ""  # products of the processors of the newest durable plan; empty: none yet
+        self.told_kind = ""  # those to which the newest event tells a change
         self.trace = 0  # hash of all choices
         self.points = Counter[tuple[str, str, str]]()  # where agents were killed
         self.noticed: frozenset[AgentId] = frozenset()
