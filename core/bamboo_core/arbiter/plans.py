@@ -7,16 +7,18 @@ checkpoint is restored, or the planner is asked again. What is asked, and when, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import processors, redundancy, rounds
+from bamboo_core.arbiter import redundancy, rounds
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import RETRY_S, InForce, Listing, Planning, Running, State
 from bamboo_core.model.counts import counted
+from bamboo_core.model.processors import Kinds, ProcessorKind, until, with_newest
 from bamboo_core.planning.requests import (
     Continuations,
     Decision,
@@ -25,6 +27,7 @@ from bamboo_core.planning.requests import (
     PlanResult,
     Unplaceable,
 )
+from bamboo_core.protocol.admission import ONE_KIND
 
 _MOST_FAULTS = 8  # of the planner in a row: about five minutes
 _FAULT_PAUSE_S, _LONGEST_FAULT_PAUSE_S = 5.0, 60.0
@@ -130,7 +133,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         cut=plan.cut,
         step_cut=plan.step_cut,
         target=plan.target,
-        processors=processors.note(state, plan.target),
+        processors=_processors(state, plan.target),
         committed=decision.committed,
     )
     mode_change = redundancy.put_in_force(state)
@@ -143,6 +146,48 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         state.let_go(agent)
     state.fence_suspects()
     _record_plan(state, decision, repeated, redone.tasks, mode_change)
+
+
+def _processors(state: State, target: int) -> Kinds:
+    """The job's kinds of processor with that of the members, who compute from step ``target`` on.
+
+    Once for each change, an event tells of it. Training goes on: no work is lost for it.
+    """
+    durable, found = state.durable, state.membership.processor()
+    known, base = durable.processors, durable.manifest
+    begun = base.step if base is not None else 0
+    if not known:  # a new job, or one of a version that did not remember: its agents were alike
+        return (replace(found, step=begun, attempt=durable.attempt),)
+    newest, found = known[-1], replace(found, step=target, attempt=durable.attempt)
+    if durable.plan.attempt != durable.attempt:
+        known = until(known, base.attempt, begun) if base is not None else ()
+    if newest.is_like(found):
+        return with_newest(known, found.filled(newest))
+    known = with_newest(known, found)
+    _tell_processors(state, newest, found, is_mixed=len(known) > 1)
+    return known
+
+
+def _tell_processors(
+    state: State, before: ProcessorKind, found: ProcessorKind, *, is_mixed: bool
+) -> None:
+    if is_mixed:
+        what = f"from step {found.step} on the bits are not those of a run on one kind"
+    else:  # what the other kind has computed is undone
+        what = "no step is left that was computed on another kind"
+    text = (
+        f"attempt {found.attempt} goes on from step {found.step} on another kind of processor:"
+        f" {found}, before {before}; {what}: {ONE_KIND}, for example by its instance type"
+    )
+    state.record(
+        EventReason.PROCESSOR_CHANGED,
+        text,
+        Severity.WARNING,
+        attempt=found.attempt,
+        step=found.step,
+        processor=str(found),
+        processor_before=str(before),
+    )
 
 
 def _continue(state: State, result: Continuations) -> None:

@@ -142,7 +142,7 @@ def test_nothing_of_another_kind_is_left_when_the_job_begins_anew() -> None:
 
 
 def test_a_checkpoint_of_before_the_change_is_of_one_kind() -> None:
-    """What the second kind computed is lost, and the first one goes on."""
+    """The second kind has computed nothing that is left, and the first one goes on."""
     fleet = trained(ONE)
     lose_all(fleet)
     grid(fleet, "b", TWO)

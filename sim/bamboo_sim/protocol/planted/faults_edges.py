@@ -6,7 +6,7 @@ A: failures and evidence. L: who is needed, and in which order.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, losses, plans, processors, refusals, rounds, training
+from bamboo_core.arbiter import endings, losses, plans, refusals, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.membership import Membership
@@ -147,7 +147,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("newcomers become members before they are compared", "A5",
             patched(refusals, "fitting", rules_edges.everyone_fits), (("strangers", LONG),)),
     Planted("another kind of processor goes on in silence", "A6",
-            patched(processors, "_tell", lambda *kinds, is_mixed: None),
+            patched(plans, "_tell_processors", lambda *kinds, is_mixed: None),
             (("successors", SAVING),)),
     Planted("a learner may always go", "L2",
             patched(losses, "_is_dispensable", rules_edges.any_learner_goes),

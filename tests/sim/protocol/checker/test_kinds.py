@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_core.arbiter import processors
+from bamboo_core.arbiter import plans
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import admission
 from bamboo_sim.protocol.histories.history import advance, apply
@@ -56,6 +56,6 @@ def test_a_job_goes_on_with_strangers_alone_and_says_so() -> None:
 def test_a_change_of_processors_in_silence_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processors, "_tell", lambda *kinds, is_mixed: None)
+    monkeypatch.setattr(plans, "_tell_processors", lambda *kinds, is_mixed: None)
     with pytest.raises(Violation, match="processors change from usual to others"):
         restored()
