@@ -15,10 +15,11 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter import redundancy, rounds
 from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter_state.durable import computed_on
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import RETRY_S, InForce, Listing, Planning, Running, State
 from bamboo_core.model.counts import counted
-from bamboo_core.model.processors import Kinds, ProcessorKind, until, with_newest
+from bamboo_core.model.processors import Kinds, ProcessorKind
 from bamboo_core.planning.requests import (
     Continuations,
     Decision,
@@ -151,21 +152,25 @@ def _direct(state: State, decision: Decision, now: float) -> None:
 def _processors(state: State, target: int) -> Kinds:
     """The job's kinds of processor with that of the members, who compute from step ``target`` on.
 
-    Once for each change, an event tells of it. Training goes on: no work is lost for it.
+    If the state was computed on another kind, an event tells of it. Training goes on: no work is
+    lost for it.
     """
     durable, found = state.durable, state.membership.processor()
-    known, base = durable.processors, durable.manifest
-    begun = base.step if base is not None else 0
+    known, left, attempt = durable.processors, computed_on(durable), durable.attempt
     if not known:  # a new job, or one of a version that did not remember: its agents were alike
-        return (replace(found, step=begun, attempt=durable.attempt),)
-    newest, found = known[-1], replace(found, step=target, attempt=durable.attempt)
-    if durable.plan.attempt != durable.attempt:
-        known = until(known, base.attempt, begun) if base is not None else ()
+        begun = durable.manifest.step if durable.manifest is not None else 0
+        return (replace(found, step=begun, attempt=attempt),)
+    newest = known[-1]
+    if left and left[-1] == newest and newest.is_like(found):
+        return (*known[:-1], newest.filled(found))
+    found = replace(found, step=target, attempt=attempt)
     if newest.is_like(found):
-        return with_newest(known, found.filled(newest))
-    known = with_newest(known, found)
-    _tell_processors(state, newest, found, is_mixed=len(known) > 1)
-    return known
+        found = found.filled(newest)
+    before = next((kind for kind in (newest, *left[-1:]) if not kind.is_like(found)), None)
+    if before is not None:
+        is_mixed = not all(kind.is_like(found) for kind in left)
+        _tell_processors(state, before, found, is_mixed=is_mixed)
+    return (*known, found)
 
 
 def _tell_processors(

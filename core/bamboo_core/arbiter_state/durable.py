@@ -18,7 +18,7 @@ from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.processors import Kinds, ProcessorKind
+from bamboo_core.model.processors import Kinds, ProcessorKind, bounded
 from bamboo_core.placement.plan import Cut, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
 from bamboo_core.protection.measured import Measured
@@ -29,6 +29,7 @@ _MAX_MANIFESTS = 6
 _MAX_BAD = 8
 _MAX_VOIDED = 8
 _MAX_SUSPECTS = 32
+_MAX_PROCESSORS = 8
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Durable:
     undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
     rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
-    processors: Kinds = ()  # that have computed the present state; the last one goes on
+    processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -86,6 +87,7 @@ class Durable:
         """Keep lists short: a folder that cannot be written adds to ``bad`` at every checkpoint."""
         object.__setattr__(self, "voided", self.voided[-_MAX_VOIDED:])
         object.__setattr__(self, "suspects", self.suspects[-_MAX_SUSPECTS:])
+        object.__setattr__(self, "processors", bounded(self.processors, _MAX_PROCESSORS))
         if len(self.bad) > _MAX_BAD:
             known = {(m.attempt, m.step) for m in self.manifests}
             newest = self.bad[-_MAX_BAD:]
@@ -114,6 +116,20 @@ def with_newer(durable: Durable, newest: int) -> Durable:
     if not is_idle or durable.attempt == durable.rolled_back:
         return durable
     return replace(durable, forks=forks[:-1])
+
+
+def computed_on(durable: Durable) -> Kinds:
+    """The kinds of processor that have computed the present state. Those are left out of which a
+    restore has left nothing: what they computed is behind a later fork, or their attempt has
+    committed nothing, so that its own fork is gone."""
+    forks = durable.forks
+    attempts = {0, durable.attempt, *(f.attempt for f in forks)}
+    return tuple(
+        kind
+        for kind in durable.processors
+        if kind.attempt in attempts
+        and all(kind.step < f.step for f in forks if f.attempt > kind.attempt)
+    )
 
 
 def would_repeat(durable: Durable) -> bool:

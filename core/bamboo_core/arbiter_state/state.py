@@ -363,7 +363,7 @@ class State:
 
     @property
     def processor(self) -> ProcessorKind:
-        """The kind on which the job was computed until now; of a new job any."""
+        """The kind of the newest plan; of a new job any."""
         known = self.durable.processors
         return known[-1] if known else ProcessorKind()
 

@@ -70,7 +70,7 @@ class JobStatus:
     epoch: int = 0
     attempt: int = 0
     rollbacks: int = 0  # restores because of wrong bits that were committed
-    processors: Kinds = ()  # that have computed the present state; the last one goes on
+    processors: Kinds = ()  # that have computed the present state, oldest first
     steps: int = 0
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     samples_per_s: float = 0.0

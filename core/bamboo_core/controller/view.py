@@ -265,7 +265,7 @@ class TrainingView:
     epoch: int = 0
     attempt: int = 0
     rollbacks: int = 0  # restores because of wrong bits that were committed
-    processors: Kinds = ()  # that have computed the present state; the last one goes on
+    processors: Kinds = ()  # that have computed the present state, oldest first
     planned: bool = False  # a plan is in force
     recovering: bool = False  # agents are stopped or get a new plan; ``detail`` says why
     detail: str = ""

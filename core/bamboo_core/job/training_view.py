@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.totals import Totals
-from bamboo_core.arbiter_state.durable import Durable, eligible
+from bamboo_core.arbiter_state.durable import Durable, computed_on, eligible
 from bamboo_core.arbiter_state.events import ArbiterPhase, ArbiterStatus, Glance
 from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.processors import Kinds, bounded, merged
 from bamboo_core.protocol.channels import Route
 
+_MOST_PROCESSORS = 4
 _STOPPED = frozenset(
     {ArbiterPhase.COLLECTING, ArbiterPhase.PLANNING, ArbiterPhase.HOLDING, ArbiterPhase.RETURNING}
 )
@@ -49,7 +51,7 @@ def view(
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
         rollbacks=durable.rollbacks,
-        processors=durable.processors,
+        processors=_processors(durable),
         planned=planned and status.phase is not ArbiterPhase.OVER,
         recovering=planned and status.phase in _STOPPED,
         detail=status.detail,
@@ -89,7 +91,7 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
         rollbacks=durable.rollbacks,
-        processors=durable.processors,
+        processors=_processors(durable),
         losses=reported.losses,
         totals=reported.totals,
         route=reported.route,
@@ -101,6 +103,10 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         reason=durable.reason,
         message=durable.message,
     )
+
+
+def _processors(durable: Durable) -> Kinds:
+    return bounded(merged(computed_on(durable)), _MOST_PROCESSORS)
 
 
 def follow(

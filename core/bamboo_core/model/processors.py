@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-_MOST = 4
 _LONGEST_DEVICE, _LONGEST_PRODUCTS = 128, 64
 _SHOWN = 12
 
@@ -48,14 +47,17 @@ Kinds = tuple[ProcessorKind, ...]
 """Oldest first; the last one is the present one."""
 
 
-def until(known: Kinds, attempt: int, step: int) -> Kinds:
-    """The kinds on which the state was computed with which that attempt began that step."""
-    return tuple(kind for kind in known if kind.attempt <= attempt and kind.step < step)
+def bounded(kinds: Kinds, most: int) -> Kinds:
+    """If they are too many, the first and the newest."""
+    return kinds if len(kinds) <= most else (kinds[0], *kinds[1 - most :])
 
 
-def with_newest(known: Kinds, found: ProcessorKind) -> Kinds:
-    """The kinds with one that computes from now on. Of many, the first and the newest few stay."""
-    if known and known[-1].is_like(found):
-        return (*known[:-1], known[-1].filled(found))
-    kinds = (*known, found)
-    return kinds if len(kinds) <= _MOST else (kinds[0], *kinds[1 - _MOST :])
+def merged(kinds: Kinds) -> Kinds:
+    """Neighbours that are alike as one, which begins with the first of them."""
+    found: list[ProcessorKind] = []
+    for kind in kinds:
+        if found and found[-1].is_like(kind):
+            found[-1] = found[-1].filled(kind)
+        else:
+            found.append(kind)
+    return tuple(found)

@@ -7,8 +7,9 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable, Fork, computed_on
 from bamboo_core.job.training_view import LastReported, ended, view
-from bamboo_core.model.processors import ProcessorKind, until, with_newest
+from bamboo_core.model.processors import ProcessorKind, merged
 from bamboo_core.protocol.messages import Fingerprint
 
 from .fleet import Fleet, committed, spec
@@ -40,8 +41,13 @@ def changes(fleet: Fleet) -> list[a.Record]:
     return [r for r in fleet.records if r.reason is EventReason.PROCESSOR_CHANGED]
 
 
+def shown(fleet: Fleet) -> tuple[ProcessorKind, ...]:
+    """The kinds that users see."""
+    return ended(fleet.arbiter.durable, LastReported()).processors
+
+
 def spans(fleet: Fleet) -> list[tuple[str, int]]:
-    return [(p.device, p.step) for p in fleet.arbiter.durable.processors]
+    return [(p.device, p.step) for p in shown(fleet)]
 
 
 def runs(fleet: Fleet) -> bool:
@@ -159,17 +165,30 @@ def test_a_checkpoint_of_before_the_change_is_of_one_kind() -> None:
 def test_the_view_of_users_has_the_kinds_also_of_a_job_that_has_ended() -> None:
     fleet = trained(ONE, steps=6)
     known = fleet.arbiter.durable
-    shown = view(
+    found = view(
         fleet.arbiter.status(),
         known,
         dismissed=frozenset(),
         departing=frozenset(),
         reported=LastReported(),
     )
-    assert shown.processors == known.processors == (ProcessorKind("cpu:ONE"),)
+    assert found.processors == known.processors == (ProcessorKind("cpu:ONE"),)
     fleet.run()
     assert fleet.over is not None
-    assert ended(fleet.arbiter.durable, LastReported()).processors == known.processors
+    assert shown(fleet) == known.processors
+
+
+def test_each_attempt_that_goes_on_with_the_state_of_another_kind_is_told() -> None:
+    """The first one on the second kind has committed nothing."""
+    fleet = trained(ONE)
+    lose_all(fleet)
+    grid(fleet, "b", TWO)
+    fleet.until(lambda: runs(fleet))
+    lose_all(fleet)
+    grid(fleet, "c", TWO)
+    fleet.until(lambda: committed(fleet, 8))
+    assert [r.facts[EventFact.ATTEMPT] for r in changes(fleet)] == [1, 2]
+    assert [device for device, _ in spans(fleet)] == ["cpu:ONE", "cpu:TWO"]
 
 
 # ---------------------------------------------------------------- what is not known
@@ -185,7 +204,7 @@ def test_an_empty_value_equals_any_and_is_filled_in(first: Fingerprint) -> None:
     grid(fleet, "c", Fingerprint(device="cpu"))
     fleet.until(lambda: committed(fleet, 12))
     assert not changes(fleet)
-    assert fleet.arbiter.durable.processors == (ProcessorKind("cpu", "1" * 64),)
+    assert shown(fleet) == (ProcessorKind("cpu", "1" * 64),)
     lose_all(fleet)
     grid(fleet, "d", OTHER)
     fleet.until(lambda: committed(fleet, 16))
@@ -253,10 +272,10 @@ def test_the_remembered_kind_is_preferred(
 
 
 def test_the_list_is_bounded_and_keeps_the_first() -> None:
-    kinds: tuple[ProcessorKind, ...] = ()
-    for step in range(9):
-        kinds = with_newest(kinds, ProcessorKind(f"cpu:{step}", "", step))
-    assert [kind.step for kind in kinds] == [0, 6, 7, 8]
+    kinds = tuple(ProcessorKind(f"cpu:{step}", "", step) for step in range(12))
+    known = Durable(processors=kinds)
+    assert [kind.step for kind in known.processors] == [0, 5, 6, 7, 8, 9, 10, 11]
+    assert [kind.step for kind in ended(known, LastReported()).processors] == [0, 9, 10, 11]
 
 
 def test_texts_of_agents_are_cut() -> None:
@@ -265,9 +284,24 @@ def test_texts_of_agents_are_cut() -> None:
     assert kind.is_like(ProcessorKind("d" * 1001, "p" * 1001))
 
 
-def test_kinds_until_a_checkpoint() -> None:
-    one, two = ProcessorKind("one"), ProcessorKind("two", "", 8, 1)
-    assert until((one, two), 0, 12) == (one,)  # attempt 0 has computed it
-    assert until((one, two), 1, 8) == (one,)  # attempt 1 began with it
-    assert until((one, two), 1, 12) == (one, two)
-    assert until((one, two), 0, 0) == ()
+@pytest.mark.parametrize(
+    ("forks", "left"),
+    [
+        ([], ["one"]),
+        ([Fork(1, 8)], ["one", "two"]),
+        ([Fork(1, 8), Fork(2, 12)], ["one", "two"]),
+        ([Fork(1, 8), Fork(2, 8)], ["one"]),  # attempt 2 begins where the second one had begun
+        ([Fork(1, 8), Fork(2, 0)], []),
+        ([Fork(2, 12)], ["one"]),  # attempt 1 has committed nothing: this is of attempt 0
+    ],
+)
+def test_what_a_restore_has_undone_is_of_no_kind(forks: list[Fork], left: list[str]) -> None:
+    kinds = (ProcessorKind("one"), ProcessorKind("two", "", 8, 1))
+    attempt = forks[-1].attempt if forks else 0
+    known = Durable(attempt=attempt, forks=tuple(forks), processors=kinds)
+    assert [kind.device for kind in computed_on(known)] == left
+
+
+def test_neighbours_that_are_alike_are_one() -> None:
+    kinds = (ProcessorKind("cpu"), ProcessorKind("cpu", "1", 4, 1), ProcessorKind("gpu", "2", 8, 2))
+    assert merged(kinds) == (ProcessorKind("cpu", "1"), kinds[2])
