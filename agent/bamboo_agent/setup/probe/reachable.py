@@ -1,20 +1,24 @@
 """Everything that a module or an optimizer can reach, by path, to see what an update changes.
 
-Followed are attributes, containers, closures, default arguments, the globals that functions of the
-user's code name, and the data of the user's classes. Not followed: modules, classes and objects of
-libraries that only cache (torch's compiler, logging).
+Followed are attributes (of parameters, too), containers, iterators, closures, default arguments,
+the globals that functions of the user's code name, and the data of the user's classes. Not
+followed: modules and objects of libraries, which only cache (torch's compiler, logging).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
+import os
 import random
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -30,7 +34,7 @@ _COUNTS = (itertools.count, itertools.repeat)
 _LIBRARIES = frozenset({"numpy", "torch", "bamboo_agent", *sys.stdlib_module_names})
 _OPENED = ("torch.optim", "torch.nn", "collections", "types")
 """Of the libraries' classes: those whose objects hold what the user's code keeps there."""
-_CARRIED = ("_parameters", "_buffers", "_non_persistent_buffers_set")
+_NAMED = ("_modules", "_parameters", "_buffers")
 
 Snapshot = dict[str, str]
 """path -> what stands there, in a form that differs if it does."""
@@ -42,11 +46,13 @@ def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any 
     found: Snapshot = {}
     known = () if optimizer is None else (optimizer.state, optimizer.param_groups)
     seen: dict[int, Any] = {id(value): value for value in known}
-    todo = deque(roots.items())
+    todo = deque([*roots.items(), ("os.environ", dict(os.environ))])
     while todo and len(found) < _MOST:
         path, value = todo.popleft()
-        if isinstance(value, torch.Tensor) and address(value) in carried:
-            continue
+        if isinstance(value, torch.Tensor):
+            todo.extend((f"{path}{name}", part) for name, part in _of_tensor(value))
+            if address(value) in carried:
+                continue
         leaf = _leaf(value)
         if leaf is not None:
             found[path] = leaf
@@ -137,7 +143,11 @@ def _short(text: str, data: bytes = b"") -> str:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """All that can be reached from a value in one step, with its part of the path."""
-    if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ndarray):
+    if isinstance(value, types.ModuleType | types.BuiltinFunctionType | np.ndarray):
+        return
+    if isinstance(value, type):
+        if not _is_library(value.__module__):
+            yield from _of_class(value)
         return
     if isinstance(value, types.FunctionType):
         yield from _of_function(value)
@@ -147,6 +157,15 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(value, functools.partial):
         yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
+        return
+    if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
+        yield from _of_iterator(value)
+        return
+    if isinstance(value, ContextVar):
+        yield ".get()", value.get(None)
+        return
+    if isinstance(value, threading.local):
+        yield from ((f".{name}", part) for name, part in vars(value).items())
         return
     if isinstance(value, Mapping):
         if type(value).__module__.startswith("torch._") or not value:
@@ -158,7 +177,29 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, set | frozenset):
         plain = sorted(repr(part) for part in value if type(part) in _LEAVES)
         yield "{}", tuple(plain)
+    if not isinstance(value, nn.Module) and hasattr(value, "__wrapped__"):  # lru_cache
+        yield ".__wrapped__", value.__wrapped__
     yield from _of_object(value)
+
+
+def _of_tensor(tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
+    """Attributes and hooks that the user's code has hung on it."""
+    yield from ((f".{name}", part) for name, part in vars(tensor).items())
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        if hooks := getattr(tensor, name, None):
+            yield f".{name}", hooks
+
+
+def _of_iterator(iterator: Any) -> Iterator[tuple[str, Any]]:
+    """How far it has come. Nothing is taken from it."""
+    if isinstance(iterator, types.GeneratorType):
+        frame = iterator.gi_frame
+        if frame is not None:
+            yield ".<line>", frame.f_lasti
+            yield ".<locals>", dict(frame.f_locals)
+        return
+    with contextlib.suppress(TypeError, AttributeError):
+        yield ".<state>", iterator.__reduce__()[1:]
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -173,8 +214,14 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     yield ".__kwdefaults__", function.__kwdefaults__
     yield ".__dict__", vars(function)
     for name in sorted(_names(function.__code__)):
-        if name in function.__globals__:
-            yield f".<global {name}>", function.__globals__[name]
+        if name not in function.__globals__:
+            continue
+        found = function.__globals__[name]
+        if isinstance(found, types.ModuleType) and not _is_library(found.__name__):
+            inside = sorted(_names(function.__code__) & vars(found).keys())
+            yield from ((f".<global {name}.{part}>", vars(found)[part]) for part in inside)
+        else:
+            yield f".<global {name}>", found
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -188,11 +235,10 @@ def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
     is_module, is_optimizer = isinstance(value, nn.Module), isinstance(value, torch.optim.Optimizer)
     if not (is_module or is_optimizer or _is_opened(kind.__module__)):
         return
-    skipped = _CARRIED if is_module else ()
     for name, part in list(getattr(value, "__dict__", {}).items()):
-        if name == "_modules" and is_module:
-            yield from ((f".{child}", module) for child, module in part.items())
-        elif name not in skipped and part is not None and part is not False:
+        if is_module and name in _NAMED:
+            yield from ((f".{child}", found) for child, found in part.items() if found is not None)
+        elif part is not None and part is not False:
             yield f".{name}", part
     for cls in kind.__mro__:
         if _is_library(cls.__module__):

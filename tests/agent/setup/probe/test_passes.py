@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 
 import pytest
@@ -43,13 +44,22 @@ class Once(torch.autograd.Function):
 class Fickle(Once):
     """Its gradients differ from one run of the backward to the next."""
 
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient * weight, (gradient * x).sum(0) * int.from_bytes(os.urandom(6))
+
+
+class Counted(Once):
+    """Its gradients depend on a counter."""
+
     runs = 0
 
     @staticmethod
     def backward(ctx, gradient):
-        Fickle.runs += 1
+        Counted.runs += 1
         x, weight = ctx.saved_tensors
-        return gradient * weight, (gradient * x).sum(0) * Fickle.runs
+        return gradient * weight, (gradient * x).sum(0) * Counted.runs
 
 
 class Scale(nn.Module):
@@ -129,6 +139,11 @@ def test_a_layer_whose_backward_gives_other_bits_each_time_is_refused():
         FactoryError, match="layer 1, Scale: its weights' gradient has other bits when the same"
     ):
         measured(linear, lambda: Scale(Fickle), linear)
+
+
+def test_where_bits_differ_the_path_of_a_counter_is_told():
+    with pytest.raises(FactoryError, match=r"changes Scale\.how\.<class runs>, which .*: leave it"):
+        measured(linear, lambda: Scale(Counted), linear)
 
 
 def test_a_layer_that_is_run_again_in_its_backward_is_profiled():

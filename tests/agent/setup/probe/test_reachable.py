@@ -5,7 +5,10 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import os
 import random
+import threading
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
@@ -63,7 +66,49 @@ def slotted():
     return made
 
 
+@functools.lru_cache
+def cached(step):
+    TALLY[0] += 1
+    return step
+
+
+class Local(threading.local):
+    count = 0
+
+
+def generated():
+    count = 0
+    while True:
+        count += 1
+        yield count
+
+
+def counts_in_a_class():
+    Counter.total += 1
+
+
+def on_a_parameter(module):
+    module.inner.weight.rounds = getattr(module.inner.weight, "rounds", 0) + 1
+
+
+VARIABLE = ContextVar("count")
+
 CHANGES = {
+    "parameter": (lambda: None, on_a_parameter, "Plain.inner.weight.rounds"),
+    "tensor_hook": (
+        lambda: None, lambda m: m.inner.weight.register_hook(closure()), "weight._backward_hooks"
+    ),
+    "lru_cache": (lambda: cached, lambda m: m.x(object()), "<global TALLY>[0]"),
+    "thread_local": (Local, lambda m: setattr(m.x, "count", 1), "Plain.x.count"),
+    "context": (lambda: VARIABLE, lambda m: m.x.set(object()), "Plain.x.get()"),
+    "generator": (generated, lambda m: next(m.x), "Plain.x.<"),
+    "list_iterator": (lambda: iter([1, 2]), lambda m: next(m.x), "Plain.x.<state>"),
+    "cycle": (lambda: itertools.cycle([1, 2]), lambda m: next(m.x), "Plain.x.<state>"),
+    "enumerate": (lambda: enumerate([1, 2]), lambda m: next(m.x), "Plain.x.<state>"),
+    "class_by_name": (lambda: counts_in_a_class, lambda m: m.x(), "<class total>"),
+    "environment": (
+        lambda: None, lambda m: os.environ.__setitem__("BAMBOO_TEST", "1"), "os.environ"
+    ),
     "attribute": (lambda: 1, lambda m: setattr(m, "x", 2), "Plain.x"),
     "from_none": (lambda: None, lambda m: setattr(m, "x", 2), "Plain.x"),
     "list": (lambda: [1, 2], lambda m: m.x.append(3), "Plain.x[2]"),
@@ -91,7 +136,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_a_change_is_named_by_its_path(case):
+def test_a_change_is_named_by_its_path(case, monkeypatch):
+    monkeypatch.setenv("BAMBOO_TEST", "0")
     make, change, path = CHANGES[case]
     module = Plain(x=make())
     before = look(module)
