@@ -35,6 +35,15 @@ def load_factory(name: str, *, seed: int) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def told(error: BaseException) -> str:
+    """The error's type and text. Users' errors may fail to tell it."""
+    try:
+        text = str(error)
+    except Exception as second:
+        text = f"(its text cannot be had: {type(second).__name__})"
+    return f"{type(error).__name__}: {text}"
+
+
 def _import(name: str) -> ModuleType:
     """Runs the user's code, which may raise anything or call sys.exit."""
     try:
@@ -42,8 +51,7 @@ def _import(name: str) -> ModuleType:
     except ImportError as error:
         raise FactoryError(f"cannot import {name!r}: {error}") from error
     except (Exception, SystemExit) as error:
-        text = f"cannot import {name!r}: {type(error).__name__}: {error}"
-        raise FactoryError(text) from error
+        raise FactoryError(f"cannot import {name!r}: {told(error)}") from error
 
 
 def call_factory(spec: FactorySpec, *, seed: int) -> Any:
@@ -52,8 +60,8 @@ def call_factory(spec: FactorySpec, *, seed: int) -> Any:
     seed_code(seed, "call", spec.factory)
     try:
         return factory(**spec.args)
-    except Exception as error:
-        raise FactoryError(f"{spec.factory} raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise FactoryError(f"{spec.factory} raised {told(error)}") from error
 
 
 def build_model(spec: FactorySpec, *, seed: int) -> Model:

@@ -22,6 +22,7 @@ from bamboo_agent.device.digests import digest
 from bamboo_agent.device.random_state import seed_weights
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.user_code import told
 
 OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer."""
@@ -54,6 +55,10 @@ class Layer:
     def moments(self) -> list[torch.Tensor]:
         """The tensors of the optimizer's state, themselves."""
         return [] if self.optimizer_state is None else self.optimizer_state.moments()
+
+    def groups_text(self) -> str:
+        """The values of the optimizer's groups that are no tensors, as a new optimizer has them."""
+        return "" if self.optimizer_state is None else self.optimizer_state.groups_text()
 
     def checksum(self) -> int:
         """Equal if weights, buffers and optimizer state are bitwise equal."""
@@ -109,6 +114,10 @@ def trainable(layers: Sequence[Layer]) -> list[torch.Tensor]:
     return [parameter for layer in layers for parameter in layer.parameters]
 
 
+def _defaults() -> tuple[torch.dtype, torch.device]:
+    return torch.get_default_dtype(), torch.get_default_device()
+
+
 class LayerBuilder:
     """Builds any layer of the model in its initial state."""
 
@@ -121,10 +130,17 @@ class LayerBuilder:
     def build(self, layer: int) -> Layer:
         """The layer with its initial weights. FactoryError if its factory fails."""
         seed_weights(self._seed, layer)
+        before = _defaults()
         try:
             module = self._model.layers[layer]()
-        except Exception as error:
-            raise FactoryError(f"layer {layer}: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise FactoryError(f"layer {layer}: {told(error)}") from error
+        if before != _defaults():
+            raise FactoryError(
+                f"layer {layer}, {type(module).__name__}: its function changes torch's default"
+                f" dtype or device from {before} to {_defaults()}, with which other layers would be"
+                " built: set it back, or name dtype and device where tensors are made"
+            )
         if not isinstance(module, nn.Module):
             raise FactoryError(f"layer {layer} is a {type(module).__name__}, not an nn.Module")
         if any(isinstance(p, UninitializedParameter) for p in module.parameters()):

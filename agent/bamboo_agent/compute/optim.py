@@ -17,7 +17,7 @@ from bamboo_agent.compute.layers import Layer, OptimizerFactory
 from bamboo_agent.compute.optimizer_state import RATE
 from bamboo_agent.device.random_state import seed_code
 from bamboo_agent.model import FactoryError
-from bamboo_agent.user_code import load_factory
+from bamboo_agent.user_code import load_factory, told
 from bamboo_core.api.spec import FactorySpec
 
 
@@ -29,8 +29,8 @@ def optimizer_factory(spec: FactorySpec, *, seed: int) -> OptimizerFactory:
         seed_code(seed, "call", spec.factory)
         try:
             made = factory(parameters, **spec.args)
-        except Exception as error:
-            raise FactoryError(f"{spec.factory} raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise FactoryError(f"{spec.factory} raised {told(error)}") from error
         if isinstance(made, tuple) and len(made) != 2:
             raise FactoryError(
                 f"{spec.factory} returned a tuple of {len(made)}: return the optimizer, or"
@@ -87,7 +87,8 @@ def update(layer: Layer, gradient: torch.Tensor, *, scale: float, step: int) -> 
     assert layer.optimizer_state is not None
     layer.optimizer_state.set_rate(step)
     layer.optimizer.step()
-    layer.optimizer.zero_grad(set_to_none=True)
+    for parameter in layer.parameters:  # of those, too, that the optimizer does not take
+        parameter.grad = None
 
 
 def adamw(

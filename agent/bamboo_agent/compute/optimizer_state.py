@@ -13,6 +13,7 @@ What a record of the version before carries has the same form, so each version r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,10 @@ class OptimizerState:
         self._optimizer = optimizer
         self._parameters = dict(zip(names, parameters, strict=True))
         self._rate: Callable[[int], float] | None = getattr(optimizer, RATE, None)
+        if self._rate is not None:
+            self._default = float(optimizer.defaults["lr"])
+            for group in optimizer.param_groups:  # torch shares a tensor with its defaults
+                group["lr"] = plain_values.copied(group["lr"])
         self._fresh = [plain_values.copied(_values(group)) for group in optimizer.param_groups]
 
     def set_rate(self, step: int) -> None:
@@ -44,14 +49,18 @@ class OptimizerState:
         """
         if self._rate is None:
             return
-        rate, default = self._rate(step), self._optimizer.defaults["lr"]
+        rate, default = self._rate(step), self._default
         for group, fresh in zip(self._optimizer.param_groups, self._fresh, strict=True):
             own = float(fresh["lr"])
-            scaled = rate if own == float(default) else rate * (own / float(default))
+            scaled = rate if own == default else rate * (own / default)
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(scaled)
             else:
                 group["lr"] = scaled
+
+    def groups_text(self) -> str:
+        """The values of a new optimizer's groups, but for tensors."""
+        return json.dumps(self._fresh, default=_about, sort_keys=True)
 
     def moments(self) -> list[torch.Tensor]:
         """The tensors of the parameters' state, themselves."""
@@ -93,6 +102,14 @@ class OptimizerState:
             if gone := fresh.keys() - group.keys():
                 raise StateError(f"param_groups[{i}] has lost {sorted(gone)[0]!r}")
             for key, value in _values(group).items():
+                if type(key) is not str:
+                    raise StateError(f"param_groups[{i}] has the key {key!r}; keys must be texts")
+                if not plain_values.is_plain(value):
+                    raise StateError(
+                        f"param_groups[{i}][{key!r}] is a {type(value).__name__}, which may change"
+                        " unseen; use a tensor, a number, a text, or a list, tuple or dictionary of"
+                        " them"
+                    )
                 is_set = key == "lr" and self._rate is not None  # before every update
                 is_new = key not in fresh or not plain_values.are_same(value, fresh[key])
                 if is_new and not is_set:
@@ -205,6 +222,13 @@ class OptimizerState:
             return tensor.to(device, copy=True)
         empty = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=device)
         return empty.copy_(tensor)
+
+
+def _about(value: Any) -> str:
+    """What is equal in all processes of a value that JSON does not know."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {value.tolist()}"
+    return str(getattr(value, "__qualname__", value if isinstance(value, torch.dtype) else ""))
 
 
 def _values(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from bamboo_agent.compute import optim
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
+from bamboo_agent.device.random_state import seed_update
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.model.program import Instruction
 
@@ -53,6 +54,7 @@ class Versions:
         found, is_checked = self._layers[layer], self._checks.is_due(task.step, layer)
 
         def update() -> None:
+            seed_update(self._state.setup.seed, task.step, layer)
             optim.update(found, gradient, scale=scale, step=task.step)
 
         def checked() -> None:

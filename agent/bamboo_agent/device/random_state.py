@@ -3,7 +3,7 @@
 The generators are seeded before every layer's forward by (seed, step, micro-batch, layer), so a
 forward that is repeated on any agent draws the same numbers. Initial weights: by (seed, layer).
 Modules and factories of the user: by (seed, name). A sample of the training set: by (seed, step,
-index); one of the validation set: by (seed, index).
+index); one of the validation set: by (seed, index). An update: by (seed, step, layer).
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ def seed_forward(seed: int, step: int, microbatch: int, layer: int, device: torc
 def seed_weights(seed: int, layer: int) -> None:
     """Seed all generators before a layer is built."""
     _set_all(key("weights", seed, layer))
+
+
+def seed_update(seed: int, step: int, layer: int) -> None:
+    """Seed all generators before a layer is updated: an optimizer may round at random."""
+    _set_all(key("update", seed, step, layer))
 
 
 def seed_code(seed: int, *words: str) -> None:

@@ -6,12 +6,15 @@ cannot tell apart has a tag: ``{"#tuple": [...]}``, ``{"#tensor": name}``, ``{"#
 
 from __future__ import annotations
 
+import enum
+import types
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 _PLAIN = (type(None), bool, int, float, str)
+_FIXED = (torch.dtype, torch.device, torch.layout, enum.Enum, type, types.FunctionType)
 _TENSOR, _TUPLE, _DICT = "#tensor", "#tuple", "#dict"
 
 
@@ -80,6 +83,15 @@ def named_tensors(found: Any) -> set[str]:
     if found.keys() == {_TENSOR}:
         return {found[_TENSOR]}
     return {name for part in found.values() for name in named_tensors(part)}
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be carried, or cannot change."""
+    if type(value) in (list, tuple):
+        return all(map(is_plain, value))
+    if type(value) is dict:
+        return all(map(is_plain, value.values()))
+    return type(value) in _PLAIN or isinstance(value, (torch.Tensor, *_FIXED))
 
 
 def copied(value: Any) -> Any:

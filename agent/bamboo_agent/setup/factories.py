@@ -24,7 +24,8 @@ def build_setup(
     data = Data(spec, device)
     make = optimizer_factory(spec.training.optimizer, seed=spec.seed)
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
-    profile = probe(model, builder, try_data(data, spec.training.microbatches), device)
+    samples = try_data(data, spec.training.microbatches, spec.training.steps)
+    profile = probe(model, builder, samples, device)
     watch_targets(data, profile.ignored)
     check_deterministic()
     setup = TrainingSetup(

@@ -14,14 +14,18 @@ from bamboo_core.model.ids import AgentId
 log = logging.getLogger(__name__)
 
 
-def try_data(data: Data, microbatches: int) -> Samples:
-    """Micro-batches for the probe. microbatches: of a step. An error here is the user's, since it
-    occurs on every agent. A sample that cannot be read later may be a fault of this node."""
+def try_data(data: Data, microbatches: int, steps: int) -> Samples:
+    """Micro-batches for the probe. microbatches: of a step; steps: of the job.
+
+    An error here is the user's, since it occurs on every agent. A sample that cannot be read later
+    may be a fault of this node.
+    """
     try:
         return Samples(
             data.training(0, 0),
             data.training(0, 1) if microbatches > 1 else None,
             data.validation(0) if data.validation_samples else None,
+            steps,
         )
     except SampleError as error:
         raise FactoryError(str(error)) from error

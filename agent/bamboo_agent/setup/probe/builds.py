@@ -24,6 +24,7 @@ _TIED = (
     "a parameter belongs to one layer, since each layer is updated on its own: give each layer its"
     " own (untie the weights)"
 )
+_COPY = "a buffer belongs to one layer: register a copy of it (.clone())"
 _CUT = (
     "make a new module in the layer's function each time, for example"
     " `layers=[lambda: Block(width), ...]` instead of `[lambda: blocks[0], ...]`"
@@ -34,6 +35,18 @@ def named(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """All parameters and buffers with their names."""
     yield from module.named_parameters()
     yield from module.named_buffers()
+
+
+def check_dense(module: nn.Module) -> None:
+    """RefusedError if elements of a parameter or buffer share memory with each other."""
+    for name, tensor in named(module):
+        if tensor.layout is torch.strided and any(
+            not stride and size > 1
+            for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+        ):
+            raise RefusedError(
+                f"its {name} is expanded, so its elements share memory: make it with .contiguous()"
+            )
 
 
 class Owners:
@@ -80,9 +93,10 @@ def check_apart(one: Layer, other: Layer) -> None:
     storages = {address(tensor) for _, tensor in named(one.module)} - {0}
     for name, tensor in named(other.module):
         if address(tensor) in storages:
+            remedy = _TIED if isinstance(tensor, nn.Parameter) else _COPY
             raise RefusedError(
                 f"its {name} is the same memory each time it is built, so it is shared with"
-                f" whatever made it: {_TIED}"
+                f" whatever made it: {remedy}"
             )
     known = reachable.generators({"layer": one.module})
     for number, (path, _) in reachable.generators({"layer": other.module}).items():

@@ -20,12 +20,14 @@ from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.digests import digest
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe import builds, losses, passes, updates
 from bamboo_agent.setup.probe.builds import Owners
 from bamboo_agent.setup.probe.passes import Pass
 from bamboo_agent.setup.probe.refusal import RefusedError
 from bamboo_agent.setup.probe.subject import Finish, Subject
 from bamboo_agent.setup.probe.updates import Updates
+from bamboo_agent.user_code import told
 from bamboo_core.protocol.messages import LayerCost
 
 
@@ -50,6 +52,7 @@ class Samples:
     first: tuple[Any, Any]
     other: tuple[Any, Any] | None = None
     validation: tuple[Any, Any] | None = None
+    steps: int = 8  # of the job
 
 
 @dataclass
@@ -58,7 +61,8 @@ class _Findings:
     costs: list[LayerCost] = field(default_factory=list)
     halves: list[Halves] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
-    outputs: list[int] = field(default_factory=list)
+    outputs: list[int | str] = field(default_factory=list)
+    rates: str = ""
 
 
 def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.device) -> Profile:
@@ -72,14 +76,14 @@ def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.d
             layer, index, values, device, _loss(model, target) if index == last else None
         )
         try:
-            values = _try_layer(subject, builder, owners, found)
+            values = _try_layer(subject, model, builder, owners, found, samples.steps)
             if evaluated is not None:
                 evaluated = _evaluate(layer, evaluated, found)
         except RefusedError as error:
             raise FactoryError(f"{_name(layer, index)}: {error}") from error
-        except Exception as error:
-            text = f"{_name(layer, index)}: {type(error).__name__}: {error}"
-            raise FactoryError(text) from error
+        except (Exception, SystemExit) as error:
+            raise FactoryError(f"{_name(layer, index)}: {told(error)}") from error
+    _try_longer(builder, found.sizes)
     try:
         ignored = _try_loss(model, values, samples)
     except RefusedError as error:
@@ -98,34 +102,50 @@ def _name(layer: Layer, index: int) -> str:
     return f"layer {index}, {type(layer.module).__name__}"
 
 
-def _text(digests: Sequence[int]) -> str:
+def _text(digests: Sequence[int | str]) -> str:
     return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
 
 def _loss(model: Model, target: Any) -> Finish:
     def finish(outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         loss = model.loss(outputs[0] if len(outputs) == 1 else outputs, target)
-        if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
+        if not isinstance(loss, torch.Tensor):
             raise TypeError(f"loss must be a scalar tensor, got {type(loss).__name__}")
+        if loss.dim() != 0:
+            shape = tuple(loss.shape)
+            raise TypeError(f"loss must be a scalar tensor, got one of shape {shape}: use .mean()")
+        if not loss.requires_grad and any(value.requires_grad for value in outputs):
+            raise RefusedError(
+                "the loss has no gradient, so nothing would be trained: compute it from the outputs"
+                " without detach(), item(), argmax() or a comparison"
+            )
         return (loss,)
 
     return finish
 
 
 def _try_layer(
-    subject: Subject, builder: LayerBuilder, owners: Owners, found: _Findings
+    subject: Subject,
+    model: Model,
+    builder: LayerBuilder,
+    owners: Owners,
+    found: _Findings,
+    steps: int,
 ) -> tuple[torch.Tensor, ...]:
     """Returns the layer's outputs."""
     layer = subject.layer
     owners.claim(subject.index, layer.module)
+    builds.check_dense(layer.module)
     first = layer.record()
     found.weights.append(layer.checksum())
+    versions = [tensor._version for tensor in layer.weights()]
     subject.first_forward()
     _check_unchanged(first, layer)
-    whole = _try_passes(subject, found)
+    _check_unwritten(layer, versions)
+    whole = _try_passes(subject, found, None if subject.finish is None else model.loss)
     _check_unchanged(first, layer)
     found.outputs.append(digest(whole.tensors))
-    _try_builds(subject, builder, first, whole)
+    _try_builds(subject, builder, first, whole, found, steps)
     return tuple(value.detach() for value in whole.outputs)
 
 
@@ -133,14 +153,27 @@ def _check_unchanged(first: LayerRecord, layer: Layer) -> None:
     name = builds.difference(first, layer.state())
     if name:
         raise RefusedError(
-            f"its forward changes {name} (running statistics?), which other agents would not see:"
-            " use a layer without them, or track_running_stats=False"
+            f"its forward changes {name}, which other agents would not see: use a layer that does"
+            " not (for running statistics track_running_stats=False, an embedding without max_norm,"
+            " no clamp of weights in the forward)"
         )
 
 
-def _try_passes(subject: Subject, found: _Findings) -> Pass:
+def _check_unwritten(layer: Layer, versions: Sequence[int]) -> None:
+    """RefusedError if a forward has written into a weight, though it may have written what stood
+    there: other values come later. torch counts the writes."""
+    names = [name for name, _ in builds.named(layer.module)]
+    for name, tensor, version in zip(names, layer.weights(), versions, strict=True):
+        if tensor._version != version:
+            raise RefusedError(
+                f"its forward writes into {name}, which other agents would not see: use a layer"
+                " that does not (an embedding without max_norm, no statistics that are kept)"
+            )
+
+
+def _try_passes(subject: Subject, found: _Findings, loss: Any) -> Pass:
     layer = subject.layer
-    check_unseen = updates.watch_passes(layer)
+    check_unseen = updates.watch_passes(layer, loss)
     try:
         whole = passes.whole(subject)
         way, apart = passes.split(subject, whole)
@@ -164,14 +197,22 @@ def _try_passes(subject: Subject, found: _Findings) -> Pass:
     return whole
 
 
-def _try_builds(subject: Subject, builder: LayerBuilder, first: LayerRecord, whole: Pass) -> None:
+def _try_builds(
+    subject: Subject,
+    builder: LayerBuilder,
+    first: LayerRecord,
+    whole: Pass,
+    found: _Findings,
+    steps: int,
+) -> None:
     """Update the layer twice and compare it with new builds. first: its first state."""
     layer, index = subject.layer, subject.index
     tried: tuple[Updates, LayerRecord] | None = None
     if layer.optimizer is not None:
-        updates.check_rate(layer)
-        both = Updates(layer, passes.flat_gradient(layer, whole.weights))
+        found.rates = updates.check_rate(layer, steps)
+        both = Updates(layer, index, passes.flat_gradient(layer, whole.weights))
         tried = both, both.run()
+        found.outputs += [layer.checksum(), found.rates, layer.groups_text()]
     second = builder.build(index)
     builds.check_apart(layer, second)
     builds.check_equal(first, second)
@@ -184,14 +225,38 @@ def _try_builds(subject: Subject, builder: LayerBuilder, first: LayerRecord, who
     builds.check_equal(first, third)
 
 
+def _try_longer(builder: LayerBuilder, sizes: Sequence[int]) -> None:
+    """Many updates of the smallest layer: all layers have the same kind of optimizer."""
+    trained = [(size, index) for index, size in enumerate(sizes) if size]
+    if not trained:
+        return
+    size, index = min(trained)
+    layer, fresh = builder.build(index), builder.build(index)
+    generator = torch.Generator().manual_seed(1)
+    gradient = torch.randn(size, generator=generator).to(layer.parameters[0].device)
+    try:
+        Updates(layer, index, gradient * 0.01).run_longer(fresh)
+    except RefusedError as error:
+        raise FactoryError(f"{_name(layer, index)}: {error}") from error
+
+
 def _evaluate(
     layer: Layer, values: tuple[torch.Tensor, ...], found: _Findings
 ) -> tuple[torch.Tensor, ...]:
     """The layer's outputs as in validation."""
+    before = [tensor.detach().clone() for tensor in layer.weights()]
     layer.set_training(False)
     with torch.no_grad():
         outputs = stage.run_layers([layer], values, lambda _: None)
     layer.set_training(True)
+    for (name, _), one, other in zip(
+        builds.named(layer.module), before, layer.weights(), strict=True
+    ):
+        if not have_equal_bits(one, other):
+            raise RefusedError(
+                f"validation changes its {name}, and only agents that validate would have that: use"
+                " a layer whose eval() and forward change nothing (merge adapters outside of it)"
+            )
     found.outputs.append(digest(outputs))
     return outputs
 

@@ -16,7 +16,8 @@ import torch
 from bamboo_agent.compute.stage import as_tuple
 from bamboo_agent.setup.probe.refusal import RefusedError
 
-_USUAL = (-100, -1, 0, 1, 2)
+USUAL = -100
+_USUAL = (USUAL, -1, 0, 1, 2)
 """Targets that stand for "no target": torch's own, and where vocabularies have their padding."""
 _COMMON, _POSITIONS = 3, 8
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
@@ -68,6 +69,8 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     if not _has_gradient(loss, outputs, target):
         return []
     tried = {*common, *_USUAL, *(size - 1 for size in outputs[0].shape[1:])}
+    if isinstance(target, tuple):  # a mask beside the labels has zeros and ones, too
+        tried = {USUAL}
     ignored = [v for v in tried if not _has_gradient(loss, outputs, _filled(target, v))]
     kept = next((v for v in common if v not in ignored), None)
     if kept is None:
@@ -103,8 +106,10 @@ def _has_gradient(loss: Loss, outputs: Tensors, target: Any, *, default: bool = 
 def _filled(target: Any, value: int, *, half: bool = False) -> Any:
     """The target with all labels replaced, or half of them."""
 
+    labels = next((part for part in _parts(target) if _is_label(part)), None)
+
     def fill(tensor: torch.Tensor) -> torch.Tensor:
-        if not _is_label(tensor):
+        if tensor is not labels:
             return tensor
         flat = tensor.clone().reshape(-1)
         flat[: (flat.numel() + 1) // 2 if half else flat.numel()] = value

@@ -8,16 +8,19 @@ followed: modules and objects of libraries, which only cache (torch's compiler, 
 from __future__ import annotations
 
 import contextlib
+import decimal
+import enum
 import functools
 import hashlib
 import itertools
+import numbers
 import os
 import random
 import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -31,6 +34,8 @@ _MOST = 50_000
 """Places; what is behind them is not looked at. A list of a million texts takes a second."""
 _LEAVES = (type(None), bool, int, float, complex, str, bytes)
 _COUNTS = (itertools.count, itertools.repeat)
+_NAMES = (torch.dtype, torch.device, torch.layout, torch.Size, enum.Enum, decimal.Decimal)
+_CONTAINERS, _MANY = (list, tuple, dict), 1_000
 _LIBRARIES = frozenset({"numpy", "torch", "bamboo_agent", *sys.stdlib_module_names})
 _OPENED = ("torch.optim", "torch.nn", "collections", "types")
 """Of the libraries' classes: those whose objects hold what the user's code keeps there."""
@@ -45,7 +50,7 @@ def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any 
     since records of layers carry it. optimizer: the one whose state and groups they carry, too."""
     found: Snapshot = {}
     known = () if optimizer is None else (optimizer.state, optimizer.param_groups)
-    seen: dict[int, Any] = {id(value): value for value in known}
+    seen: dict[int, tuple[str, Any]] = {id(value): ("the record", value) for value in known}
     todo = deque([*roots.items(), ("os.environ", dict(os.environ))])
     while todo and len(found) < _MOST:
         path, value = todo.popleft()
@@ -53,18 +58,34 @@ def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any 
             todo.extend((f"{path}{name}", part) for name, part in _of_tensor(value))
             if address(value) in carried:
                 continue
-        leaf = _leaf(value)
+        leaf = _readable(_leaf, value, "unreadable")
         if leaf is not None:
             found[path] = leaf
             continue
         if id(value) in seen:
+            found[path] = f"the same as {seen[id(value)][0]}"
             continue
-        seen[id(value)] = value  # kept alive, so that no other object gets its id
-        parts = list(_parts(value))
-        kind = type(value)
-        found[path] = f"{kind.__module__}.{kind.__qualname__} of {len(parts)}"
+        seen[id(value)] = path, value  # kept alive, so that no other object gets its id
+        parts: list[tuple[str, Any]] = _readable(lambda v: list(_parts(v)), value, [])
+        found[path] = f"{_kind(value)} of {len(parts)}"
         todo.extend((f"{path}{name}", part) for name, part in parts)
     return found
+
+
+def _readable(read: Callable[[Any], Any], value: Any, otherwise: Any) -> Any:
+    """The result, unless the value cannot be looked at: the object of a proxy may be gone."""
+    try:
+        return read(value)
+    except Exception:
+        return otherwise
+
+
+def _kind(value: Any) -> str:
+    """The type, and which one of it: functions, classes and builtins are told apart by name."""
+    kind = type(value)
+    name = getattr(value, "__qualname__", "") if callable(value) else ""
+    owner = getattr(value, "__module__", "") if name else ""
+    return f"{kind.__module__}.{kind.__qualname__} {owner}.{name}".rstrip(" .")
 
 
 def changed(before: Snapshot, after: Snapshot) -> list[str]:
@@ -130,9 +151,21 @@ def _leaf(value: Any) -> str | None:
         return _short(repr(value.get_state(legacy=False)))
     if isinstance(value, random.Random):
         return _short(repr(value.getstate()))
-    if isinstance(value, _COUNTS):
+    if isinstance(value, (*_COUNTS, *_NAMES)):
         return repr(value)
+    if isinstance(value, numbers.Number | str | bytes):  # of a type of the user's
+        return _short(f"{type(value).__qualname__} {value!r} {getattr(value, '__dict__', None)!r}")
+    if isinstance(value, _CONTAINERS) and len(value) > _MANY and _has_leaves_only(value):
+        return _short(
+            f"{type(value).__qualname__} of {len(value)}", repr(value).encode("utf-8", "replace")
+        )
     return None
+
+
+def _has_leaves_only(value: Any) -> bool:
+    """Whether a container may be hashed as one, such as a vocabulary."""
+    parts = itertools.chain(value.keys(), value.values()) if isinstance(value, dict) else value
+    return all(type(part) in _LEAVES for part in parts)
 
 
 def _short(text: str, data: bytes = b"") -> str:
@@ -170,8 +203,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         if type(value).__module__.startswith("torch._") or not value:
             return
-        for key, part in list(value.items()):
-            yield f"[{key!r}]" if type(key) in _LEAVES else f"[{type(key).__name__}]", part
+        for i, (key, part) in enumerate(list(value.items())):
+            yield f"[{key!r}]" if type(key) in _LEAVES else f"[{type(key).__name__} {i}]", part
     elif isinstance(value, list | tuple | deque):
         yield from ((f"[{i}]", part) for i, part in enumerate(value))
     elif isinstance(value, set | frozenset):

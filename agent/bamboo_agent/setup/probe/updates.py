@@ -15,45 +15,66 @@ import torch
 from bamboo_agent.compute import optim
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optimizer_state import RATE
+from bamboo_agent.device.random_state import seed_update
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.setup.probe import reachable
 from bamboo_agent.setup.probe.builds import difference
 from bamboo_agent.setup.probe.reachable import Snapshot, address
 from bamboo_agent.setup.probe.refusal import RefusedError
+from bamboo_agent.user_code import told
 
+_MORE = (
+    "the optimizer's next update depends on more than its state and its param_groups, which are all"
+    " that a copy and a checkpoint carry"
+)
 _IN_STATE = "keep it in the optimizer's state or param_groups, or leave it out"
 _NOWHERE = "leave it out of the module, since other agents run the same forwards"
 _SCHEDULE = (
     "torch's schedulers keep a state of their own; return (optimizer, rate), where rate(step) is"
     " the learning rate of a step"
 )
-_RATES = (0, 1, 7)
-"""Steps whose learning rates are asked for twice."""
+_ENOUGH, _LEAST, _MOST = 60_000_000, 6, 40
+"""Numbers that a longer run of updates may change in all, and its least and most updates."""
 
 
-def check_rate(layer: Layer) -> None:
-    """RefusedError unless rate(step) is a pure function that gives numbers."""
+def check_rate(layer: Layer, steps: int) -> str:
+    """RefusedError unless rate(step) is a pure function that gives numbers. Returns some rates.
+
+    steps: of the job.
+    """
     rate: Callable[[int], Any] | None = getattr(layer.optimizer, RATE, None)
     if rate is None:
-        return
-    first, again = [rate(step) for step in _RATES], [rate(step) for step in reversed(_RATES)]
-    for step, value in zip(_RATES, first, strict=True):
+        return ""
+    asked = sorted({step for step in (0, 1, 7, steps // 2, steps - 1) if step < steps})
+    first = [_rate(rate, step) for step in asked]
+    again = [_rate(rate, step) for step in reversed(asked)]
+    for step, value in zip(asked, first, strict=True):
         if isinstance(value, bool) or not isinstance(value, float | int):
             kind = type(value).__name__
-            raise RefusedError(f"rate({step}) of its optimizer is a {kind}: it must be a number")
+            raise RefusedError(
+                f"rate({step}) of its optimizer is a {kind}: return a float, such as float(rate)"
+            )
     if first != again[::-1]:
         raise RefusedError(
             f"rate(step) of its optimizer gives {first} and then {again[::-1]} for the same steps"
-            f" {list(_RATES)}: it must depend on the step alone"
+            f" {asked}: it must depend on the step alone"
         )
+    return repr(first)
+
+
+def _rate(rate: Callable[[int], Any], step: int) -> Any:
+    try:
+        return rate(step)
+    except Exception as error:
+        raise RefusedError(f"rate({step}) of its optimizer raised {told(error)}") from error
 
 
 class Updates:
     """The two updates of a layer. gradient: flat, of the micro-batch that was tried."""
 
-    def __init__(self, layer: Layer, gradient: torch.Tensor) -> None:
-        self._layer = layer
+    def __init__(self, layer: Layer, index: int, gradient: torch.Tensor) -> None:
+        self._layer, self._index = layer, index
         # a gradient that is not finite is never used
         self._gradient = torch.nan_to_num(gradient, nan=0.0, posinf=1.0, neginf=-1.0)
         self._roots = {type(layer.module).__name__: layer.module, "optimizer": layer.optimizer}
@@ -76,19 +97,33 @@ class Updates:
         self._update(fresh, 1)
         name = difference(self._layer.state(), fresh.state())
         if name:
-            raise RefusedError(
-                f"its {name} differs when a copy of the layer is updated: the optimizer's next"
-                " update depends on more than its state and its param_groups, which are all that a"
-                " copy and a checkpoint carry"
-            )
+            raise RefusedError(f"its {name} differs when a copy of the layer is updated: {_MORE}")
         _check_strides(self._layer, fresh)
+
+    def run_longer(self, fresh: Layer) -> None:
+        """Many updates, with a copy in their middle that must be equal at their end: some of what
+        an update does shows later. RefusedError. fresh: another build of the layer."""
+        count = min(max(_ENOUGH // (2 * self._layer.size), _LEAST), _MOST)
+        self._update(self._layer, 0)
+        before = self._look()
+        for step in range(1, count):
+            self._update(self._layer, step)
+            if step == count // 2:
+                fresh.restore(self._record())
+            elif step > count // 2:
+                self._update(fresh, step)
+        _refuse_changes(before, self._look(), "a later update changes", _IN_STATE)
+        name = difference(self._layer.state(), fresh.state())
+        if name:
+            raise RefusedError(f"its {name} differs some updates after a copy: {_MORE}")
 
     def _update(self, layer: Layer, step: int) -> None:
         try:
+            seed_update(0, step, self._index)
             optim.update(layer, self._gradient, scale=1.0, step=step)
-        except Exception as error:
-            text = f"its optimizer's update failed: {type(error).__name__}: {error}"
-            raise RefusedError(text + _remedy(str(error))) from error
+        except (Exception, SystemExit) as error:
+            text = f"its optimizer's update failed: {told(error)}"
+            raise RefusedError(text + _remedy(text)) from error
 
     def _record(self) -> LayerRecord:
         try:
@@ -103,14 +138,14 @@ class Updates:
         return reachable.snapshot(self._roots, carried, self._layer.optimizer)
 
 
-def watch_passes(layer: Layer) -> Callable[[], None]:
-    """Look at the module before forwards and backwards. The result, called after them, raises
-    RefusedError if they have changed what no record carries."""
-    name = type(layer.module).__name__
+def watch_passes(layer: Layer, loss: Any = None) -> Callable[[], None]:
+    """Look at the module, and at the loss behind it, before forwards and backwards. The result,
+    called after them, raises RefusedError if they have changed what no record carries."""
+    roots = {type(layer.module).__name__: layer.module, "loss": loss}
 
     def look() -> Snapshot:
         carried = {address(tensor) for tensor in layer.weights()} - {0}
-        return reachable.snapshot({name: layer.module}, carried)
+        return reachable.snapshot(roots, carried)
 
     before = look()
     return lambda: _refuse_changes(before, look(), "a forward or backward changes", _NOWHERE)
