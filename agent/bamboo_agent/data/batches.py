@@ -22,7 +22,7 @@ from bamboo_agent.data.content import content_hash
 from bamboo_agent.data.forms import MisfitError, check_dataset, pair
 from bamboo_agent.data.order import permuted, sample_indices
 from bamboo_agent.data.targets import TargetWatch, count_targets
-from bamboo_agent.device.random_state import key, sampling, seed_sample
+from bamboo_agent.device.random_state import key, sample_states, sampling, seed_sample
 from bamboo_agent.model import Dataset
 from bamboo_agent.user_code import call_factory
 from bamboo_core.api.spec import JobSpec
@@ -112,6 +112,7 @@ class Data:
         self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
         self._hashes: dict[tuple[int | None, int], tuple[bytes, int]] = {}
         self._watches: list[TargetWatch] = []
+        self._drew: dict[int, bool] = {}
         self._check(spec)
 
     def _check(self, spec: JobSpec) -> None:
@@ -201,8 +202,35 @@ class Data:
 
     def _sample(self, step: int | None, index: int) -> tuple[Any, Any]:
         """A sample as it is in a step; step None: of the validation set."""
+        is_first = step is not None and index not in self._drew
+        if is_first and index in _spread(self.training_samples):
+            sample, self._drew[index] = self._sample_seen(step, index)
+            return sample
         seed_sample(self._seed, step, index, self._device)
         return self._source(step).read(index)
+
+    def _sample_seen(self, step: int | None, index: int) -> tuple[tuple[Any, Any], bool]:
+        """A sample, and whether it has moved a global generator."""
+        seed_sample(self._seed, step, index, self._device)
+        before = sample_states(self._device)
+        sample = self._source(step).read(index)
+        return sample, sample_states(self._device) != before
+
+    def _check_draws(self, index: int) -> None:
+        """SampleError if a training sample drew when it was first read, but not in another step.
+
+        An agent that begins later would draw anew, where the others have what they kept.
+        """
+        if not self._drew[index]:
+            return
+        with sampling(self._device):
+            _, draws = self._sample_seen(1, index)
+        if not draws:
+            raise SampleError(
+                f"{self._training.factory}, sample {index}: it keeps what it drew when it was read"
+                " first, where an agent that begins later draws anew; cache what comes before the"
+                " random part, and draw in every read"
+            )
 
     def indices(self, step: int, microbatch: int) -> list[int]:
         """Samples of a training micro-batch."""
@@ -218,7 +246,7 @@ class Data:
     def fingerprint(self) -> str:
         """Hash of the lengths and 8 samples of both sets, as they are in step 0.
 
-        SampleError also if a sample differs when it is read again.
+        SampleError also if a sample differs when it is read again, or keeps what it drew.
         """
         digest = hashlib.sha256()
         for step, count in self._sets():
@@ -256,6 +284,8 @@ class Data:
         known = self._hashes.get((step, index))
         if known is None:
             known = self._hash(step, index)
+            if step is not None:
+                self._check_draws(index)
             if known != self._hash(step, index):
                 raise SampleError(
                     f"{self._source(step).factory}, sample {index}: it differs when it is read"

@@ -12,6 +12,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,6 +58,17 @@ def seed_sample(seed: int, step: int | None, index: int, device: torch.device) -
     value = key(*parts)
     _set(value, device)
     _set_python(value)
+
+
+def sample_states(device: torch.device) -> tuple[Any, ...]:
+    """The states of the generators that a sample may use, to be compared. Call it inside
+    :func:`sampling`."""
+    numpys = _NUMPY_FOR_SAMPLES.state["state"]
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    torches = [generator.get_state().numpy().tobytes() for generator in generators]
+    return *torches, numpys["key"].tobytes(), numpys["pos"], random.getstate()
 
 
 @contextmanager
