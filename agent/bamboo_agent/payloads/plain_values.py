@@ -52,6 +52,11 @@ def put(value: torch.Tensor, path: str, tensors: dict[str, torch.Tensor]) -> Non
     """Add a tensor under its path. StateError if a record cannot carry it."""
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise StateError(f"{path} is not a dense tensor: {value.layout}")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        text = f"{path!a} cannot be written as UTF-8; rename it"
+        raise StateError(text) from error
     if path in tensors:
         raise StateError(f"{path} stands for two values; rename one of them")
     tensors[path] = value.detach()

@@ -184,6 +184,7 @@ def set_value(value):
         (object(), "optim/weight/odd is a object"),
         ([torch.ones(1).to_sparse()], "optim/weight/odd/0 is not a dense tensor"),
         ({1: 2}, "optim/weight/odd has the key 1; keys must be texts"),
+        ({"\udce9": torch.ones(1)}, r"'optim/weight/odd/\\udce9' cannot be written as UTF-8; ren"),
     ],
 )
 def test_what_a_record_cannot_carry_is_named(value, complaint):
