@@ -14,8 +14,10 @@ import torch
 
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.data.batches import DataTooSmallError
+from bamboo_agent.data.targets import UnevenTargetsError
 from bamboo_agent.device.properties import GpuUnsupportedError
 from bamboo_agent.model import FactoryError
+from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
@@ -23,10 +25,12 @@ from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS: dict[type[Exception], Reason] = {
     FactoryError: Reason.USER_CODE_FAILED,
+    StateError: Reason.USER_CODE_FAILED,
     GpuUnsupportedError: Reason.USER_CODE_FAILED,
     DataTooSmallError: Reason.DATA_TOO_SMALL,
     CheckpointError: Reason.CHECKPOINT_FAILED,
 }
+_IN_MID_JOB = (UnevenTargetsError, StateError)  # of users' code, whatever they end
 _OF_NODE = (OSError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
 _OF_DEVICE = (  # what torch says in a plain RuntimeError
     "CUDA error",
@@ -52,6 +56,7 @@ def judge(error: Exception, *, ready: bool) -> Verdict:
 
 
 def _judge(error: Exception, *, ready: bool) -> Verdict:
+    error = _root(error)
     reason = next((r for kind, r in _USERS.items() if isinstance(error, kind)), None)
     if reason is None:
         return Verdict(_reason(error, ready=ready), _typed(error), ExitCode.FAILED)
@@ -62,6 +67,16 @@ def _judge(error: Exception, *, ready: bool) -> Verdict:
     why = _first_line(str(cause)) or type(cause).__name__
     told = line if why in line else f"{line} ({_typed(cause)})"
     return Verdict(FailureCause.SET_UP_FAILED, told, ExitCode.FAILED)
+
+
+def _root(error: Exception) -> Exception:
+    """The error of the user's code that an instruction has ended with, or the error itself."""
+    if isinstance(error, CorruptionError):
+        return error
+    for cause in (error, *_chain(error)):
+        if isinstance(cause, _IN_MID_JOB) and not any(map(_is_of_node, _chain(cause))):
+            return cause
+    return error
 
 
 def _reason(error: Exception, *, ready: bool) -> str:

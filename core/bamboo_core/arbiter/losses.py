@@ -53,7 +53,7 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
         return  # heard twice
     state.failed[agent] = failure.user_error
     text = f"{agent}: {failure.reason}: {failure.message}"
-    if failure.user_error and _is_everywhere(state):
+    if failure.user_error and (_is_everywhere(state) or _is_repeated(state, agent, failure)):
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
     others = tuple(a for a in state.durable.disputants if a != agent)
@@ -75,6 +75,16 @@ def _is_everywhere(state: State) -> bool:
     failed by it. Else a failure is the agent's own."""
     has_worked = state.durable.plan != Fence() or state.membership.ready_at > -inf
     return not has_worked and sum(state.failed.values()) >= _PROOF
+
+
+def _is_repeated(state: State, agent: AgentId, failure: Failure) -> bool:
+    """Whether another member has failed by the user's code with the same text: whoever computes
+    the same fails. What a newcomer's set-up finds may be the fault of its machine."""
+    if failure.reason != Reason.USER_CODE_FAILED or agent not in state.membership.members:
+        return False
+    is_known = failure.message in state.users_errors
+    state.users_errors.add(failure.message)
+    return is_known
 
 
 def refuse(state: State, agent: AgentId, refusal: Refusal) -> None:

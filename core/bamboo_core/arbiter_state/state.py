@@ -347,6 +347,7 @@ class State:
     clock: PatientClock = field(default_factory=lambda: PatientClock(LONGEST_LOOK_S))
     real_s: float = 0.0  # real time of the present event
     failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
+    users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
     listing: Listing = field(default_factory=Listing)
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from dataclasses import replace
 
@@ -11,9 +12,12 @@ import torch
 
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.data.batches import DataTooSmallError, SampleError
+from bamboo_agent.data.targets import UnevenTargetsError
 from bamboo_agent.model import FactoryError
+from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.worker.failures import judge
+from bamboo_agent.worker.shell import TaskError
 from bamboo_core.api.spec import FactorySpec
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import Failure
@@ -157,6 +161,44 @@ def test_storage_that_cannot_be_reached_is_not_the_user_s():
         "checkpoint.uri 's3://x' cannot be used: refused",
         ExitCode.FAILED,
     )
+
+
+def ended(*errors):
+    """Each of the errors is the cause of the one before it."""
+    for error, cause in itertools.pairwise(errors):
+        error.__cause__ = cause
+    return errors[0]
+
+
+@pytest.mark.parametrize("kind", [UnevenTargetsError, StateError])
+def test_errors_of_users_code_below_an_instruction_s_are_the_user_s(kind):
+    for error in (
+        kind("too bad"),
+        ended(TaskError("F0: too bad"), kind("too bad")),
+        ended(TaskError("SAVE: x"), RuntimeError("x"), kind("too bad"), KeyError("y")),
+    ):
+        assert judge(error, ready=True) == ("UserCodeFailed", "too bad", ExitCode.USER)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        (UnevenTargetsError("too bad"), RuntimeError("x"), EIO),
+        (StateError("too bad"), MemoryError()),
+        (CheckpointError("no such scheme"),),
+        (FactoryError("too bad"),),
+        (EIO,),
+    ],
+    ids=repr,
+)
+def test_other_errors_below_an_instruction_s_stay_the_node_s(errors):
+    error = ended(TaskError("F0: words"), *errors)
+    assert judge(error, ready=True) == ("TaskFailed", "TaskError: F0: words", ExitCode.FAILED)
+
+
+def test_corruption_stays_corruption():
+    error = ended(CorruptionError("two"), StateError("too bad"))
+    assert judge(error, ready=True).reason == "Corruption"
 
 
 @pytest.mark.parametrize("letter", ["x", "层"])

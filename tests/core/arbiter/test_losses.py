@@ -168,6 +168,49 @@ def test_one_agent_s_user_error_does_not_end_a_running_job(name: str) -> None:
     assert [r.facts[EventFact.CAUSE] for r in failed] == ["UserCodeFailed"]
 
 
+def fail_in_mid_job(fleet: Fleet, name: str, text: str, reason: str = "UserCodeFailed") -> None:
+    fleet.until(lambda: name in fleet.arbiter.status().members)
+    fleet.receive(AgentId(name), Failure(reason, text, True, 2))
+    fleet.agents.pop(AgentId(name), None)
+
+
+def test_a_user_s_error_that_two_members_meet_ends_a_running_job() -> None:
+    """The second has taken over the work of the first."""
+    fleet = running(pipelines=2, stages=2, steps=400)
+    fail_in_mid_job(fleet, "a1", "micro-batch 3 of step 9 ignores 0 of 24")
+    assert fleet.over is None
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    fail_in_mid_job(fleet, "a3", "micro-batch 3 of step 9 ignores 0 of 24")
+    fleet.run()
+    assert fleet.over is not None
+    assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert fleet.over.message == "a3: UserCodeFailed: micro-batch 3 of step 9 ignores 0 of 24"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("another text", "UserCodeFailed"), ("too bad", "WorkerExited")]
+)
+def test_members_that_fail_otherwise_do_not_end_a_running_job(text: str, reason: str) -> None:
+    fleet = running(pipelines=2, stages=2, steps=40)
+    fail_in_mid_job(fleet, "a1", "too bad")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    fail_in_mid_job(fleet, "a3", text, reason)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_newcomers_that_fail_alike_do_not_end_a_running_job() -> None:
+    fleet = running(steps=40)
+    for name in ("b0", "b1"):
+        hello = Hello(AgentId(name), name, name, "z", name, "", "")
+        fleet.tell(a.Connected(hello, b""))
+        fleet.receive(AgentId(name), Failure("UserCodeFailed", "too bad", True, 2))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_suspected_and_disconnected_is_lost_at_once() -> None:
     fleet = running(steps=40)
     fleet.tell(a.Disconnected(A1))
