@@ -34,6 +34,29 @@ def _sgd(parameters):
     return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}), seed=1)(parameters)
 
 
+def test_gradients_of_what_the_optimizer_does_not_take_are_cleared():
+    """The next backward would add to them, and the norm would count them twice."""
+    layer = Layer(nn.Linear(2, 2), lambda p: torch.optim.SGD(p[:1], lr=1.0))
+    update(layer, torch.ones(6), scale=1.0, step=0)
+    assert [parameter.grad for parameter in layer.parameters] == [None, None]
+
+
+def test_a_tensor_as_learning_rate_follows_the_rate(monkeypatch):
+    """torch shares the tensor with the optimizer's defaults, by which shares are computed."""
+
+    def build(parameters):
+        made = torch.optim.SGD(parameters, lr=torch.tensor(0.5))
+        return made, lambda step: 0.5 - 0.1 * step
+
+    layer = Layer(nn.Linear(2, 2), made_by(build, monkeypatch))
+    found = []
+    for step in range(4):
+        update(layer, torch.ones(6), scale=1.0, step=step)
+        found.append(float(layer.optimizer.param_groups[0]["lr"]))
+    assert found == pytest.approx([0.5, 0.4, 0.3, 0.2])
+    assert float(layer.optimizer.defaults["lr"]) == 0.5
+
+
 def grouped(rate, *, own=0.5, default=2.0):
     """Two groups: one with a learning rate of its own, one with the optimizer's."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer, LayerBuilder
@@ -83,7 +84,7 @@ def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.d
             raise FactoryError(f"{_name(layer, index)}: {error}") from error
         except (Exception, SystemExit) as error:
             raise FactoryError(f"{_name(layer, index)}: {told(error)}") from error
-    _try_longer(builder, found.sizes)
+    _try_longer(builder, found.sizes, samples.steps)
     try:
         ignored = _try_loss(model, values, samples)
     except RefusedError as error:
@@ -107,6 +108,14 @@ def _text(digests: Sequence[int | str]) -> str:
 
 
 def _loss(model: Model, target: Any) -> Finish:
+    if isinstance(model.loss, nn.Module):
+        for name, parameter in model.loss.named_parameters():
+            if parameter.requires_grad:
+                raise FactoryError(
+                    f"the loss has parameters of its own: {name} would never be trained: put them"
+                    " into the last layer, or set requires_grad to False"
+                )
+
     def finish(outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         loss = model.loss(outputs[0] if len(outputs) == 1 else outputs, target)
         if not isinstance(loss, torch.Tensor):
@@ -210,7 +219,7 @@ def _try_builds(
     tried: tuple[Updates, LayerRecord] | None = None
     if layer.optimizer is not None:
         found.rates = updates.check_rate(layer, steps)
-        both = Updates(layer, index, passes.flat_gradient(layer, whole.weights))
+        both = Updates(layer, index, passes.flat_gradient(layer, whole.weights), steps)
         tried = both, both.run()
         found.outputs += [layer.checksum(), found.rates, layer.groups_text()]
     second = builder.build(index)
@@ -225,7 +234,7 @@ def _try_builds(
     builds.check_equal(first, third)
 
 
-def _try_longer(builder: LayerBuilder, sizes: Sequence[int]) -> None:
+def _try_longer(builder: LayerBuilder, sizes: Sequence[int], steps: int) -> None:
     """Many updates of the smallest layer: all layers have the same kind of optimizer."""
     trained = [(size, index) for index, size in enumerate(sizes) if size]
     if not trained:
@@ -235,7 +244,7 @@ def _try_longer(builder: LayerBuilder, sizes: Sequence[int]) -> None:
     generator = torch.Generator().manual_seed(1)
     gradient = torch.randn(size, generator=generator).to(layer.parameters[0].device)
     try:
-        Updates(layer, index, gradient * 0.01).run_longer(fresh)
+        Updates(layer, index, gradient * 0.01, steps).run_longer(fresh)
     except RefusedError as error:
         raise FactoryError(f"{_name(layer, index)}: {error}") from error
 

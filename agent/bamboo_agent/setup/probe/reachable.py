@@ -54,7 +54,7 @@ def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any 
     todo = deque([*roots.items(), ("os.environ", dict(os.environ))])
     while todo and len(found) < _MOST:
         path, value = todo.popleft()
-        if isinstance(value, torch.Tensor):
+        if _readable(_is_tensor, value, False):
             todo.extend((f"{path}{name}", part) for name, part in _of_tensor(value))
             if address(value) in carried:
                 continue
@@ -67,7 +67,7 @@ def snapshot(roots: Mapping[str, Any], carried: Collection[int], optimizer: Any 
             continue
         seen[id(value)] = path, value  # kept alive, so that no other object gets its id
         parts: list[tuple[str, Any]] = _readable(lambda v: list(_parts(v)), value, [])
-        found[path] = f"{_kind(value)} of {len(parts)}"
+        found[path] = f"{_readable(_kind, value, '')} of {len(parts)}"
         todo.extend((f"{path}{name}", part) for name, part in parts)
     return found
 
@@ -101,12 +101,13 @@ def generators(roots: Mapping[str, Any]) -> dict[int, tuple[str, Any]]:
     todo = deque(roots.items())
     while todo and len(seen) < _MOST:
         path, value = todo.popleft()
-        if _is_generator(value):
+        if _readable(_is_generator, value, False):
             found.setdefault(id(value), (path, value))
-        if id(value) in seen or isinstance(value, torch.Tensor):
+        if id(value) in seen or _readable(_is_tensor, value, False):
             continue
         seen[id(value)] = value
-        todo.extend((f"{path}{name}", part) for name, part in _parts(value))
+        parts: list[tuple[str, Any]] = _readable(lambda v: list(_parts(v)), value, [])
+        todo.extend((f"{path}{name}", part) for name, part in parts)
     return found
 
 
@@ -121,6 +122,10 @@ def address(tensor: torch.Tensor) -> int:
 
 def _leads(path: str, to: str) -> bool:
     return to.startswith(path) and to[len(path)] in ".["
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _is_generator(value: Any) -> bool:

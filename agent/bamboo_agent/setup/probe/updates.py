@@ -71,10 +71,10 @@ def _rate(rate: Callable[[int], Any], step: int) -> Any:
 
 
 class Updates:
-    """The two updates of a layer. gradient: flat, of the micro-batch that was tried."""
+    """The updates of a layer. gradient: flat, of a micro-batch; steps: of the job."""
 
-    def __init__(self, layer: Layer, index: int, gradient: torch.Tensor) -> None:
-        self._layer, self._index = layer, index
+    def __init__(self, layer: Layer, index: int, gradient: torch.Tensor, steps: int) -> None:
+        self._layer, self._index, self._steps = layer, index, steps
         # a gradient that is not finite is never used
         self._gradient = torch.nan_to_num(gradient, nan=0.0, posinf=1.0, neginf=-1.0)
         self._roots = {type(layer.module).__name__: layer.module, "optimizer": layer.optimizer}
@@ -120,7 +120,8 @@ class Updates:
     def _update(self, layer: Layer, step: int) -> None:
         try:
             seed_update(0, step, self._index)
-            optim.update(layer, self._gradient, scale=1.0, step=step)
+            last = min(step, self._steps - 1)  # a table of rates ends there
+            optim.update(layer, self._gradient, scale=1.0, step=last)
         except (Exception, SystemExit) as error:
             text = f"its optimizer's update failed: {told(error)}"
             raise RefusedError(text + _remedy(text)) from error

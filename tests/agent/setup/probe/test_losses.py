@@ -112,6 +112,12 @@ def test_the_targets_that_a_loss_leaves_out_are_found(loss, target, ignored):
     assert losses.ignored_targets(loss, outputs(), target) == ignored
 
 
+def test_a_mask_beside_the_labels_is_no_label():
+    """Its zeros and ones are not what the loss leaves out."""
+    target = labels(), torch.ones(2, 5, dtype=torch.int64)
+    assert losses.ignored_targets(weighted, outputs(), target) == []
+
+
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [

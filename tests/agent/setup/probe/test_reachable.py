@@ -9,6 +9,8 @@ import os
 import random
 import threading
 from contextvars import ContextVar
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -93,7 +95,38 @@ def on_a_parameter(module):
 
 VARIABLE = ContextVar("count")
 
+
+class Whole(int):
+    """A number of the user's type."""
+
+
+class Rules:
+    def one(self): ...
+
+    def other(self): ...
+
+
+def point_elsewhere(module):
+    module.x[0] = module.x[2]
+
+
 CHANGES = {
+    "method": (lambda: Rules().one, lambda m: setattr(m, "x", Rules().other), "Plain.x"),
+    "builtin": (lambda: max, lambda m: setattr(m, "x", min), "Plain.x"),
+    "function": (lambda: closure, lambda m: setattr(m, "x", slotted), "Plain.x"),
+    "dtype": (lambda: torch.float32, lambda m: setattr(m, "x", torch.bfloat16), "Plain.x"),
+    "decimal": (lambda: Decimal(1), lambda m: setattr(m, "x", Decimal(2)), "Plain.x"),
+    "fraction": (lambda: Fraction(1), lambda m: setattr(m, "x", Fraction(2)), "Plain.x"),
+    "own_number": (lambda: Whole(1), lambda m: setattr(m, "x", Whole(2)), "Plain.x"),
+    "other_object": (lambda: [a := Counter(), a, Counter()], point_elsewhere, "Plain.x[1]"),
+    "objects_as_keys": (
+        lambda: {Counter(): 1, Counter(): 1},
+        lambda m: m.x.__setitem__(next(iter(m.x)), 2),
+        "Plain.x[Counter 0]",
+    ),
+    "vocabulary": (
+        lambda: {str(i): i for i in range(60_000)}, lambda m: m.x.update({"7": 8}), "Plain.x"
+    ),
     "parameter": (lambda: None, on_a_parameter, "Plain.inner.weight.rounds"),
     "tensor_hook": (
         lambda: None, lambda m: m.inner.weight.register_hook(closure()), "weight._backward_hooks"
