@@ -225,7 +225,7 @@ class OptimizerState:
 
 
 def _about(value: Any) -> str:
-    """What is equal in all processes of a value that JSON does not know."""
+    """A text that is equal in all processes, for a value that JSON does not know."""
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} {value.tolist()}"
     return str(getattr(value, "__qualname__", value if isinstance(value, torch.dtype) else ""))

@@ -28,15 +28,21 @@ def make_deterministic() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def check_deterministic() -> None:
-    """FactoryError if code that ran since has undone it."""
-    if torch.get_deterministic_debug_mode() != 2:
+def settings() -> tuple[int, bool]:
+    """How deterministic torch is set to be now."""
+    return torch.get_deterministic_debug_mode(), not torch.backends.cudnn.benchmark
+
+
+def check_deterministic(before: tuple[int, bool]) -> None:
+    """FactoryError if code that ran since has undone it. before: the settings then."""
+    mode, is_fixed = settings()
+    if mode < before[0]:
         raise FactoryError(
             "the job's code has turned torch's deterministic algorithms off, so that equal work"
             " gives unequal bits: remove its call of torch.use_deterministic_algorithms or"
             " torch.set_deterministic_debug_mode"
         )
-    if torch.backends.cudnn.benchmark:
+    if is_fixed < before[1]:
         raise FactoryError(
             "the job's code has set torch.backends.cudnn.benchmark, which chooses algorithms by"
             " their speed on each agent: leave it False"

@@ -8,7 +8,7 @@ from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.data.batches import Data
-from bamboo_agent.setup.determinism import check_deterministic
+from bamboo_agent.setup.determinism import check_deterministic, settings
 from bamboo_agent.setup.probe.layers import Profile, probe
 from bamboo_agent.setup.tries import try_data, watch_targets
 from bamboo_agent.user_code import build_model
@@ -20,6 +20,7 @@ def build_setup(
     agent: AgentId, spec: JobSpec, device: torch.device
 ) -> tuple[TrainingSetup, Profile]:
     """Model, data and optimizer of the spec. FactoryError, DataTooSmallError."""
+    before = settings()
     model = build_model(spec.model, seed=spec.seed)
     data = Data(spec, device)
     make = optimizer_factory(spec.training.optimizer, seed=spec.seed)
@@ -27,7 +28,7 @@ def build_setup(
     samples = try_data(data, spec.training.microbatches, spec.training.steps)
     profile = probe(model, builder, samples, device)
     watch_targets(data, profile.ignored)
-    check_deterministic()
+    check_deterministic(before)
     setup = TrainingSetup(
         agent=agent,
         model=model,

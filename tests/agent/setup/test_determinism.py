@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bamboo_agent.model import FactoryError
-from bamboo_agent.setup.determinism import check_deterministic, make_deterministic
+from bamboo_agent.setup.determinism import check_deterministic, make_deterministic, settings
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def set_again():
 
 def test_code_that_leaves_the_settings_alone_is_accepted():
     make_deterministic()
-    check_deterministic()
+    check_deterministic(settings())
 
 
 def warn_only():
@@ -43,6 +43,7 @@ def choose_by_speed():
 )
 def test_code_that_undoes_them_is_refused(undo, complaint):
     make_deterministic()
+    before = settings()
     undo()
     with pytest.raises(FactoryError, match=complaint):
-        check_deterministic()
+        check_deterministic(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -49,8 +49,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServer
     return asyncio.run(_undisturbed(tmp_path_factory.mktemp("undisturbed"), forkserver))
 
 
-async def _undisturbed(folder: Path, forkserver: ForkServerProcess) -> Result:
-    job = tiny_gpt(folder, pipelines=2, stages=2)
+async def _undisturbed(folder: Path, forkserver: ForkServerProcess, steps: int = 8) -> Result:
+    job = tiny_gpt(folder, pipelines=2, stages=2, steps=steps)
     async with LocalFleet(job, folder / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(names(4))
         found = await result(fleet)
@@ -206,9 +206,18 @@ async def test_a_pod_dies_while_the_operator_is_away(
 
 
 @IN_TURN
-async def test_a_newcomer_fills_the_hole(fleet: LocalFleet, undisturbed: Result) -> None:
-    fleet.kill("agent-0")
-    await fleet.add({"new-0": "zone-a"})
-    await fleet.planned(lambda plan: "new-0" in plan.members, "the newcomer's entry")
-    assert_equal(await result(fleet), undisturbed)
-    assert_nothing_restored(fleet)
+async def test_a_newcomer_fills_the_hole(tmp_path: Path, forkserver: ForkServerProcess) -> None:
+    """The job goes on until the newcomer has set up, however long that takes."""
+    job = tiny_gpt(tmp_path / "a", pipelines=2, stages=2, steps=1_000_000)
+    async with LocalFleet(job, tmp_path / "a/fleet", forkserver=forkserver) as fleet:
+        await fleet.add(names(4))
+        await fleet.committed(1)
+        fleet.kill("agent-0")
+        await fleet.add({"new-0": "zone-a"})
+        await fleet.planned(lambda plan: "new-0" in plan.members, "the newcomer's entry")
+        await fleet.committed(fleet.status().progress.committed + 2)
+        await fleet.suspended(deadline_s=90.0)
+        assert_nothing_restored(fleet)
+        weights, steps = fleet.weights(), fleet.steps
+    expected = await _undisturbed(tmp_path / "b", forkserver, steps)
+    assert_equal(Result("", weights), replace(expected, history=""))

@@ -34,7 +34,7 @@ _SCHEDULE = (
     "torch's schedulers keep a state of their own; return (optimizer, rate), where rate(step) is"
     " the learning rate of a step"
 )
-_ENOUGH, _LEAST, _MOST = 60_000_000, 6, 40
+_ENOUGH, _LEAST, _MOST = 60_000_000, 6, 14
 """Numbers that a longer run of updates may change in all, and its least and most updates."""
 
 
