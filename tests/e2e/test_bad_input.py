@@ -11,7 +11,7 @@ from bamboo_cli.errors import ProgramError
 
 from .jobs import User, eventually, tiny_job
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from bamboo_agent.data.order import permuted, sample_indices
 from bamboo_agent.data.targets import TargetWatch, count_targets
 from bamboo_agent.device.random_state import key, sample_states, sampling, seed_sample
 from bamboo_agent.model import Dataset
-from bamboo_agent.user_code import call_factory
+from bamboo_agent.user_code import call_factory, told
 from bamboo_core.api.spec import JobSpec
 
 _REMEMBERED = 64
@@ -60,8 +60,8 @@ class _Set:
             return pair(self.dataset[index], index)
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error
-        except Exception as error:
-            text = f"{self.factory}, sample {index}: {type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            text = f"{self.factory}, sample {index}: {told(error)}"
             is_absent = isinstance(error, KeyError) and error.args == (index,)
             if is_absent or isinstance(error, IndexError | StopIteration):
                 text += f"; len() is {self.count}, so [] must give samples 0 to {self.count - 1}"
@@ -71,8 +71,8 @@ class _Set:
         """SampleError if it has another length than at the start: its order would be another."""
         try:
             now = len(self.dataset)
-        except Exception as error:
-            raise SampleError(f"{self.factory}: len(): {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise SampleError(f"{self.factory}: len(): {told(error)}") from error
         if now != self.count:
             raise SampleError(
                 f"{self.factory}: len() was {self.count} at the start and is {now} now; a data set"
@@ -86,8 +86,8 @@ class _Set:
             return collate(inputs, indices, "input"), collate(targets, indices, "target")
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error
-        except Exception as error:
-            text = f"{self.factory}, samples {list(indices)}: {type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            text = f"{self.factory}, samples {list(indices)}: {told(error)}"
             raise SampleError(text) from error
 
 
@@ -304,8 +304,8 @@ class Data:
             return content_hash(sample, index)
         except MisfitError as error:
             raise SampleError(f"{source.factory}, {error}") from error
-        except Exception as error:
-            text = f"{source.factory}, sample {index}: {type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            text = f"{source.factory}, sample {index}: {told(error)}"
             raise SampleError(text) from error
 
 

@@ -19,6 +19,7 @@ from bamboo_agent.device.properties import GpuUnsupportedError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.storage.checkpoint import CheckpointError
+from bamboo_agent.user_code import told
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -65,8 +66,8 @@ def _judge(error: Exception, *, ready: bool) -> Verdict:
     if cause is None:
         return Verdict(str(reason), line, ExitCode.USER)
     why = _first_line(str(cause)) or type(cause).__name__
-    told = line if why in line else f"{line} ({_typed(cause)})"
-    return Verdict(FailureCause.SET_UP_FAILED, told, ExitCode.FAILED)
+    both = line if why in line else f"{line} ({_typed(cause)})"
+    return Verdict(FailureCause.SET_UP_FAILED, both, ExitCode.FAILED)
 
 
 def _root(error: Exception) -> Exception:
@@ -108,7 +109,7 @@ def _cause(error: BaseException) -> BaseException | None:
 
 def _typed(error: BaseException) -> str:
     """A text such as 'text' says little without its type: KeyError: 'text'."""
-    return _first_line(f"{type(error).__name__}: {error}")
+    return _first_line(told(error))
 
 
 def _first_line(text: str) -> str:

@@ -23,6 +23,7 @@ from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Reader
 from bamboo_agent.storage.saver import Saved, Saver
 from bamboo_agent.transport.base import Arrived, Broken, Transport
+from bamboo_agent.user_code import told
 from bamboo_agent.worker.checkpointing import Checkpointing
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
 from bamboo_agent.worker.meter import Meter
@@ -316,8 +317,8 @@ class Worker:
             self._send(Disputed(self.executor.fence, instruction.step, found.disputes))
             self._abandon()
             return
-        except Exception as error:
-            text = f"{instruction}: {type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            text = f"{instruction}: {told(error)}"
             if instruction.op is not Op.R:
                 raise TaskError(text) from error
             log.warning("what would have been computed ahead is left out: %s", text)

@@ -141,6 +141,14 @@ def test_other_errors_of_a_sample_are_told_without_that_hint(data_of):
         data_of(Samples(lambda i: {}["text"])).training(0, 0)
 
 
+def test_a_sample_that_ends_the_process_is_told(data_of):
+    def sample(index):
+        raise SystemExit(0)
+
+    with pytest.raises(SampleError, match=r"users_data:build, sample \d+: SystemExit: 0$"):
+        data_of(Samples(sample)).training(0, 0)
+
+
 Output = collections.namedtuple("Output", "input mask target")
 
 

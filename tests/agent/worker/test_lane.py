@@ -10,7 +10,7 @@ from tests.agent.worker.test_losses import assert_exact
 
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.worker import event_log
-from bamboo_agent.worker.shell import Worker
+from bamboo_agent.worker.shell import TaskError, Worker
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.lane import Patience
@@ -185,5 +185,21 @@ def test_wrong_bits_in_a_slice_are_no_failure_to_be_left_out():
     watch(fleet.workers[name], fail)
     plan(fleet, FIRST)
     with pytest.raises(CorruptionError):
+        fleet.run_to_end(FIRST)
+    fleet.close()
+
+
+def test_a_forward_that_ends_the_process_fails_its_instruction():
+    """sys.exit(0) in users' code must not look like the end of the job."""
+    fleet = ring()
+    name = sorted(fleet.workers)[0]
+
+    def leave(task):
+        if task.op is Op.F:
+            raise SystemExit(0)
+
+    watch(fleet.workers[name], leave)
+    plan(fleet, FIRST)
+    with pytest.raises(TaskError, match=r": SystemExit: 0$"):
         fleet.run_to_end(FIRST)
     fleet.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -56,47 +56,151 @@ class Samples:
     steps: int = 8  # of the job
 
 
-@dataclass
-class _Findings:
-    sizes: list[int] = field(default_factory=list)
-    costs: list[LayerCost] = field(default_factory=list)
-    halves: list[Halves] = field(default_factory=list)
-    weights: list[int] = field(default_factory=list)
-    outputs: list[int | str] = field(default_factory=list)
-    rates: str = ""
-
-
 def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.device) -> Profile:
     """Run one micro-batch through the layers. FactoryError names the layer that failed."""
+    tried = _Probe(model, builder, samples.steps)
     values, target = stage.as_tuple(samples.first[0]), samples.first[1]
     evaluated = None if samples.validation is None else stage.as_tuple(samples.validation[0])
-    found, owners, last = _Findings(), Owners(), len(model.layers) - 1
+    last = len(model.layers) - 1
     for index in range(len(model.layers)):
         layer = builder.build(index)
-        subject = Subject(
-            layer, index, values, device, _loss(model, target) if index == last else None
-        )
+        finish = _loss(model, target) if index == last else None
+        subject = Subject(layer, index, values, device, finish)
         try:
-            values = _try_layer(subject, model, builder, owners, found, samples.steps)
+            values = tried.try_layer(subject)
             if evaluated is not None:
-                evaluated = _evaluate(layer, evaluated, found)
+                evaluated = tried.evaluate(layer, evaluated)
         except RefusedError as error:
             raise FactoryError(f"{_name(layer, index)}: {error}") from error
         except (Exception, SystemExit) as error:
             raise FactoryError(f"{_name(layer, index)}: {told(error)}") from error
-    _try_longer(builder, found.sizes, samples.steps)
+    tried.try_longer()
     try:
         ignored = _try_loss(model, values, samples)
     except RefusedError as error:
         raise FactoryError(str(error)) from error
-    return Profile(
-        tuple(found.sizes),
-        tuple(found.costs),
-        tuple(found.halves),
-        _text(found.weights),
-        _text(found.outputs),
-        tuple(ignored),
-    )
+    return tried.profile(ignored)
+
+
+class _Probe:
+    """The layers that have been tried, and what was found. steps: of the job."""
+
+    def __init__(self, model: Model, builder: LayerBuilder, steps: int) -> None:
+        self._model, self._builder, self._steps = model, builder, steps
+        self._owners = Owners()
+        self._sizes: list[int] = []
+        self._costs: list[LayerCost] = []
+        self._halves: list[Halves] = []
+        self._weights: list[int] = []
+        self._outputs: list[int | str] = []
+
+    def profile(self, ignored: Sequence[int | None]) -> Profile:
+        """All that was found. ignored: targets that the loss leaves out of its mean."""
+        return Profile(
+            tuple(self._sizes),
+            tuple(self._costs),
+            tuple(self._halves),
+            _text(self._weights),
+            _text(self._outputs),
+            tuple(ignored),
+        )
+
+    def try_layer(self, subject: Subject) -> tuple[torch.Tensor, ...]:
+        """Returns the layer's outputs."""
+        layer = subject.layer
+        self._owners.claim(subject.index, layer.module)
+        builds.check_dense(layer.module)
+        first = layer.record()
+        self._weights.append(layer.checksum())
+        versions = [tensor._version for tensor in layer.weights()]
+        subject.first_forward()
+        _check_unchanged(first, layer)
+        _check_unwritten(layer, versions)
+        whole = self._try_passes(subject)
+        _check_unchanged(first, layer)
+        self._outputs.append(digest(whole.tensors))
+        self._try_builds(subject, first, whole)
+        return tuple(value.detach() for value in whole.outputs)
+
+    def _try_passes(self, subject: Subject) -> Pass:
+        layer = subject.layer
+        loss = None if subject.finish is None else self._model.loss
+        check_unseen = updates.watch_passes(layer, loss)
+        try:
+            whole = passes.whole(subject)
+            way, apart = passes.split(subject, whole)
+        except RefusedError:
+            check_unseen()  # the path of what has changed says more than that bits differ
+            raise
+        check_unseen()
+        cost = LayerCost(
+            forward_s=whole.forward_s,
+            backward_s=whole.backward_s,
+            parameter_bytes=passes.num_bytes(list(layer.module.parameters())),
+            output_bytes=passes.num_bytes(whole.outputs),
+            input_gradient_s=apart.input_s if apart else 0.0,
+            weight_gradient_s=apart.backward_s - apart.input_s if apart else 0.0,
+            can_split=apart is not None,
+            activation_bytes=passes.kept_bytes(subject),
+        )
+        self._sizes.append(layer.size)
+        self._costs.append(cost)
+        self._halves.append(way)
+        return whole
+
+    def _try_builds(self, subject: Subject, first: LayerRecord, whole: Pass) -> None:
+        """Update the layer twice and compare it with new builds. first: its first state."""
+        layer, index = subject.layer, subject.index
+        tried: tuple[Updates, LayerRecord] | None = None
+        if layer.optimizer is not None:
+            rates = updates.check_rate(layer, self._steps)
+            gradient = passes.flat_gradient(layer, whole.weights)
+            both = Updates(layer, index, gradient, self._steps)
+            tried = both, both.run()
+            self._outputs += [layer.checksum(), rates, layer.groups_text()]
+        second = self._builder.build(index)
+        builds.check_apart(layer, second)
+        builds.check_equal(first, second)
+        if tried is not None:
+            both, record = tried
+            both.check_copy(record, second)
+        third = self._builder.build(index)
+        builds.check_apart(layer, third)
+        builds.check_apart(second, third)
+        builds.check_equal(first, third)
+
+    def try_longer(self) -> None:
+        """Many updates of the smallest layer: all layers have the same kind of optimizer."""
+        trained = [(size, index) for index, size in enumerate(self._sizes) if size]
+        if not trained:
+            return
+        size, index = min(trained)
+        layer, fresh = self._builder.build(index), self._builder.build(index)
+        generator = torch.Generator().manual_seed(1)
+        gradient = torch.randn(size, generator=generator).to(layer.parameters[0].device)
+        try:
+            Updates(layer, index, gradient * 0.01, self._steps).run_longer(fresh)
+        except RefusedError as error:
+            raise FactoryError(f"{_name(layer, index)}: {error}") from error
+
+    def evaluate(self, layer: Layer, values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """The layer's outputs as in validation."""
+        before = [tensor.detach().clone() for tensor in layer.weights()]
+        layer.set_training(False)
+        with torch.no_grad():
+            outputs = stage.run_layers([layer], values, lambda _: None)
+        layer.set_training(True)
+        for (name, _), one, other in zip(
+            builds.named(layer.module), before, layer.weights(), strict=True
+        ):
+            if not have_equal_bits(one, other):
+                raise RefusedError(
+                    f"validation changes its {name}, and only agents that validate would have"
+                    " that: use a layer whose eval() and forward change nothing (merge adapters"
+                    " outside of it)"
+                )
+        self._outputs.append(digest(outputs))
+        return outputs
 
 
 def _name(layer: Layer, index: int) -> str:
@@ -133,31 +237,6 @@ def _loss(model: Model, target: Any) -> Finish:
     return finish
 
 
-def _try_layer(
-    subject: Subject,
-    model: Model,
-    builder: LayerBuilder,
-    owners: Owners,
-    found: _Findings,
-    steps: int,
-) -> tuple[torch.Tensor, ...]:
-    """Returns the layer's outputs."""
-    layer = subject.layer
-    owners.claim(subject.index, layer.module)
-    builds.check_dense(layer.module)
-    first = layer.record()
-    found.weights.append(layer.checksum())
-    versions = [tensor._version for tensor in layer.weights()]
-    subject.first_forward()
-    _check_unchanged(first, layer)
-    _check_unwritten(layer, versions)
-    whole = _try_passes(subject, found, None if subject.finish is None else model.loss)
-    _check_unchanged(first, layer)
-    found.outputs.append(digest(whole.tensors))
-    _try_builds(subject, builder, first, whole, found, steps)
-    return tuple(value.detach() for value in whole.outputs)
-
-
 def _check_unchanged(first: LayerRecord, layer: Layer) -> None:
     name = builds.difference(first, layer.state())
     if name:
@@ -178,96 +257,6 @@ def _check_unwritten(layer: Layer, versions: Sequence[int]) -> None:
                 f"its forward writes into {name}, which other agents would not see: use a layer"
                 " that does not (an embedding without max_norm, no statistics that are kept)"
             )
-
-
-def _try_passes(subject: Subject, found: _Findings, loss: Any) -> Pass:
-    layer = subject.layer
-    check_unseen = updates.watch_passes(layer, loss)
-    try:
-        whole = passes.whole(subject)
-        way, apart = passes.split(subject, whole)
-    except RefusedError:
-        check_unseen()  # the path of what has changed says more than that bits differ
-        raise
-    check_unseen()
-    cost = LayerCost(
-        forward_s=whole.forward_s,
-        backward_s=whole.backward_s,
-        parameter_bytes=passes.num_bytes(list(layer.module.parameters())),
-        output_bytes=passes.num_bytes(whole.outputs),
-        input_gradient_s=apart.input_s if apart else 0.0,
-        weight_gradient_s=apart.backward_s - apart.input_s if apart else 0.0,
-        can_split=apart is not None,
-        activation_bytes=passes.kept_bytes(subject),
-    )
-    found.sizes.append(layer.size)
-    found.costs.append(cost)
-    found.halves.append(way)
-    return whole
-
-
-def _try_builds(
-    subject: Subject,
-    builder: LayerBuilder,
-    first: LayerRecord,
-    whole: Pass,
-    found: _Findings,
-    steps: int,
-) -> None:
-    """Update the layer twice and compare it with new builds. first: its first state."""
-    layer, index = subject.layer, subject.index
-    tried: tuple[Updates, LayerRecord] | None = None
-    if layer.optimizer is not None:
-        found.rates = updates.check_rate(layer, steps)
-        both = Updates(layer, index, passes.flat_gradient(layer, whole.weights), steps)
-        tried = both, both.run()
-        found.outputs += [layer.checksum(), found.rates, layer.groups_text()]
-    second = builder.build(index)
-    builds.check_apart(layer, second)
-    builds.check_equal(first, second)
-    if tried is not None:
-        both, record = tried
-        both.check_copy(record, second)
-    third = builder.build(index)
-    builds.check_apart(layer, third)
-    builds.check_apart(second, third)
-    builds.check_equal(first, third)
-
-
-def _try_longer(builder: LayerBuilder, sizes: Sequence[int], steps: int) -> None:
-    """Many updates of the smallest layer: all layers have the same kind of optimizer."""
-    trained = [(size, index) for index, size in enumerate(sizes) if size]
-    if not trained:
-        return
-    size, index = min(trained)
-    layer, fresh = builder.build(index), builder.build(index)
-    generator = torch.Generator().manual_seed(1)
-    gradient = torch.randn(size, generator=generator).to(layer.parameters[0].device)
-    try:
-        Updates(layer, index, gradient * 0.01, steps).run_longer(fresh)
-    except RefusedError as error:
-        raise FactoryError(f"{_name(layer, index)}: {error}") from error
-
-
-def _evaluate(
-    layer: Layer, values: tuple[torch.Tensor, ...], found: _Findings
-) -> tuple[torch.Tensor, ...]:
-    """The layer's outputs as in validation."""
-    before = [tensor.detach().clone() for tensor in layer.weights()]
-    layer.set_training(False)
-    with torch.no_grad():
-        outputs = stage.run_layers([layer], values, lambda _: None)
-    layer.set_training(True)
-    for (name, _), one, other in zip(
-        builds.named(layer.module), before, layer.weights(), strict=True
-    ):
-        if not have_equal_bits(one, other):
-            raise RefusedError(
-                f"validation changes its {name}, and only agents that validate would have that: use"
-                " a layer whose eval() and forward change nothing (merge adapters outside of it)"
-            )
-    found.outputs.append(digest(outputs))
-    return outputs
 
 
 def _try_loss(

@@ -16,9 +16,8 @@ import torch
 from bamboo_agent.compute.stage import as_tuple
 from bamboo_agent.setup.probe.refusal import RefusedError
 
-USUAL = -100
-_USUAL = (USUAL, -1, 0, 1, 2)
-"""Targets that stand for "no target": torch's own, and where vocabularies have their padding."""
+NO_TARGET = -100  # torch's own
+_OFTEN_NO_TARGET = (NO_TARGET, -1, 0, 1, 2)  # and where vocabularies have their padding
 _COMMON, _POSITIONS = 3, 8
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _ROUGH = 2e-2  # relative, in half precision
@@ -68,9 +67,9 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     outputs, target = small if _has_gradient(loss, *small, default=False) else (outputs, target)
     if not _has_gradient(loss, outputs, target):
         return []
-    tried = {*common, *_USUAL, *(size - 1 for size in outputs[0].shape[1:])}
+    tried = {*common, *_OFTEN_NO_TARGET, *(size - 1 for size in outputs[0].shape[1:])}
     if isinstance(target, tuple):  # a mask beside the labels has zeros and ones, too
-        tried = {USUAL}
+        tried = {NO_TARGET}
     ignored = [v for v in tried if not _has_gradient(loss, outputs, _filled(target, v))]
     kept = next((v for v in common if v not in ignored), None)
     if kept is None:
