@@ -46,15 +46,12 @@ class Pass:
 
 
 def whole(subject: Subject) -> Pass:
-    """Whole backwards. RefusedError if they do not give the same bits each time."""
+    """A backward as B runs it, and one that stands for I and W. RefusedError if their bits differ:
+    both run the same operations."""
     first = run(subject, _whole)
-    again = run(subject, _whole)
-    name = _difference(first, again)
-    if name:
-        raise RefusedError(
-            f"its {name} has other bits when the same micro-batch is computed again: a layer may"
-            " depend only on its arguments, weights and torch's random state"
-        )
+    again = run(subject, *_halves(Halves.WHOLE))
+    if name := _difference(first, again):
+        raise _unrepeatable(name)
     return _faster(again, first)
 
 
@@ -62,9 +59,7 @@ def split(subject: Subject, expected: Pass) -> tuple[Halves, Pass | None]:
     """The best way to split the backward into I and W, and its times; None: it is not split.
 
     A stage uses the way that all its layers bear, so a way counts only if those below it do.
-    RefusedError if not even the whole backward can stand for its halves.
     """
-    _check_whole(subject, expected)
     best, times = Halves.WHOLE, None
     if not _can(subject, expected, _nothing, _halves(Halves.TWICE)[1]):  # W without I, in any way
         return best, times
@@ -78,25 +73,24 @@ def split(subject: Subject, expected: Pass) -> tuple[Halves, Pass | None]:
 
 def _can(subject: Subject, expected: Pass, begin: _Backward, end: _Backward) -> Pass | None:
     """A pass with both halves of a backward, if it gives the same bits. The input's gradients are
-    not compared if the first half gives none."""
+    not compared if the first half gives none. RefusedError if its forward gives others."""
     try:
         found = run(subject, begin, end)
     except Exception as error:  # whatever a user's layer or torch's helper raises
         _log.info("layer %d: %s: %s", subject.index, type(error).__name__, error)
         _take_gradients(subject.layer)
         return None
+    if not _are_equal(expected.outputs, found.outputs):
+        raise _unrepeatable("output")
     wanted = expected if begin is not _nothing else replace(expected, given=())
     return None if _difference(wanted, found) else found
 
 
-def _check_whole(subject: Subject, expected: Pass) -> None:
-    found = run(subject, *_halves(Halves.WHOLE))
-    name = _difference(expected, found)
-    if name:
-        raise RefusedError(
-            f"its {name} has other bits when its backward runs for another agent: a backward may"
-            " depend only on what its forward has kept"
-        )
+def _unrepeatable(name: str) -> RefusedError:
+    return RefusedError(
+        f"its {name} has other bits when the same micro-batch is computed again: a layer may depend"
+        " only on its arguments, weights and torch's random state"
+    )
 
 
 def _faster(made: Pass, other: Pass) -> Pass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import weakref
@@ -60,6 +61,18 @@ class Counted(Once):
         Counted.runs += 1
         x, weight = ctx.saved_tensors
         return gradient * weight, (gradient * x).sum(0) * Counted.runs
+
+
+class Tiring(nn.Linear):
+    """Its fourth forward and all later ones give others. No path leads to the counter."""
+
+    def __init__(self):
+        super().__init__(4, 4)
+        self.first = functools.lru_cache(lambda count: count > 3)
+
+    def forward(self, x):
+        self.first(self.first.cache_info().misses + 1)
+        return super().forward(x) * (1 + (self.first.cache_info().misses > 3))
 
 
 class Scale(nn.Module):
@@ -139,6 +152,11 @@ def test_a_layer_whose_backward_gives_other_bits_each_time_is_refused():
         FactoryError, match="layer 1, Scale: its weights' gradient has other bits when the same"
     ):
         measured(linear, lambda: Scale(Fickle), linear)
+
+
+def test_a_forward_that_gives_other_bits_later_is_refused():
+    with pytest.raises(FactoryError, match="layer 1, Tiring: its output has other bits when the"):
+        measured(linear, Tiring, linear)
 
 
 def test_where_bits_differ_the_path_of_a_counter_is_told():
