@@ -6,7 +6,7 @@ that a later one is in force is not heard, and changes nothing.
 
 An event is handled in two steps: what it says is noted, then :meth:`Arbiter._act` does what is due
 in the phase. A member's report, for example, goes to :func:`rounds.reported`; then ``_act`` calls
-:func:`rounds.decide`, which asks for a plan once every member has reported. Which agents are lost
+:func:`rounds.go_on`, which asks for a plan once every member has reported. Which agents are lost
 is decided in :mod:`bamboo_core.arbiter.losses`, when a running plan must change in
 :mod:`bamboo_core.arbiter.changes`.
 """
@@ -119,6 +119,8 @@ class Arbiter:
         if self._is_deposed:
             return []
         state = self.state
+        is_word = isinstance(event, Received | Connected | Disconnected)
+        state.is_behind = state.backlog.is_behind(now, heard_at, is_word=is_word)
         state.real_s, now = now, state.clock.read(now, heard_at)
         if self._note(event, now):
             self._act(now)
@@ -169,7 +171,8 @@ class Arbiter:
 
     def _received(self, agent: AgentId, message: AgentMessage, now: float) -> bool:
         """Facts count from anyone, and words of a replaced stream are judged like any others.
-        A suspect is reinstated on contact where it decides nothing; else it has no vote."""
+        A suspect is reinstated on contact where it decides nothing, and by its answer to the newest
+        STOP; else it has no vote."""
         state, membership = self.state, self.state.membership
         if newest_term(message) > state.term:
             return False
@@ -180,6 +183,8 @@ class Arbiter:
             is_idle = isinstance(state.phase, Waiting | Running)
             if suspect is not None and suspect.is_connected and is_idle:
                 membership.reinstate(agent)
+            elif rounds.can_answer(state, agent, message):
+                rounds.take_back(state, agent)
             else:
                 self._record_from_suspect(agent, suspect, message, now)
                 return not isinstance(message, Heartbeat)
@@ -358,7 +363,7 @@ class Arbiter:
             case Collecting():
                 losses.overdue(state, now)
                 training.settle(state, now)
-                rounds.decide(state, now)
+                rounds.go_on(state, now)
             case Holding():
                 rounds.retry(state, now)
             case Planning():

@@ -119,14 +119,17 @@ def left(state: State, agent: AgentId, message: Left) -> None:
 
 
 def look(state: State, now: float) -> None:
-    """Draw conclusions from silence, and from time."""
+    """Draw conclusions from silence, and from time. What agents say of each other counts once
+    everything is read that has come."""
     redundancy.look(state)
     if isinstance(state.phase, Over | Returning):
         return
     membership = state.membership
     known = membership.members | membership.agents.keys()
-    for agent, why in state.evidence.lost(known, now):
+    for agent, why in state.evidence.lost(known, now, may_be_refuted=state.is_behind):
         lose(state, agent, why, confirmed=False)
+    if state.is_behind:
+        return
     if isinstance(state.phase, Running):
         _mend_links(state, now)
     if isinstance(state.phase, Running):
@@ -137,7 +140,7 @@ def overdue(state: State, now: float) -> None:
     """Members that have not reported in time are lost. An instruction that may still run has its
     time, but an agent whose sessions end before it reports does not get it again and again."""
     phase = state.phase
-    if not isinstance(phase, Collecting):
+    if not isinstance(phase, Collecting) or state.is_behind:
         return
     # Every report leads here, so only those that are late are sorted.
     for agent in sorted(a for a, due in phase.report_by.items() if now >= due):

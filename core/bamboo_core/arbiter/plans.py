@@ -17,7 +17,14 @@ from bamboo_core.arbiter import redundancy, rounds
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter_state.durable import computed_on
 from bamboo_core.arbiter_state.events import Send
-from bamboo_core.arbiter_state.state import RETRY_S, InForce, Listing, Planning, Running, State
+from bamboo_core.arbiter_state.state import (
+    Incident,
+    InForce,
+    Listing,
+    Planning,
+    Running,
+    State,
+)
 from bamboo_core.model.counts import counted
 from bamboo_core.model.processors import Kinds, ProcessorKind
 from bamboo_core.planning.requests import (
@@ -248,9 +255,7 @@ def resumed(state: State, step: int) -> None:
     on its way when the STOP left does not show that training goes on."""
     if not isinstance(state.phase, Running):
         return
-    assert state.in_force is not None
-    if step > state.in_force.plan.target:
-        state.retry_s = RETRY_S
+    state.incident = Incident()
     if state.stopped_at is not None:
         pause_s, state.stopped_at = state.real_s - state.stopped_at, None
         text = f"epoch {state.epoch}: step {step} is committed {pause_s:.2f} s after the stop"

@@ -8,7 +8,9 @@ a checkpoint is bad (training).
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from enum import Enum, auto
 from math import inf
+from typing import NamedTuple
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
@@ -16,10 +18,19 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
-from bamboo_core.arbiter.endings import end, rebase, restore
+from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
-from bamboo_core.arbiter_state.state import Collecting, Holding, Planning, State, Waiting
+from bamboo_core.arbiter_state.state import (
+    ASKS,
+    MOST_WAITS,
+    Collecting,
+    Holding,
+    Planning,
+    State,
+    Stopped,
+    Waiting,
+)
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
@@ -27,7 +38,13 @@ from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.planning.requests import (
     PlanRequest,
 )
-from bamboo_core.protocol.messages import AgentReport, Continuation, Directive, Stop
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    AgentReport,
+    Continuation,
+    Directive,
+    Stop,
+)
 
 _MOST_LEARNER_PLANS = 3  # in a row; then all members wait until the newcomers have their copies
 _MOST_LISTS = 8  # members that list the checkpoints: the first answer counts
@@ -95,6 +112,8 @@ def sent(state: State, effects: Iterable[Effect], now: float) -> None:
         message, agent = effect.message, effect.agent
         if isinstance(message, Stop) and message.want_manifests:
             state.listing.left(agent, now)
+        if isinstance(message, Stop) and message.fence == state.fence:
+            state.incident.asked[agent] = now
         if isinstance(message, Stop) and isinstance(phase, Collecting):
             is_asked = message.fence == state.fence and state.membership.is_connected(agent)
             if is_asked and agent not in phase.reports:
@@ -135,37 +154,84 @@ def is_waiting_for_reports(state: State) -> bool:
 # ---------------------------------------------------------------- decide
 
 
-def decide(state: State, now: float) -> None:
-    """Once every member has reported: plan, or hold the job, or restore a checkpoint."""
+class Next(Enum):
+    """What follows from the reports."""
+
+    COLLECT = auto()  # they are not all there
+    ASK = auto()  # agents that are no members, before all is given up
+    GIVE_UP = auto()  # nobody holds anything
+    AWAIT_VOTER = auto()
+    AWAIT_AGENTS = auto()
+    LIST = auto()  # the checkpoints
+    PLAN = auto()
+
+
+class Verdict(NamedTuple):
+    next: Next
+    why: str
+
+
+def decide(state: State, now: float) -> Verdict:
+    """What follows from the reports of members, and why. It changes nothing."""
     phase, membership = state.phase, state.membership
-    if not isinstance(phase, Collecting) or membership.members - phase.reports.keys():
-        return
+    if not isinstance(phase, Collecting):
+        return Verdict(Next.COLLECT, "no STOP is to be answered")
+    if membership.members - phase.reports.keys():
+        return Verdict(Next.COLLECT, "some members have not reported")
     voters = set(state.durable.voters)
-    if not membership.members and voters <= membership.dead:
+    are_dead = voters <= membership.dead
+    if not membership.members and are_dead:
         if state.unasked():  # an agent that has just handed over is no member any more
-            begin(state, "the remaining agents are asked", ask_all=True)
-        else:
-            handle_layer_loss(state, "all agents are lost", now)
-        return
-    if voters and not voters & phase.reports.keys() and not voters <= membership.dead:
+            return Verdict(Next.ASK, "the remaining agents are asked")
+        return Verdict(Next.GIVE_UP, "all agents are lost")
+    if voters and not voters & phase.reports.keys() and not are_dead:
         text = "no voter of the newest plan has reported: it may still be running elsewhere"
-        limits = state.deadlines
-        limits.voter_by = min(limits.voter_by, now + state.job.timing.voter_wait_s)
-        hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
-        return
-    state.deadlines.voter_by = inf
+        return Verdict(Next.AWAIT_VOTER, text)
     if is_short(state):
         staying = len(membership.members - leavers(state))
         agents = f"{counted(staying, 'agent')} {'is' if staying == 1 else 'are'}"
-        hold(state, f"{agents} too few to go on; the state is kept", now)
-        return
+        return Verdict(Next.AWAIT_AGENTS, f"{agents} too few to go on; the state is kept")
     if _lists_first(state, now):
-        return
+        return Verdict(Next.LIST, "the checkpoints are being listed")
+    return Verdict(Next.PLAN, "all members have reported")
+
+
+def go_on(state: State, now: float) -> None:
+    """Do what follows from the reports."""
+    verdict, limits = decide(state, now), state.deadlines
+    if verdict.next in (Next.AWAIT_AGENTS, Next.LIST, Next.PLAN):
+        limits.voter_by = inf
+    match verdict.next:
+        case Next.ASK:
+            begin(state, verdict.why, ask_all=True)
+        case Next.GIVE_UP:
+            handle_layer_loss(state, verdict.why, now)
+        case Next.AWAIT_VOTER:
+            limits.voter_by = min(limits.voter_by, _due_by(state, now))
+            hold(state, verdict.why, now, limits.voter_by, RestoreCause.NO_VOTER)
+        case Next.AWAIT_AGENTS:
+            hold(state, verdict.why, now)
+        case Next.LIST:
+            due_at = _ask_for_lists(state, now)
+            cause = RestoreCause.LAYER_LOST
+            state.phase = Holding(verdict.why, state.reports(), cause=cause, plan_by=due_at)
+            state.record(EventReason.WAITING, verdict.why)
+        case Next.PLAN:
+            _ask_planner(state, now)
+
+
+def _ask_planner(state: State, now: float) -> None:
+    if _is_unplanned_attempt(state):
+        rebase(state)
+    reports = state.reports()
     state.requests += 1
-    request, mode = _make_request(state, phase.reports), redundancy.open_mode(state)
+    request, mode = _make_request(state, reports), redundancy.open_mode(state)
     answer_by = now + state.job.timing.continuation_s
-    state.phase = Planning(state.requests, phase.reports, request.speeds, answer_by=answer_by)
+    state.phase = Planning(state.requests, reports, request.speeds, answer_by=answer_by)
     state.out.at_once(ComputePlan(state.requests, request, mode))
+
+
+# ---------------------------------------------------------------- hold
 
 
 def hold(
@@ -179,41 +245,93 @@ def hold(
     """Keep the state of all members and wait for other agents. If none has helped until
     ``restore_by``, restore because of ``cause``; at ``plan_by`` ask the planner again.
 
-    A job that is to be suspended gets no other agents. It waits only where the wait has an end."""
+    A job that is to be suspended gets no new agents. It waits only for suspects, or where the wait
+    has an end."""
     assert state.desired is not None
-    if state.desired.suspended and restore_by == plan_by == inf:
-        words = f"{why}; steps since the newest checkpoint will be repeated"
-        end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
+    limits, incident = state.deadlines, state.incident
+    is_resting = state.desired.suspended and restore_by == plan_by == inf
+    limits.rest_by = min(limits.rest_by, _due_by(state, now)) if is_resting else inf
+    if is_resting and not _may_come_back(state, now):
+        end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, f"{why}; {unsaved(state)}")
         return
-    state.phase = Holding(why, state.reports(), restore_by, cause, plan_by)
+    if is_resting:
+        away = counted(len(state.membership.suspected), "agent")
+        why += f"; before the job rests, {away} that may live can come back"
+    state.phase = Holding(why, state.reports(), restore_by, cause, plan_by, limits.rest_by)
     state.protection.hold()
-    # newcomers do not put it off
-    state.deadlines.retry_at = min(state.deadlines.retry_at, now + state.retry_s)
-    if restore_by == inf:
-        state.deadlines.copy_by = inf
+    is_due = state.phase.due_by < inf
+    wait_s = min(incident.retry_s, _eighth_s(state)) if is_due else incident.retry_s
+    limits.retry_at = min(limits.retry_at, now + wait_s)  # newcomers do not put it off
+    if restore_by == inf:  # the next loss of a layer has a deadline of its own
+        limits.copy_by = inf
+    if not is_due:
+        incident.since = None
     state.record(EventReason.WAITING, why, Severity.WARNING)
 
 
+def _due_by(state: State, now: float) -> float:
+    """When something is given up for which agents are awaited from now on. Plans with a suspect
+    that cannot reach another agent put it off, but not for ever."""
+    incident, wait_s = state.incident, state.job.timing.voter_wait_s
+    if incident.since is None:
+        incident.since = now
+    return min(now + wait_s, incident.since + MOST_WAITS * wait_s)
+
+
+def _eighth_s(state: State) -> float:
+    return state.job.timing.voter_wait_s / ASKS
+
+
+def _may_come_back(state: State, now: float) -> bool:
+    """Whether a job that is to be suspended waits for suspects."""
+    rest_by = state.deadlines.rest_by
+    is_time = now < rest_by or _is_any_unasked(state, rest_by, now)
+    return is_time and bool(state.membership.suspected)
+
+
 def retry(state: State, now: float) -> None:
-    """While the job is held: newcomers may help, and suspects are asked again ever more rarely."""
+    """While the job is held: newcomers may help, and suspects are asked again. Before something is
+    given up they are asked more often, and a last time."""
     phase = state.phase
     assert isinstance(phase, Holding)
-    if now >= phase.restore_by:
-        _list_and_restore(state, phase.cause, phase.detail, now)
-    elif now >= state.deadlines.retry_at and _reinstate_suspects(state):
+    is_time_to_ask = now >= state.deadlines.retry_at
+    if now >= phase.due_by:
+        is_time_to_ask = _is_any_unasked(state, phase.due_by, now)
+    if is_time_to_ask and state.membership.askable():
+        state.membership.reinstate_all()
+        state.incident.retry_s *= 2
         state.deadlines.retry_at = inf
         begin(state, "suspected agents are asked again")
+    elif now >= phase.restore_by:
+        _list_and_restore(state, phase.cause, phase.detail, now)
     elif state.unasked():
         begin(state, "more agents are ready")
-    elif now >= phase.plan_by:
+    elif now >= min(phase.plan_by, phase.rest_by):
         state.reconsider()
-        decide(state, now)
+        go_on(state, now)
 
 
-def _reinstate_suspects(state: State) -> bool:
-    is_any = state.membership.reinstate_all()
-    state.retry_s *= 2 if is_any else 1
-    return is_any
+def _is_any_unasked(state: State, due_by: float, now: float) -> bool:
+    """Whether a suspect has not been asked shortly before something is given up, nor since then."""
+    latest = min(due_by, now - _eighth_s(state))
+    asked = (state.incident.asked.get(a, -inf) for a in state.membership.askable())
+    return any(at < latest for at in asked)
+
+
+def can_answer(state: State, agent: AgentId, message: AgentMessage) -> bool:
+    """Whether it is a suspect's answer to the newest STOP, which counts however late it comes."""
+    suspect = state.membership.suspected.get(agent)
+    is_answer = isinstance(message, AgentReport) and message.fence == state.fence
+    if suspect is None or suspect.record is None or not suspect.is_connected:
+        return False
+    return is_answer and isinstance(state.phase, Stopped) and suspect.record.ready is not None
+
+
+def take_back(state: State, agent: AgentId) -> None:
+    """A suspect answers: it is a member as before."""
+    state.membership.reinstate(agent)
+    state.membership.members.add(agent)
+    state.reconsider()
 
 
 def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequest:
@@ -275,7 +393,7 @@ def handle_layer_loss(state: State, why: str, now: float) -> None:
     if is_repeat:
         why += f"; attempt {state.durable.attempt} has not computed anything yet"
     if any(s.is_connected for s in suspects) or state.unasked() or is_repeat:
-        limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
+        limits.copy_by = min(limits.copy_by, _due_by(state, now))
         hold(state, why, now, limits.copy_by)
     else:
         _list_and_restore(state, RestoreCause.LAYER_LOST, why, now)
@@ -301,25 +419,20 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
     hold(state, f"{why}; the checkpoints are being listed", now, due_at, cause)
 
 
+def _is_unplanned_attempt(state: State) -> bool:
+    """A new attempt without a plan. One that began because of wrong bits is none: it begins with a
+    verified checkpoint, whatever there is."""
+    durable = state.durable
+    is_new = durable.attempt not in (0, durable.rolled_back) and not durable.voters
+    return is_new and state.job.spec.checkpoint is not None
+
+
 def _lists_first(state: State, now: float) -> bool:
     """Before the first plan of a new attempt members list the checkpoints, or have the time for it:
-    perhaps nobody could when it began. Whether the job waits for that.
-
-    One that began because of wrong bits begins with a verified checkpoint, whatever there is.
-    """
-    durable, listing = state.durable, state.listing
-    is_new = durable.attempt not in (0, durable.rolled_back) and not durable.voters
-    if not is_new or state.job.spec.checkpoint is None:
-        return False
+    perhaps nobody could when it began. Whether the job waits for that."""
+    listing = state.listing
     is_late = now >= listing.due_at(state.membership.members, state.job.timing.listing_s)
-    if listing.is_here or is_late:
-        rebase(state)
-        return False
-    text = "the checkpoints are being listed"
-    due_at = _ask_for_lists(state, now)
-    state.phase = Holding(text, state.reports(), inf, RestoreCause.LAYER_LOST, due_at)
-    state.record(EventReason.WAITING, text)
-    return True
+    return _is_unplanned_attempt(state) and not (listing.is_here or is_late)
 
 
 def _ask_for_lists(state: State, now: float) -> float:

@@ -148,12 +148,10 @@ class Membership:
         assert record is not None
         self.agents[agent] = record
 
-    def reinstate_all(self) -> bool:
-        """Every connected suspect counts again; whether there was one."""
-        back = [agent for agent, suspect in self.suspected.items() if suspect.is_connected]
-        for agent in back:
+    def reinstate_all(self) -> None:
+        """Every connected suspect counts again."""
+        for agent in self.askable():
             self.reinstate(agent)
-        return bool(back)
 
     def forget(self, agent: AgentId) -> None:
         """The agent's pod goes away."""
@@ -179,10 +177,13 @@ class Membership:
         """Agents with a session."""
         return frozenset([a for a, x in self.agents.items() if x.is_connected])
 
+    def askable(self) -> set[AgentId]:
+        """Suspects with a session: they can be asked again."""
+        return {agent for agent, suspect in self.suspected.items() if suspect.is_connected}
+
     def in_session(self) -> set[AgentId]:
         """Agents with a session that may still be used, suspects included."""
-        back = {agent for agent, suspect in self.suspected.items() if suspect.is_connected}
-        return back | self.connected()
+        return self.askable() | self.connected()
 
     def ready(self) -> tuple[AgentId, ...]:
         """Agents that can be used, sorted."""

@@ -37,7 +37,7 @@ from bamboo_core.planning.requests import Decision
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
 from bamboo_core.protection.measured import Measured
-from bamboo_core.protocol.clock import PatientClock
+from bamboo_core.protocol.clock import Backlog, PatientClock
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     Activity,
@@ -54,6 +54,14 @@ LONGEST_LOOK_S = 0.5
 
 RETRY_S = 5.0
 """Until suspects are asked again while the job is held; doubled every time."""
+
+ASKS = 8
+"""While something is to be given up at an instant, suspects are asked at least so often in the time
+for which a voter is awaited, and once more in the last part of it."""
+
+MOST_WAITS = 3
+"""So many times as long an agent may be asked again and again that answers, and whose link to
+another one is cut. Each plan with it puts a restore off."""
 
 
 # ---------------------------------------------------------------- phases
@@ -105,6 +113,12 @@ class Holding:
     restore_by: float = inf  # then the newest checkpoint is used instead
     cause: RestoreCause = RestoreCause.LAYER_LOST  # of that restore
     plan_by: float = inf  # then the planner is asked again
+    rest_by: float = inf  # then a job that is to be suspended rests
+
+    @property
+    def due_by(self) -> float:
+        """When something is given up that suspects may hold."""
+        return min(self.restore_by, self.rest_by)
 
 
 @dataclass
@@ -222,11 +236,21 @@ class Deadlines:
 
     voter_by: float = inf  # for a voter of the newest plan to report
     copy_by: float = inf  # for a holder of a layer that no member holds
+    rest_by: float = inf  # for suspects, before a job that is to be suspended rests
     retry_at: float = inf  # then suspects are asked again
 
     def clear(self) -> None:
         """There is a plan, or a new attempt."""
-        self.voter_by = self.copy_by = self.retry_at = inf
+        self.voter_by = self.copy_by = self.rest_by = self.retry_at = inf
+
+
+@dataclass
+class Incident:
+    """How often suspects are asked. It lasts until training goes on, whatever plans are made."""
+
+    retry_s: float = RETRY_S  # until the next time, if nothing is to be given up sooner
+    since: float | None = None  # when a restore became due; None: none is
+    asked: dict[AgentId, float] = field(default_factory=dict)  # when the newest STOP left
 
 
 @dataclass
@@ -338,7 +362,7 @@ class State:
     is_loading: bool = False  # members read or make initial weights, which takes long
     copied_at: float = inf  # newest step in which layers may have been copied between agents
     learner_plans: int = 0  # plans in a row that had learners
-    retry_s: float = RETRY_S
+    incident: Incident = field(default_factory=Incident)
     stalls: Stalls = field(default_factory=Stalls)
     speeds: Speeds = field(default_factory=Speeds)
     protection: Protection = field(default_factory=Protection)
@@ -346,6 +370,8 @@ class State:
     straggler_after: float = -inf  # not before is another agent replaced because it is slow
     clock: PatientClock = field(default_factory=lambda: PatientClock(LONGEST_LOOK_S))
     real_s: float = 0.0  # real time of the present event
+    backlog: Backlog = field(default_factory=lambda: Backlog(LONGEST_LOOK_S))
+    is_behind: bool = False  # words wait to be read: nobody is lost for what others say
     failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
     users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
     listing: Listing = field(default_factory=Listing)

@@ -87,18 +87,24 @@ class Evidence:
         """Training goes on: forgive links that were broken."""
         self.tried.clear()
 
-    def lost(self, agents: Collection[AgentId], now: float) -> list[tuple[AgentId, str]]:
-        """Which of the agents are lost now, with the evidence."""
+    def lost(
+        self, agents: Collection[AgentId], now: float, *, may_be_refuted: bool = False
+    ) -> list[tuple[AgentId, str]]:
+        """Which of the agents are lost now, with the evidence.
+
+        may_be_refuted: words of agents wait to be read, so suspicions do not count yet.
+        """
         out = []
         for agent in sorted(agents):
-            why = self._why_lost(agent, now)
+            why = self._why_lost(agent, now, may_be_refuted=may_be_refuted)
             if why:
                 out.append((agent, why))
         return out
 
-    def _why_lost(self, agent: AgentId, now: float) -> str:
+    def _why_lost(self, agent: AgentId, now: float, *, may_be_refuted: bool) -> str:
         quiet_s = now - self.heard.get(agent, now)
-        if agent in self.gone or quiet_s >= self.patience.silence_s:
+        is_quiet = agent in self.gone or quiet_s >= self.patience.silence_s
+        if is_quiet and not may_be_refuted:
             found = [(by, held[agent]) for by, held in self.suspicions.items() if agent in held]
             if found:
                 by, (_, cause) = min(found)

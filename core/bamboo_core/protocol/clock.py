@@ -15,7 +15,8 @@ from __future__ import annotations
 from math import inf
 
 MOST_BEHIND_S = 10.0
-"""A process that is always busy must notice silence, too: 20 times later than others."""
+"""A process that is always busy must notice silence, too: 20 times later than others. And what it
+reads for so long without having read everything counts."""
 
 
 class PatientClock:
@@ -39,12 +40,15 @@ class PatientClock:
 
         heard_at: the newest instant at which everything that others had said was read; by default
         ``now``. From one such instant to the next, and from the newest one to ``now``, time
-        advances by at most ``most_s``. The first reading is ``now`` itself.
+        advances by at most ``most_s``. One is assumed after MOST_BEHIND_S. The first reading is
+        ``now`` itself.
         """
         heard_at = min(heard_at, now)
         if self._last is None:
             self._last = self._time = now
-        elif heard_at > self._last:
+        elif now - max(heard_at, self._last) > MOST_BEHIND_S:
+            heard_at = now
+        if heard_at > self._last:
             self._time += min(heard_at - self._last, self.most_s)
             self._last = heard_at
         self._last = min(self._last, now)
@@ -74,7 +78,31 @@ class Hearing:
         self._at = now
 
     def at(self, now: float) -> float:
-        """The newest such instant. One is assumed at the first call, and after MOST_BEHIND_S."""
-        if self._at is None or now - self._at > MOST_BEHIND_S:
+        """The newest such instant. One is assumed at the first call."""
+        if self._at is None:
             self._at = now
         return self._at
+
+
+class Backlog:
+    """Whether words wait to be read that may refute what has been read.
+
+    What one agent says of another may be read before the other's own words. If the process has
+    stood still, both have waited.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        """most_s: a process that has read everything so many seconds ago is not behind."""
+        self.most_s = most_s
+        self._reads_since: float | None = None  # while it is behind
+
+    def is_behind(self, now: float, heard_at: float, *, is_word: bool) -> bool:
+        """Whether to judge later. Times as in :meth:`PatientClock.read`; is_word: something is
+        being read now. A process that is always busy is not behind: it has read for MOST_BEHIND_S.
+        """
+        if now - heard_at <= self.most_s:
+            self._reads_since = None
+            return False
+        if is_word and self._reads_since is None:
+            self._reads_since = now
+        return self._reads_since is None or now - self._reads_since <= MOST_BEHIND_S

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.protocol.clock import MOST_BEHIND_S, Hearing, PatientClock
+from bamboo_core.protocol.clock import MOST_BEHIND_S, Backlog, Hearing, PatientClock
 
 SECONDS = st.floats(0, 1e6)
 
@@ -60,13 +60,38 @@ def test_a_process_that_was_never_asked_has_read_everything() -> None:
     assert Hearing().at(7) == 7
 
 
-def test_a_process_that_is_busy_for_ever_is_taken_to_have_read_now_and_then() -> None:
+def test_a_process_says_when_it_had_read_everything() -> None:
     hearing = Hearing()
     hearing.caught_up(5)
-    assert hearing.at(5 + MOST_BEHIND_S) == 5
+    assert hearing.at(5 + 10 * MOST_BEHIND_S) == 5
+
+
+def test_a_process_that_is_busy_for_ever_is_taken_to_have_read_now_and_then() -> None:
+    clock = PatientClock(0.5)
+    clock.read(5)
+    assert clock.read(5 + MOST_BEHIND_S, heard_at=5) == 5.5
     late = 5 + MOST_BEHIND_S + 1
-    assert hearing.at(late) == late
-    assert hearing.at(late + 1) == late
+    assert clock.read(late, heard_at=5) == 5.5
+    assert clock.read(late + 1, heard_at=5) == 6.0
+    assert clock.read(late + MOST_BEHIND_S, heard_at=5) == 6.0
+
+
+def test_what_has_waited_is_judged_when_all_is_read() -> None:
+    backlog = Backlog(0.5)
+    assert not backlog.is_behind(10.5, 10, is_word=True)
+    assert backlog.is_behind(10.6, 10, is_word=False)
+    assert backlog.is_behind(60, 10, is_word=True)
+    assert not backlog.is_behind(60.1, 60, is_word=True)
+
+
+def test_a_process_that_reads_all_the_time_judges_though_more_is_left() -> None:
+    backlog = Backlog(0.5)
+    assert backlog.is_behind(50, 10, is_word=False)
+    assert backlog.is_behind(60, 10, is_word=True)
+    assert backlog.is_behind(60 + MOST_BEHIND_S, 10, is_word=True)
+    assert not backlog.is_behind(60.1 + MOST_BEHIND_S, 10, is_word=True)
+    assert not backlog.is_behind(70, 70, is_word=True)
+    assert backlog.is_behind(80.1 + MOST_BEHIND_S, 70, is_word=True), "it is behind anew"
 
 
 def test_a_time_that_is_skipped_does_not_count() -> None:

@@ -99,7 +99,7 @@ def check_blame(world: World, record: Record) -> None:
     sound = [agent for agent in record.agents if agent not in wrong]
     has_two_votes = any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values())
     if sound and has_two_votes and "nobody knows who is right" in record.message:
-        world.is_misled = True
+        world.mislead()
     elif sound:
         raise Violation(f"{sound} compute right bits, but are blamed: {record.message}")
 
@@ -119,7 +119,7 @@ def check_undecided(world: World, before: Durable, text: str) -> None:
     others = len(world.nodes) - 2
     if world.causes == 1 and 2 * others >= world.operators.stages:
         raise Violation(f"a checkpoint is restored, but {others} other agents could decide: {text}")
-    world.is_misled = True  # a sound agent has to go, too
+    world.mislead()  # a sound agent has to go, too
 
 
 def is_lasting(world: World) -> bool:

@@ -197,7 +197,7 @@ def _check_stops(world: World) -> None:
     Not checked where live agents were suspected by mistake: they are asked again, with back-off.
     """
     epochs = world.arbiter.fence.epoch
-    if not world.is_misled and epochs > 2 * world.causes + 3:
+    if not world.was_misled and epochs > 2 * world.causes + 3:
         raise Violation(f"{epochs} epochs after {world.causes} faults")
 
 
@@ -248,7 +248,7 @@ def _waits_for_suspects(world: World) -> bool:
     state = world.arbiter.state
     is_given_up = any(s.is_connected for s in state.membership.suspected.values())
     will_ask = isinstance(state.phase, Holding) and world.now < state.deadlines.retry_at < inf
-    return world.is_misled and is_given_up and will_ask
+    return world.was_misled and is_given_up and will_ask
 
 
 def positions(world: World) -> str:

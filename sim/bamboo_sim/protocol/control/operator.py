@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state.durable import Durable
@@ -35,6 +37,11 @@ class Operator:
         self.is_overtaken = False  # another leader has written
         self.must_look = True  # it has not seen the cluster since its arbiter began
         self.hearing = Hearing()
+        self.suspects: set[AgentId] = set()  # before the present event
+        self.askable: set[AgentId] = set()  # those with a session
+        self.unanswered: set[AgentId] = set()  # members that had not reported
+        self.due_since = inf  # something is to be given up unless an agent helps
+        self.due_after = -1  # the newest commit then
 
     def copy(self) -> Operator:
         """An independent copy."""

@@ -35,6 +35,7 @@ class Network:
         self.frozen: set[AgentId] = set()
         self.held: list[Message] = []  # from and to frozen agents, and what waits to be read
         self.busy: frozenset[AgentId] = frozenset()  # operators that read nothing of agents now
+        self.unread: tuple[Message, ...] = ()  # they have waited for an operator
         self.quiet: frozenset[Link] = frozenset()  # cut without a sign to the workers
         self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
         # a worker's connection to another one -> the fence in which it broke
@@ -46,7 +47,7 @@ class Network:
         new.messages, new.cut = self.messages.copy(), self.cut.copy()
         new.operators = self.operators.copy()
         new.frozen, new.held = self.frozen.copy(), self.held.copy()
-        new.busy = self.busy
+        new.busy, new.unread = self.busy, self.unread
         new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
         return new
 
@@ -81,8 +82,18 @@ class Network:
         self.busy -= {operator}
         self._part(self.held + self.messages)
 
+    def is_unread(self, operator: AgentId) -> bool:
+        """Whether the operator has not read all that has waited for it."""
+        if operator in self.busy:
+            return True
+        waiting = {id(m) for m in self.messages} if self.unread else set()
+        self.unread = tuple(m for m in self.unread if id(m) in waiting)
+        return any(m[1] == operator for m in self.unread)
+
     def _part(self, messages: list[Message]) -> None:
         """Split messages into held and deliverable ones."""
+        free = (m for m in self.held if m[1] in self.operators and not self._waits(m))
+        self.unread = (*self.unread, *free)
         self.held = [m for m in messages if self._waits(m)]
         self.messages = [m for m in messages if not self._waits(m)]
 

@@ -153,7 +153,8 @@ def freeze(world: World, name: AgentId) -> None:
     """Freeze the agent's machine; others cannot tell that from a death."""
     if name in world.nodes:
         world.losses += 1
-        world.is_misled = world.is_raced = True
+        world.is_raced = True
+        world.mislead(name)
         world.network.freeze(name)
         world.ready = [a for a in world.ready if a != name]
 

@@ -11,6 +11,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
 from bamboo_core.protocol.supervisor import PeerHeard
 from bamboo_core.protocol.supervisor import Tick as SupervisorTick
+from bamboo_sim.protocol.checker.asking import check_idle
 from bamboo_sim.protocol.checker.claims import check_said, check_silence
 from bamboo_sim.protocol.parts.messages import Ended
 from bamboo_sim.protocol.parts.network import Message
@@ -49,6 +50,7 @@ def wait(world: World) -> bool:
 def tick(world: World) -> None:
     """Let ``TICK_S`` pass for all that do not stand still."""
     world.now += TICK_S
+    world.look_what_is_wrong()
     _continue(world)
     _beat(world)
     if world.now >= world.keep_alive_at:
@@ -57,11 +59,12 @@ def tick(world: World) -> None:
         world.operators.running[name].is_leading = False
     for operator in list(world.operators.running.values()):
         if operator.name not in world.network.frozen:
-            if operator.name not in world.network.busy:
+            if not world.network.is_unread(operator.name):
                 operator.hearing.caught_up(world.now)
             pass_time(world, operator)
             tell(world, operator, Tick())
     check_silence(world)
+    check_idle(world, world.operators.running[world.operators.leader])
 
 
 def stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:

@@ -152,7 +152,8 @@ def _cut(world: World, *links: Link) -> None:
 
 def _count_cut(world: World) -> None:
     world.losses += 1  # agents that are cut off may count as lost
-    world.has_cuts = world.is_misled = True
+    world.has_cuts = True
+    world.mislead()
     world.has_expelled |= any(OPERATOR not in link for link in world.network.cut)
     world.keep_alive_at = min(world.keep_alive_at, world.now + KEEP_ALIVE_S)
 
@@ -175,7 +176,7 @@ def _reconnect(world: World, name: AgentId, kept: int, delay: int = 0) -> None:
 
 def _suspect(world: World, name: AgentId) -> None:
     """Report an unconfirmed loss to the operator."""
-    world.is_misled = True
+    world.mislead(name)
     world.losses += 1
     world.network.post(WATCH, world.operators.leader, Lost(name, False, "unreachable"))
 
@@ -202,7 +203,7 @@ def _mute(world: World, *links: Link) -> None:
     world.network.mute(links)
     world.is_silent = True
     world.losses += 1  # an agent may have to be replaced
-    world.is_misled = True
+    world.mislead()
 
 
 def _reset(world: World, kept: int, *names: AgentId) -> None:
@@ -236,7 +237,8 @@ def _drop(world: World, number: int) -> None:
 def _pass(world: World, ticks: int) -> None:
     """Let time pass while messages are under way: live agents may count as lost."""
     world.losses += 1
-    world.is_misled = world.is_raced = True
+    world.is_raced = True
+    world.mislead()
     for _ in range(ticks):
         tick(world)
 
@@ -245,7 +247,8 @@ def _pace(world: World, event_s: float, events: int) -> None:
     """Each of the next events takes time."""
     world.pace_s, world.paced = event_s, events
     world.losses += 1
-    world.is_misled = world.is_raced = True
+    world.is_raced = True
+    world.mislead()
 
 
 def _beat_every(world: World, seconds: float) -> None:
@@ -276,7 +279,7 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
         node.backlog = node.backlog or []
     if node is not None:
         world.losses += 1  # it counts as lost if this takes long
-        world.is_misled = True
+        world.mislead(name)
         if kind != "supervisor":
             world.is_raced = True  # its work is late
             world.ready = [a for a in world.ready if a != agent]

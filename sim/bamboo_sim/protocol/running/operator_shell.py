@@ -24,6 +24,14 @@ from bamboo_core.job.durable_writer import RETRY_S, OvertakenError
 from bamboo_core.job.leadership import Action, Restarted, Wake
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import Fatal, PlannerFault
+from bamboo_core.protocol.messages import Stop
+from bamboo_sim.protocol.checker.asking import (
+    check_answer,
+    check_asked,
+    check_rest,
+    follow,
+    note,
+)
 from bamboo_sim.protocol.checker.claims import (
     check_dismissed,
     check_listed,
@@ -91,9 +99,13 @@ def tell(world: World, operator: Operator, event: Any) -> None:
         return
     before = operator.arbiter.durable
     leadership = operator.leadership
+    note(operator)
     now, heard_at = world.now, operator.hearing.at(world.now)
     for action in leadership.handle(event, now, is_leading=operator.is_leading, heard_at=heard_at):
         _perform(world, operator, action, before)
+    if operator.name == world.operators.leader:
+        check_answer(world, operator, event)
+        follow(world, operator)
 
 
 def fail(world: World, operator: Operator) -> None:
@@ -141,6 +153,7 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
         case Persist():
             if operator.name == world.operators.leader:
                 check_suspended(world, before, action.durable)
+                check_rest(world, operator, before, action.durable)
             if operator.writer.put(action):
                 _write(world, operator)
         case ComputePlan():
@@ -169,6 +182,7 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         check_restore(world, before, record)
         if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
             check_listed(world, operator.name)
+            check_asked(world, operator, record.message)
         elif record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION:
             begun = int(record.facts[EventFact.ATTEMPT]), int(record.facts[EventFact.STEP])
             world.rolled_back = dict((*world.rolled_back.items(), begun))
@@ -185,6 +199,8 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
 def _send(world: World, operator: Operator, send: Send) -> None:
     """Send a message to an agent. It is lost if the agent has left the stream."""
     agent, name = send.agent, operator.name
+    if isinstance(send.message, Stop) and name == world.operators.leader:
+        world.asked[agent] = world.now
     node, stream = world.nodes.get(agent), operator.sessions.get(agent)
     if node is not None and (node.operator, node.stream) == (name, stream):
         world.network.post(name, agent, send.message)

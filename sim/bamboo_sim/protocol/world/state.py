@@ -22,6 +22,8 @@ from bamboo_sim.protocol.parts.symbolic import Flip
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.worker import Sealings
 
+_SAME_ILLNESS_S = 5.0
+
 
 class World:
     """Everything that exists in one history, and notes of what has happened in it."""
@@ -36,7 +38,12 @@ class World:
         self.losses, self.causes = 0, 0  # agents lost, and faults injected
         self.has_expelled = self.has_cuts = False
         self.has_given_up = False  # the job was restored while a layer was still held
-        self.is_misled = False  # live agents may be suspected
+        self.misled_until = -inf  # live agents may be suspected
+        self.was_misled = False  # at any time
+        self.ill_at: dict[AgentId, float] = {}  # when something was wrong with it last
+        self.ill_since: dict[AgentId, float] = {}  # when that had begun
+        self.asked: dict[AgentId, float] = {}  # when the leader's newest STOP went to it
+        self.struck: frozenset[str] = frozenset()  # kinds of faults that had an effect
         self.is_raced = False  # time has passed while messages were under way
         self.is_silent = False  # something was lost of which nobody knows
         self.resets = 0
@@ -84,7 +91,7 @@ class World:
         new.rng = random.Random()
         new.rng.setstate(self.rng.getstate())
         new.network, new.operators = self.network.copy(), self.operators.copy()
-        for name in ("ready", "sealed", "dead", "orphans", "points", "pods"):
+        for name in ("ready", "sealed", "dead", "orphans", "points", "pods", "asked"):
             setattr(new, name, copy(getattr(self, name)))
         new.nodes = {a: n.copy(new.sealed) for a, n in self.nodes.items()}
         return new
@@ -106,6 +113,45 @@ class World:
     def plan(self) -> Plan | None:
         """The newest durable plan."""
         return self.operators.plan
+
+    # ------------------------------------------------------------ what is wrong
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether live agents may be suspected: something is wrong, or was not long ago."""
+        return self.now <= self.misled_until
+
+    def mislead(self, *agents: AgentId) -> None:
+        """Live agents may be suspected from now on, until a while after all is well: these, or
+        all."""
+        self.was_misled = True
+        self.misled_until = self.now + self.job.arbiter_job.timing.voter_wait_s
+        self.make_ill(*(agents or self.nodes))
+
+    def make_ill(self, *agents: AgentId) -> None:
+        """Something is wrong with these agents at this moment."""
+        last = self.ill_at
+        new = {a: self.now for a in agents if self.now - last.get(a, -inf) > _SAME_ILLNESS_S}
+        self.ill_since = {**self.ill_since, **new}
+        self.ill_at = {**last, **dict.fromkeys(agents, self.now)}
+
+    def well_since(self, agent: AgentId) -> float:
+        """From when on nothing has been wrong with the agent."""
+        return self.ill_at.get(agent, 0.0)
+
+    def look_what_is_wrong(self) -> None:
+        """Time has passed: what is broken still is. While operators, the planner or the API server
+        stand still, nothing can be put right."""
+        network, names = self.network, self.nodes.keys()
+        if not (network.cut or network.muted or network.frozen or self.still or self.paced):
+            return
+        ill = {end for link in network.cut | network.muted for end in link}
+        ill = (ill | network.frozen | {name for _, name in self.still}) & names
+        is_held_up = self.paced > 0 or any(name not in self.pods for _, name in self.still)
+        if ill or self.paced or (is_held_up and self.is_misled):
+            self.mislead(*ill)
+        if is_held_up:
+            self.make_ill(*names)
 
     def kill(self, name: AgentId, *, fate: int = 0, is_seen: bool = True) -> None:
         """The process ends; ``fate`` of what it had sent: 0 all comes, 1 nothing, 2 a random half,

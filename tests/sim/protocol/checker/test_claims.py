@@ -37,9 +37,9 @@ def test_a_healthy_agent_is_not_given_up(world):
     leader = world.operators.running[world.operators.leader]
     with pytest.raises(Violation, match="a healthy agent is given up: because"):
         claims.check_loss(world, leader, lost)
-    world.is_misled = True
+    world.mislead()
     claims.check_loss(world, leader, lost)
-    world.is_misled = False
+    world.misled_until = -1.0
     world.kill("a01")
     claims.check_loss(world, leader, lost)
 

@@ -75,7 +75,7 @@ def test_a_restore_after_a_false_suspicion_is_marked(world):
     kill(world, first[0])
     with pytest.raises(Violation, match="no layer is lost"):
         restored(world, manifests=())
-    world.is_misled = True
+    world.mislead()
     restored(world, manifests=())
     assert world.has_given_up
 

@@ -1,0 +1,112 @@
+"""Suspects are asked before anything is given up that they may hold, and their answers count.
+
+An agent is *well* from the moment on from which nothing is wrong with it, its links and the
+operator. Only suspects with a session can be asked.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Received
+from bamboo_core.arbiter_state.state import ASKS, Collecting, Holding, Stopped
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import AgentReport
+from bamboo_sim.protocol.control.operator import Operator
+from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.world.state import World
+
+_ROUND_S = 2.0
+"""In which agents that are well answer, and are found to be of no help."""
+
+_IDLE_S = 30.0
+
+
+def note(operator: Operator) -> None:
+    """Before an event: who is suspected, and whose answers are awaited."""
+    state = operator.arbiter.state
+    phase, membership = state.phase, state.membership
+    operator.suspects = {*membership.suspected}
+    operator.askable = membership.askable()
+    operator.unanswered = set()
+    if isinstance(phase, Collecting):
+        operator.unanswered = membership.members - phase.reports.keys()
+
+
+def follow(world: World, operator: Operator) -> None:
+    """After an event: since when something is to be given up unless an agent helps. Plans that come
+    to nothing do not end it, but any other reason to wait does."""
+    state = operator.arbiter.state
+    phase, committed = state.phase, state.ledger.progress.committed
+    if isinstance(phase, Holding) and phase.due_by < inf:
+        operator.due_since = min(operator.due_since, world.now)
+        operator.due_after = committed
+    elif committed != operator.due_after or not (
+        isinstance(phase, Stopped) and not isinstance(phase, Holding)
+    ):
+        is_fruitless = committed == operator.due_after and state.in_force is not None
+        if isinstance(phase, Holding) or not is_fruitless:
+            operator.due_since = inf
+
+
+def check_asked(world: World, operator: Operator, text: str) -> None:
+    """Before a restore every suspect has been asked that has been well for some time, and not only
+    long ago; it has been waited for; and no round is cut off."""
+    wait_s = world.job.arbiter_job.timing.voter_wait_s
+    for agent in sorted(operator.askable & world.nodes.keys()):
+        asked_at, well_since = world.asked.get(agent, -inf), world.well_since(agent)
+        if world.now - well_since < wait_s / 4:
+            continue
+        if asked_at < well_since:
+            why = f"{agent} has been well since {well_since:g} s and was not asked"
+            raise Violation(f"restored at {world.now:g} s, but {why}: {text}")
+        if world.now - asked_at > wait_s / ASKS + _ROUND_S:
+            why = f"{agent} was asked {world.now - asked_at:g} s ago"
+            raise Violation(f"restored, but {why}: {text}")
+        if world.now - operator.due_since < wait_s - _ROUND_S:
+            why = f"{agent} was waited for since {operator.due_since:g} s"
+            raise Violation(f"restored at {world.now:g} s, but {why}: {text}")
+    awaited = [a for a in sorted(operator.unanswered) if _is_well(world, a)]
+    if awaited:
+        raise Violation(f"restored while {awaited} are asked: {text}")
+
+
+def _is_well(world: World, agent: AgentId) -> bool:
+    is_there = agent in world.nodes and agent not in world.noticed
+    return is_there and world.now > world.well_since(agent)
+
+
+def check_rest(world: World, operator: Operator, before: Durable, after: Durable) -> None:
+    """A job that cannot go on is suspended only after its suspects had time to come back."""
+    if before.outcome is not None or after.outcome is not Outcome.SUSPENDED:
+        return
+    alive = sorted(operator.suspects & world.nodes.keys())
+    waited_s = world.now - operator.due_since
+    wait_s = world.job.arbiter_job.timing.voter_wait_s
+    if alive and before.voters and "too few" in after.message and waited_s < wait_s - _ROUND_S:
+        raise Violation(f"suspended, but {alive} were waited for {waited_s:g} s: {after.message}")
+
+
+def check_answer(world: World, operator: Operator, event: object) -> None:
+    """After a suspect's answer to the newest STOP it is no suspect any more."""
+    if not isinstance(event, Received) or not isinstance(event.message, AgentReport):
+        return
+    state = operator.arbiter.state
+    is_newest = event.message.fence == state.fence and isinstance(state.phase, Stopped)
+    if is_newest and event.agent in operator.askable & state.membership.askable():
+        raise Violation(f"{event.agent} answers, and stays a suspect")
+
+
+def check_idle(world: World, operator: Operator) -> None:
+    """A job that waits asks suspects again in twice the time for which anything was wrong."""
+    state = operator.arbiter.state
+    if not isinstance(state.phase, Holding):
+        return
+    for agent in sorted(state.membership.askable() & world.nodes.keys()):
+        well_since = world.well_since(agent)
+        patience_s = max(_IDLE_S, 2 * (well_since - world.ill_since.get(agent, 0.0)))
+        is_asked = world.asked.get(agent, -inf) >= well_since
+        if not is_asked and world.now - well_since > patience_s:
+            raise Violation(f"{agent} has been well since {well_since:g} s and is not asked")
