@@ -200,7 +200,9 @@ def figures(samples: Sequence[Sample]) -> dict[str, float]:
         found[f"{kind}_samples"] = len(delays)
         for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
             found[f"{kind}_{name}_s"] = quantile(delays, share)
-    short = [found[x] for x in (f"{kind}_p99_s" for kind in KINDS if kind != "trickle") if x in found]
+    short = [
+        found[x] for x in (f"{kind}_p99_s" for kind in KINDS if kind != "trickle") if x in found
+    ]
     return {"p99_s": max(short, default=0.0), **found}
 
 

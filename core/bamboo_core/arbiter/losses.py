@@ -312,8 +312,8 @@ def _mend_slow_links(state: State, links: Collection[SlowLink]) -> bool:
     """Links that pass hardly anything of what is awaited: the next plan does without one end of
     each. The same connection would be as slow in another plan with both. Whether an end has gone.
 
-    An end whose layers nobody else holds stays, since they could leave it by that link only. Links
-    without a common end may share what is slow, and get more time.
+    If layers would be lost with them, all stay: a stop would only lose what has come. Links without
+    a common end may share what is slow, and get more time.
     """
     going = _ends_to_lose(state, links)
     is_shared = len(going) > 1 and not all(link.is_lasting for link in links)
@@ -327,31 +327,36 @@ def _mend_slow_links(state: State, links: Collection[SlowLink]) -> bool:
     _record_stall(state, StallCause.TRICKLE, message, ends)
     state.stalls.tried.update(ends)
     for agent in going:
-        if not _is_sole_holder(state, agent):
-            lose(state, agent, f"a link of it is too slow: {message}", confirmed=False)
+        lose(state, agent, f"a link of it is too slow: {message}", confirmed=False)
     return True
 
 
 def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
-    """Of each link an end that others can replace: one that has held up the training before, or
-    that most links have in common. A link whose two ends must stay has none."""
+    """Of each link an end whose layers others hold, too: one that has held up the training before,
+    that most of the links have in common, or of whose layers there are most copies. Empty if that
+    is not possible for all links."""
     count = Counter(agent for link in links for agent in link.ends)
     tried, going = state.stalls.tried, list[AgentId]()
     for link in links:
-        ends = [a for a in link.ends if not _is_sole_holder(state, a)]
-        if ends and not set(going).intersection(link.ends):
-            going.append(min(ends, key=lambda a: (a not in tried, -count[a], a)))
+        if not set(going).isdisjoint(link.ends):
+            continue
+        copies = {a: _other_copies(state, a, going) for a in link.ends}
+        ends = [a for a, others in copies.items() if others]
+        if not ends:
+            return []
+        going.append(min(ends, key=lambda a: (a not in tried, -count[a], -copies[a], a)))
     return going
 
 
 def _is_sole_holder(state: State, agent: AgentId) -> bool:
+    return state.in_force is not None and not _other_copies(state, agent, ())
+
+
+def _other_copies(state: State, agent: AgentId, gone: Collection[AgentId]) -> int:
+    """How many others hold each of the agent's layers by plan: the fewest."""
     if state.in_force is None:
-        return False
+        return 0
     wants = state.in_force.plan.wants
-    others = {
-        x
-        for a, ranges in wants.items()
-        if a in state.membership.members and a != agent
-        for x in layers_of(ranges)
-    }
-    return any(x not in others for x in layers_of(wants.get(agent, ())))
+    others = state.membership.members.difference(gone, [agent])
+    holders = Counter(x for a in others for x in layers_of(wants.get(a, ())))
+    return min((holders[x] for x in layers_of(wants.get(agent, ()))), default=len(wants))

@@ -292,7 +292,7 @@ class Stalls:
     @property
     def message(self) -> str:
         """All that holds up the training; empty: nothing."""
-        return self.text or "; ".join(self.told.values())
+        return "; ".join(filter(None, (self.text, *self.told.values())))
 
 
 class Interrupted(NamedTuple):

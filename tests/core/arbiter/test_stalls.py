@@ -346,3 +346,43 @@ def test_a_very_long_step_gives_waits_a_minute() -> None:
     assert stalls(fleet) == []
     beat(fleet, {a: replace(x, age_s=60.0) for a, x in CYCLE.items()})
     assert stalls(fleet) == [("WaitCycle", "a0,a1")]
+
+
+def test_nobody_goes_if_another_slow_link_must_stay() -> None:
+    """The job would wait for that one all the same, with a copy less."""
+    fleet = running(steps=40)
+    pause(fleet)
+    hold_alone(fleet, A0, A1)
+    beat(fleet, {A1: trickles(A0, 200.0), A0: trickles(A2, 200.0)})
+    assert set(fleet.arbiter.status().members) == {A0, A1, A2}
+    assert stalls(fleet) == [("LinkTooSlow", "")]
+
+
+def test_the_last_two_copies_do_not_go_together() -> None:
+    """a1 and a2 hold the same layer, and a0 another one that nobody else holds."""
+    fleet = running(steps=40)
+    pause(fleet)
+    hold_alone(fleet, A0, A1)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A2] = wants[A1]
+    beat(fleet, {A1: trickles(A0, 200.0), A2: trickles(A0, 200.0)})
+    assert set(fleet.arbiter.status().members) == {A0, A1, A2}
+
+
+def test_the_end_with_more_copies_goes() -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A0], wants[A1], wants[A2] = ((0, 1),), ((1, 2),), ((0, 3),)
+    wants[AgentId("elsewhere")] = ((1, 2),)
+    beat(fleet, {A1: trickles(A0)})
+    assert A0 not in fleet.arbiter.status().members  # as many copies: by name
+    fleet = running(steps=40)
+    pause(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A0], wants[A1], wants[A2] = ((0, 1),), (), ((0, 3),)
+    beat(fleet, {A1: trickles(A0)})
+    assert A1 not in fleet.arbiter.status().members

@@ -217,7 +217,8 @@ def _install_trickle(inside: Inside) -> None:
             self._watch(link)
 
     def watch_slowly(self: Any, link: Any, mask: int) -> None:
-        wait_s = link.stream._socket.wait_s if isinstance(link, links.Outgoing) else 0.0
+        stream: Any = link.stream
+        wait_s = stream._socket.wait_s if isinstance(link, links.Outgoing) else 0.0
         if mask & selectors.EVENT_WRITE and wait_s:
             mask &= ~selectors.EVENT_WRITE
             if link not in paused:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from bamboo_core.api.events import EventFact
 from bamboo_core.arbiter_state.events import ArbiterPhase, ComputePlan, Record
 from bamboo_core.evidence.stalls import StallCause
@@ -60,17 +62,18 @@ def check_trickle(world: World) -> None:
     state = leader.arbiter.state
     is_judged = not (world.is_misled or world.still or world.network.frozen or world.is_raced)
     crawls = _crawls(world) if is_judged and state.phase_name is ArbiterPhase.RUNNING else set()
-    world.crawls = {link: world.crawls.get(link, world.now) for link in crawls}
+    fence = state.fence  # a new plan has its own time
+    world.crawls = {
+        (*link, fence): world.crawls.get((*link, fence), world.now) for link in crawls
+    }
     bound_s = _TRICKLE_S if len(crawls) == 1 else _SHARED_S
-    late = sorted(link for link, since in world.crawls.items() if world.now > since + bound_s)
+    late = sorted(key[:2] for key, since in world.crawls.items() if world.now > since + bound_s)
     if not late:
         return
     if not leader.leadership.view().stall:
         raise Violation(f"{late} trickle, and nobody says so; {positions(world)}")
-    if any(_is_spare(world, agent) for agent in late[0]):
-        raise Violation(
-            f"the job waits for {late}, although it could do without; {positions(world)}"
-        )
+    if any(_are_spare(world, set(ends)) for ends in product(*late)):
+        raise Violation(f"the job waits for {late}, but could do without; {positions(world)}")
 
 
 def _crawls(world: World) -> set[tuple[AgentId, AgentId]]:
@@ -86,15 +89,14 @@ def _crawls(world: World) -> set[tuple[AgentId, AgentId]]:
     return found
 
 
-def _is_spare(world: World, agent: AgentId) -> bool:
-    """Whether other members hold all that the agent has to hold by its plan."""
+def _are_spare(world: World, ends: set[AgentId]) -> bool:
+    """Whether other members hold all that these agents have to hold by their plan."""
     plan = world.plan
     members = world.operators.arbiter.state.membership.members
     if plan is None:
         return False
-    others = [layers_of(x) for a, x in plan.wants.items() if a in members and a != agent]
-    held = {layer for found in others for layer in found}
-    return held.issuperset(layers_of(plan.wants.get(agent, ())))
+    held = {x for a in members - ends for x in layers_of(plan.wants.get(a, ()))}
+    return held.issuperset(x for a in ends for x in layers_of(plan.wants.get(a, ())))
 
 
 def check_loss(world: World, operator: Operator, record: Record) -> None:
