@@ -7,7 +7,7 @@ the same on both sides at all times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -107,10 +107,21 @@ class ActivityWriter:
         self._shared.write_doing(_IDLE, 0, *_NOTHING)
 
 
+def pair_writer(shared: SharedProgress) -> Callable[[int, AgentId, int, bool], None]:
+    """What the transport's thread calls: the place of a link, its peer (empty: the place is free),
+    the bytes that have come over it, and whether a part of a frame is here."""
+
+    def write(place: int, peer: AgentId, received: int, is_coming: bool) -> None:
+        shared.write_pair(place, hash_of(peer), received, is_coming=is_coming)
+
+    return write
+
+
 def read(shared: SharedProgress, names: Mapping[int, AgentId]) -> Progressed:
     """The supervisor's end. ``names``: agents by :func:`hash_of`."""
     words = shared.doing
     peer = names.get(words[-1]) if words[0] == _WAITING else None
+    received, is_coming = shared.pair(words[-1]) if peer is not None else (0, False)
     return Progressed(
         shared.progress,
         shared.step,
@@ -120,6 +131,8 @@ def read(shared: SharedProgress, names: Mapping[int, AgentId]) -> Progressed:
         instruction=_text(words, peer, names),
         peer=peer,
         traffic=shared.traffic,
+        received=received,
+        is_coming=is_coming,
     )
 
 

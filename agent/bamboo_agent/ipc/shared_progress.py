@@ -16,6 +16,10 @@ DOING = struct.Struct("=15q")
 """What the worker does now: kind, limit, instruction (5 words), item (7), peer. The last 8 count
 only while it waits. :mod:`bamboo_agent.ipc.activity` reads and writes them."""
 _REFUSED = _DOING + DOING.size // 8
+_PAIRS = _REFUSED + 1
+_PAIR = struct.Struct("=3q")  # a number for the peer, bytes that have come, whether more is coming
+MOST_PAIRS = 128
+"""So many links have a place. What comes over others is not known."""
 
 
 class SharedProgress:
@@ -85,6 +89,20 @@ class SharedProgress:
     def count_refused(self) -> None:
         """One more. Only the transport's thread calls it."""
         self._words[_REFUSED] += 1
+
+    def write_pair(self, place: int, number: int, received: int, *, is_coming: bool) -> None:
+        """What has come over the link at this place. Only the transport's thread calls it.
+
+        number: of the peer, 0: the place is free; is_coming: a part of a frame is here.
+        """
+        _PAIR.pack_into(self._map, _PAIRS * 8 + place * _PAIR.size, number, received, is_coming)
+
+    def pair(self, number: int) -> tuple[int, bool]:
+        """Bytes that have come over the links of this peer, and whether a part of a frame is
+        here."""
+        at, end = _PAIRS * 8, _PAIRS * 8 + MOST_PAIRS * _PAIR.size
+        found = [x for x in _PAIR.iter_unpack(self._map[at:end]) if x[0] == number]
+        return sum(count for _, count, _ in found), any(coming for *_, coming in found)
 
     @property
     def doing(self) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ class Incoming:
         self._greeting: Greeting | None = None
         self._expected = ""
         self._out = bytearray()
+        self._by_group = 0  # bytes that the group has brought
         self._taken = [0, 0]  # by the worker, without credit for it yet
         self._lanes = (LaneReader(empty), LaneReader(empty))
         self._scratch = memoryview(b"")  # a stranger gets none
@@ -124,6 +125,17 @@ class Incoming:
     def is_waiting_for_key(self) -> bool:
         """Whether a greeting waits for a plan with our key."""
         return self._greeting is not None and not self._expected
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come, those of a group with the last one of their piece."""
+        return self.stream.received + self._by_group
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether a part of a frame is here: the rest is on its way."""
+        is_begun = self._lane is not None or bool(self._prefix) or self.stream.is_partial
+        return is_begun or not all(lane.is_between_frames for lane in self._lanes)
 
     def on_writable(self) -> None:
         """Send answers and credits. OSError if the connection has failed."""
@@ -241,6 +253,7 @@ class Incoming:
     def taken(self, count: int) -> None:
         """Pieces have come by the group: tell the sender, and hand on what is complete."""
         self._out += SEGMENT.pack(TAKEN, count)
+        self._by_group += count
         self.deliver_complete()
 
     def _fill(self, target: memoryview) -> int:

@@ -30,6 +30,11 @@ _LIFE = timedelta(days=3650)  # of a certificate whose date nobody checks
 class Stream(Protocol):
     """What links read and write."""
 
+    received: int
+    """Bytes that the connection has brought, encrypted or not."""
+    is_partial: bool
+    """Whether bytes have come since the last one that :meth:`receive` has handed on."""
+
     @property
     def has_received(self) -> bool:
         """Whether there are bytes that a selector does not see."""
@@ -62,12 +67,13 @@ class Stream(Protocol):
 class Plain:
     """Bytes as they are."""
 
-    has_received = False
+    has_received = is_partial = False
     is_flushed = True
     binding = b""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self.received = 0
 
     def flush(self) -> None:
         """See :class:`Stream`."""
@@ -78,7 +84,9 @@ class Plain:
 
     def receive(self, into: memoryview) -> int:
         """See :class:`Stream`."""
-        return self._socket.recv_into(into)
+        count = self._socket.recv_into(into)
+        self.received += count
+        return count
 
     def wants_write(self, *, has_more: bool) -> bool:
         """See :class:`Stream`."""
@@ -173,6 +181,7 @@ class Secure:
         self._waits_for_peer = False
         self._out = memoryview(b"")
         self._scratch = memoryview(bytearray(_CHUNK_BYTES))
+        self.received, self.is_partial = 0, False
 
     @property
     def has_received(self) -> bool:
@@ -209,6 +218,8 @@ class Secure:
             if not encrypted:
                 return 0
             self._in.write(self._scratch[:encrypted])
+            self.received, self.is_partial = self.received + encrypted, True
+        self.is_partial = False
         return count
 
     def _decrypt(self, into: memoryview) -> int | None:

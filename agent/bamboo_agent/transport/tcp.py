@@ -35,7 +35,7 @@ from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.stream import Identity, Plain
-from bamboo_agent.transport.traffic import Traffic
+from bamboo_agent.transport.traffic import Arrivals, Traffic
 from bamboo_agent.transport.wire import WireError
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
@@ -68,9 +68,9 @@ class TcpTransport:
     """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening.
 
     job: UID of the job; only agents of it are let in. on_traffic: called in the transport's thread
-    while bytes come in or go out. on_refused: called there for each connection that ends without
-    having proved itself. groups: makes process groups for large tensors; None: all goes over tcp.
-    identity: encrypts all connections, and the peers must do so, too; None: nobody does.
+    while bytes come in or go out. arrivals: told there what comes over each link. on_refused:
+    called there for each connection that ends without having proved itself. groups: makes groups
+    for large tensors (None: none). identity: encrypts all connections, and the peers must, too.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class TcpTransport:
         agent: AgentId,
         listening: socket.socket,
         on_traffic: Callable[[], None] = lambda: None,
+        arrivals: Arrivals | None = None,
         on_refused: Callable[[], None] = lambda: None,
         groups: Maker | None = None,
         identity: Identity | None = None,
@@ -93,6 +94,7 @@ class TcpTransport:
             self._events,
             self._commands,
             on_traffic,
+            arrivals or Arrivals(lambda *_: None, places=0),
             on_refused,
             groups,
             identity,
@@ -173,6 +175,7 @@ class _Loop:
         events: _Events,
         commands: Mailbox[Callable[[], None]],
         on_traffic: Callable[[], None],
+        arrivals: Arrivals,
         on_refused: Callable[[], None],
         groups: Maker | None,
         identity: Identity | None,
@@ -180,7 +183,7 @@ class _Loop:
         self._groups, self._identity, self._on_refused = groups, identity, on_refused
         self._job, self._agent, self._listening = job, agent, listening
         self._events, self._commands, self._on_traffic = events, commands, on_traffic
-        self._memory = ReceiveMemory()
+        self._arrivals, self._memory = arrivals, ReceiveMemory()
         self._selector = selectors.DefaultSelector()
         self._fence = Fence()
         self._key, self._key_fence = b"", Fence()
@@ -346,6 +349,7 @@ class _Loop:
             self._guarded(link, action)
             if self._is_known(link):
                 self._guarded(link, link.on_writable)
+            self._note(link)
             self._watch(link)
 
         return lambda action: self._commands.put(lambda: act(action))
@@ -366,7 +370,12 @@ class _Loop:
             self._incoming.add(link)
         if isinstance(link, Incoming) and link.said_bye:
             self._forget(link)
+        self._note(link)
         self._watch(link)
+
+    def _note(self, link: Outgoing | Incoming) -> None:
+        if isinstance(link, Incoming) and link in self._incoming:
+            self._arrivals.note(link)
 
     def _is_known(self, link: Outgoing | Incoming) -> bool:
         if isinstance(link, Outgoing):
@@ -421,6 +430,7 @@ class _Loop:
         else:
             self._strangers.discard(link)
             self._incoming.discard(link)
+            self._arrivals.forget(link)
 
     def _close_stream(self, link: Outgoing | Incoming) -> None:
         self._watch_for(link, 0)

@@ -1,12 +1,13 @@
-"""What an agent has sent to others, by zone and by what it is for."""
+"""What an agent has sent to others, by zone and by what it is for, and what comes from each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from bamboo_core.api.progress import MOST_ZONES, OTHERS, Lane, Sent
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 
 _SUMS: Final = (Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind.RED)
@@ -59,3 +60,50 @@ class Traffic:
             )
             for zone in sorted({zone for zone, _ in found})
         )
+
+
+class _Link(Protocol):
+    """A link that brings frames of a peer."""
+
+    @property
+    def peer(self) -> AgentId:
+        """Who sends over it."""
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come."""
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether a part of a frame is here."""
+
+
+Write = Callable[[int, AgentId, int, bool], None]
+"""Place of a link, its peer (empty: the place is free), bytes that have come, is_coming."""
+
+
+class Arrivals:
+    """What comes over each link, at a place of a table that others read. One thread calls it.
+
+    places: so many links have one; the others are left out until one is free.
+    """
+
+    def __init__(self, write: Write, places: int) -> None:
+        self._write, self._free = write, list(range(places - 1, -1, -1))
+        self._places: dict[_Link, int] = {}
+
+    def note(self, link: _Link) -> None:
+        """Something has come over the link."""
+        place = self._places.get(link)
+        if place is None:
+            if not self._free:
+                return
+            place = self._places[link] = self._free.pop()
+        self._write(place, link.peer, link.received, link.is_coming)
+
+    def forget(self, link: _Link) -> None:
+        """The link is closed: its place is free."""
+        place = self._places.pop(link, None)
+        if place is not None:
+            self._write(place, AgentId(""), 0, False)
+            self._free.append(place)

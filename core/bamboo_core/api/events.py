@@ -126,8 +126,8 @@ class EventFact(StrEnum):
     CAUSE = "cause"
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
     step has reported in time), Corruption or Resumed. Why an agent failed: its own word,
-    such as WorkerExited. Why training stands still: InstructionOverdue, WaitCycle, ItemNotSent or
-    StorageSlow."""
+    such as WorkerExited. Why training stands still: InstructionOverdue, WaitCycle, ItemNotSent,
+    LinkTooSlow, SeveralOverdue or StorageSlow."""
 
 
 class RestoreCause(StrEnum):

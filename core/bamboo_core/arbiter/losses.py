@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
@@ -12,7 +14,14 @@ from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter.rounds import begin
 from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning, Running, State
 from bamboo_core.evidence.liveness import expel
-from bamboo_core.evidence.stalls import StallCause, find, slow_storage
+from bamboo_core.evidence.stalls import (
+    SlowLink,
+    StallCause,
+    find,
+    several_overdue,
+    slow_links,
+    slow_storage,
+)
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
@@ -21,6 +30,7 @@ from bamboo_core.protocol.messages import Activity, ActivityKind, Failure, Left,
 
 _OWN = (Reason.FINGERPRINT_MISMATCH, Reason.DEVICE_DIFFERS)  # others may fit
 _PROOF = 2  # agents that fail by the user's code, so that it is not one machine's fault
+_MOST_WAIT_S = 60.0  # a wait counts after so long, however long steps are
 
 # ---------------------------------------------------------------- evidence
 
@@ -246,7 +256,7 @@ def _mend_stall(state: State, now: float) -> None:
     stalls, patience, phase = state.stalls, state.job.timing.patience, state.phase
     assert isinstance(phase, Running)
     assert state.in_force is not None
-    wait_s = max(patience.wait_s, 2 * state.ledger.usual_s)
+    wait_s = max(patience.wait_s, min(2 * state.ledger.usual_s, _MOST_WAIT_S))
     members = state.membership.members
     if state.evidence.is_channel_broken(members):
         return
@@ -255,17 +265,15 @@ def _mend_stall(state: State, now: float) -> None:
         for a, x in stalls.activities.items()
         if now >= _answered_at(state.in_force, a, x) + wait_s
     }
-    _tell_storage(state, slow_storage(known, members))
+    _tell(state, StallCause.STORAGE, slow_storage(known, members))
+    _tell(state, StallCause.COMMON, several_overdue(known, members))
+    if _mend_slow_links(state, slow_links(known, members)):
+        return
     is_complete = state.in_force.continuations_by == inf
     stall = find(known, members, wait_s=wait_s, finished=phase.finished, is_complete=is_complete)
     if stall is None:
         return
-    stalls.text = stall.message
-    stalls.counts[stall.cause] = stalls.counts.get(stall.cause, 0) + 1
-    agents = ",".join(sorted(stall.roots))
-    state.record(
-        EventReason.STALLED, stall.message, Severity.WARNING, cause=stall.cause, agents=agents
-    )
+    _record_stall(state, stall.cause, stall.message, stall.roots)
     again = stalls.tried.intersection(stall.roots)
     stalls.tried.update(stall.roots)
     if again:
@@ -286,25 +294,72 @@ def _answered_at(in_force: InForce, agent: AgentId, does: Activity) -> float:
     return -inf
 
 
-def _tell_storage(state: State, text: str) -> None:
-    """Agents that wait for storage: no other plan and no other agent would help."""
+def _record_stall(
+    state: State, cause: StallCause, message: str, roots: Collection[AgentId]
+) -> None:
+    """A stall that is mended now."""
     stalls = state.stalls
-    if text and not stalls.storage:
-        stalls.counts[StallCause.STORAGE] = stalls.counts.get(StallCause.STORAGE, 0) + 1
-        state.record(
-            EventReason.STALLED, text, Severity.WARNING, cause=StallCause.STORAGE, agents=""
-        )
-    stalls.storage = text
+    stalls.text = message
+    stalls.counts[cause] = stalls.counts.get(cause, 0) + 1
+    agents = ",".join(sorted(roots))
+    state.record(EventReason.STALLED, message, Severity.WARNING, cause=cause, agents=agents)
+
+
+def _tell(state: State, cause: StallCause, text: str) -> None:
+    """What users should know, although no other plan and no other agent would help now."""
+    if state.stalls.note(cause, text):
+        state.record(EventReason.STALLED, text, Severity.WARNING, cause=cause, agents="")
+
+
+def _mend_slow_links(state: State, links: Collection[SlowLink]) -> bool:
+    """Links that pass hardly anything of what is awaited: the next plan does without one end of
+    each. The same connection would be as slow in another plan with both. Whether an end has gone.
+
+    If layers would be lost with them, all stay: a stop would only lose what has come. Links without
+    a common end may share what is slow, and get more time.
+    """
+    going = _ends_to_lose(state, links)
+    is_shared = len(going) > 1 and not all(link.is_lasting for link in links)
+    message = "; ".join(link.message for link in links)
+    if not going or is_shared:
+        why = "the network may be slow for all" if going else "no plan can do without it"
+        _tell(state, StallCause.TRICKLE, f"{message}; {why}" if links else "")
+        return False
+    _tell(state, StallCause.TRICKLE, "")
+    ends = {agent for link in links for agent in link.ends}
+    _record_stall(state, StallCause.TRICKLE, message, ends)
+    state.stalls.tried.update(ends)
+    for agent in going:
+        lose(state, agent, f"a link of it is too slow: {message}", confirmed=False)
+    return True
+
+
+def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
+    """Of each link an end whose layers others hold, too: one that has held up the training before,
+    that most of the links have in common, or of whose layers there are most copies. Empty if that
+    is not possible for all links."""
+    count = Counter(agent for link in links for agent in link.ends)
+    tried, going = state.stalls.tried, list[AgentId]()
+    for link in links:
+        if not set(going).isdisjoint(link.ends):
+            continue
+        copies = {a: _other_copies(state, a, going) for a in link.ends}
+        ends = [a for a, others in copies.items() if others]
+        if not ends:
+            return []
+        going.append(min(ends, key=lambda a: (a not in tried, -count[a], -copies[a], a)))
+    return going
 
 
 def _is_sole_holder(state: State, agent: AgentId) -> bool:
+    return state.in_force is not None and not _other_copies(state, agent, ())
+
+
+def _other_copies(state: State, agent: AgentId, gone: Collection[AgentId]) -> int:
+    """How many others hold each of the agent's layers by plan: the fewest."""
     if state.in_force is None:
-        return False
+        return 0
     wants = state.in_force.plan.wants
-    others = {
-        x
-        for a, ranges in wants.items()
-        if a in state.membership.members and a != agent
-        for x in layers_of(ranges)
-    }
-    return any(x not in others for x in layers_of(wants.get(agent, ())))
+    others = state.membership.members.difference(gone, [agent])
+    holders = Counter(x for a in others for x in layers_of(wants.get(a, ())))
+    return min((holders[x] for x in layers_of(wants.get(agent, ()))), default=len(wants))

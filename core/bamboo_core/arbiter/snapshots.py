@@ -20,7 +20,7 @@ def glance(state: State) -> Glance:
         has_ready=membership.has_ready(),
         progress=state.ledger.progress,
         checkpoint=next(reversed(eligible(durable)), None),
-        stall=state.stalls.text or state.stalls.storage,
+        stall=state.stalls.message,
         slow=frozenset(membership.slow & membership.members),
         outcome=durable.outcome,
     )
@@ -44,7 +44,7 @@ def status(state: State) -> ArbiterStatus:
         checkpoint=next(reversed(eligible(durable)), None),
         copies=_copies(state),
         route=membership.route(state.job.spec),
-        stall=state.stalls.text or state.stalls.storage,
+        stall=state.stalls.message,
         stalls=dict(state.stalls.counts),
         slow=tuple(sorted(membership.slow & membership.members)),
         mode=durable.mode,

@@ -295,13 +295,28 @@ class Stalls:
     activities: dict[AgentId, Activity] = field(default_factory=dict)  # of the present epoch
     tried: set[AgentId] = field(default_factory=set)  # because of which planning was done again
     text: str = ""  # of the newest one; empty: training goes on
-    storage: str = ""  # which agents wait for storage; empty: none, or not for long
+    told: dict[StallCause, str] = field(default_factory=dict)  # what users know, but nobody mends
     counts: dict[StallCause, int] = field(default_factory=dict)
 
     def settle(self) -> None:
         """A step is committed."""
         self.tried.clear()
         self.text = ""
+
+    def note(self, cause: StallCause, text: str) -> bool:
+        """What is told now for this cause (empty: nothing); whether that begins now."""
+        is_new = bool(text) and cause not in self.told
+        self.told = {c: t for c, t in self.told.items() if c is not cause}
+        if text:
+            self.told[cause] = text
+        if is_new:
+            self.counts[cause] = self.counts.get(cause, 0) + 1
+        return is_new
+
+    @property
+    def message(self) -> str:
+        """All that holds up the training; empty: nothing."""
+        return "; ".join(filter(None, (self.text, *self.told.values())))
 
 
 class Interrupted(NamedTuple):

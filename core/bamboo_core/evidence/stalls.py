@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from bamboo_core.evidence.liveness import Link
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Activity, ActivityKind
+from bamboo_core.protocol.watch import STILL_S
 
 _MOST_NAMED = 4  # agents of a chain in a message
 _COMMON = 4.0  # factor to the limit if several agents are late: what they share may be slow
@@ -27,6 +30,8 @@ class StallCause(StrEnum):
     CYCLE = "WaitCycle"  # agents wait for each other
     NOT_SENT = "ItemNotSent"  # agents wait for one that has nothing to do
     STORAGE = "StorageSlow"  # agents wait for storage
+    COMMON = "SeveralOverdue"  # instructions of several agents take far longer than ever before
+    TRICKLE = "LinkTooSlow"  # a link passes hardly anything of what is awaited
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def find(
     do any more; is_complete: the operator has sent all that agents may wait for.
     """
     known = {a: x for a, x in activities.items() if a in members}
-    overdue = [a for a, x in sorted(known.items()) if _is_overdue(x)]
+    overdue = _overdue_agents(known)
     if len(overdue) > 1:  # a shared storage of samples, for example: more agents would be lost
         overdue = [a for a in overdue if known[a].age_s >= _COMMON * known[a].limit_s]
     if overdue:
@@ -94,6 +99,61 @@ def slow_storage(activities: Mapping[AgentId, Activity], members: Collection[Age
         return ""
     names = _names(sorted(a for _, a in found))
     return f"storage is slow: {names} have waited for files for up to {max(found)[0]:.0f} s"
+
+
+def several_overdue(activities: Mapping[AgentId, Activity], members: Collection[AgentId]) -> str:
+    """Which members are late together, though not late enough for :func:`find`; empty: none."""
+    known = {a: x for a, x in activities.items() if a in members}
+    late = _overdue_agents(known)
+    if len(late) < 2 or any(known[a].age_s >= _COMMON * known[a].limit_s for a in late):
+        return ""
+    first = max(late, key=lambda a: (known[a].age_s - known[a].limit_s, a))
+    found = known[first]
+    return (
+        f"{len(late)} agents are late together ({_names(late)}): {found.instruction or found.kind}"
+        f" on {first} has taken {found.age_s:.0f} s, at most {found.limit_s:.0f} s are expected;"
+        f" what several agents wait for has {_COMMON * found.limit_s:.0f} s, since to replace them"
+        " would not help"
+    )
+
+
+class SlowLink(NamedTuple):
+    """A link that passes hardly anything of what is awaited."""
+
+    ends: Link
+    still_s: float  # for so long
+    message: str
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it is slow for so long that it counts even if others are, too."""
+        return self.still_s >= _COMMON * STILL_S
+
+
+def slow_links(
+    activities: Mapping[AgentId, Activity], members: Collection[AgentId]
+) -> list[SlowLink]:
+    """The links of members that count as standing still, in the order of their ends."""
+    found: dict[Link, SlowLink] = {}
+    for agent, x in sorted(activities.items()):
+        if not x.still_s or x.peer is None or not {agent, x.peer} <= set(members):
+            continue
+        ends = min(agent, x.peer), max(agent, x.peer)
+        text = (
+            f"{agent} has got {_rate(x.rate)} from {x.peer} for {x.still_s:.0f} s"
+            f" ({x.instruction}): the link counts as standing still"
+        )
+        if ends not in found or found[ends].still_s < x.still_s:
+            found[ends] = SlowLink(ends, x.still_s, text)
+    return sorted(found.values())
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.0f} B/s" if rate < 1000 else f"{rate / 1000:.0f} kB/s"
+
+
+def _overdue_agents(known: Mapping[AgentId, Activity]) -> list[AgentId]:
+    return [a for a, x in sorted(known.items()) if _is_overdue(x)]
 
 
 def _is_overdue(activity: Activity) -> bool:

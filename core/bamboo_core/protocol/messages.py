@@ -170,6 +170,8 @@ class Activity:
     limit_s: float = 0.0  # RUNNING, LOADING: longer is too long; 0: no limit
     instruction: str = ""  # that runs or waits
     peer: AgentId | None = None  # WAITING: whose item it needs
+    still_s: float = 0.0  # WAITING: the item comes, but has been too slow for so long; 0: it is not
+    rate: float = 0.0  # bytes per second in that time
 
 
 @dataclass(frozen=True)

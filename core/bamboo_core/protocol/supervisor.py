@@ -71,7 +71,7 @@ from bamboo_core.protocol.supervisor_io import SpawnWorker as SpawnWorker
 from bamboo_core.protocol.supervisor_io import Tick as Tick
 from bamboo_core.protocol.supervisor_io import ToWorker as ToWorker
 from bamboo_core.protocol.supervisor_io import WorkerExited as WorkerExited
-from bamboo_core.protocol.watch import Watch
+from bamboo_core.protocol.watch import Transfers, Watch
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ class Supervisor:
     _clock: PatientClock = field(init=False)
     _said: Said = field(default_factory=Said)
     _watch: Watch = field(default_factory=Watch)
+    _transfers: Transfers = field(default_factory=Transfers)
 
     def __post_init__(self) -> None:
         self._clock = PatientClock(self.timing.attention_s)
@@ -233,6 +234,7 @@ class Supervisor:
             self.fence = stop.fence
             self._said.stop()
             self._watch.reconnect()
+            self._transfers.begin()
         if self._worker is _Worker.READY and self.installed != self.fence:
             least_s = max(self.timing.report_floor_s, 3 * self.longest_s)
             self._report_due_at = self._time + least_s
@@ -262,7 +264,9 @@ class Supervisor:
     def _connect(self, peers: tuple[Peer, ...], key: bytes) -> list[Effect]:
         """Connect to exactly these peers. New ones have ``connect_s`` before silence counts."""
         grace = self._time + self.timing.connect_s - self.timing.silence_s
-        self._watch.expect([p.agent for p in peers if p.agent != self.identity.agent], grace)
+        others = [p.agent for p in peers if p.agent != self.identity.agent]
+        self._watch.expect(others, grace)
+        self._transfers.expect(others)
         return [ConnectLiveness(peers, key)]
 
     # ------------------------------------------------------------ worker
@@ -310,18 +314,27 @@ class Supervisor:
         if self._doing is None or _is_another(self._doing, event):
             self._doing_since = self._time
         self._doing = event
+        self._look_at_transfer()
         self.word, self.step = event.word, event.step
         self.longest_s = max(self.longest_s, event.longest_s)
         return []
 
+    def _look_at_transfer(self) -> None:
+        doing = self._doing
+        if doing is not None:
+            peer = doing.peer if doing.kind is ActivityKind.WAITING else None
+            self._transfers.look(self._time, peer, doing.received, is_coming=doing.is_coming)
+
     def _activity(self) -> Activity | None:
-        """The worker's activity, once it has lasted for a while."""
+        """The worker's activity, once it has lasted for a while, or waits for what is too slow."""
         if self._worker is _Worker.STARTING and self._started_at is not None:
             limit_s = self.welcome.start_s if self.welcome is not None else 0.0
             found = Activity(ActivityKind.STARTING, self._time - self._started_at, limit_s)
         elif (doing := self._doing) is not None:
             age_s = self._time - self._doing_since
             found = Activity(doing.kind, age_s, doing.limit_s, doing.instruction, doing.peer)
+            if (slow := self._transfers.slow()) is not None:
+                return replace(found, still_s=slow.seconds, rate=slow.rate)
         else:
             return None
         return found if found.age_s > self.timing.activity_s else None
@@ -358,6 +371,7 @@ class Supervisor:
         return Notice(max(0.0, leaves_at - now), self._leave_reason, self._leave_source)
 
     def _tick(self, now: float) -> list[Effect]:
+        self._look_at_transfer()
         if self._is_admitted:
             self._seen_at = self._time  # an operator that has nothing to say is there, too
         if self._exit_at is not None and now >= self._exit_at:
@@ -431,9 +445,17 @@ class Supervisor:
 
 
 def _is_another(before: Progressed, after: Progressed) -> bool:
-    """Whether the worker has done something since. A slow transfer ends a wait in time."""
-    is_reading_data = before.kind is ActivityKind.LOADING and before.limit_s > 0  # never counted
-    is_wait = before.kind in (ActivityKind.WAITING, ActivityKind.LOADING) and not is_reading_data
-    if is_wait and before.traffic != after.traffic:
-        return True
-    return replace(before, traffic=0) != replace(after, traffic=0)
+    """Whether the worker has done something since. What comes from the peer ends a wait for it: how
+    fast it comes is judged by itself. So do files a wait for storage, but nothing that of a data
+    set: it has a limit."""
+    if before.kind is ActivityKind.WAITING and before.peer is not None:
+        has_moved = before.received != after.received
+    else:
+        is_for_files = before.kind is ActivityKind.LOADING and not before.limit_s
+        is_wait = before.kind is ActivityKind.WAITING or is_for_files
+        has_moved = is_wait and before.traffic != after.traffic
+    return has_moved or _without_traffic(before) != _without_traffic(after)
+
+
+def _without_traffic(event: Progressed) -> Progressed:
+    return replace(event, traffic=0, received=0, is_coming=False)

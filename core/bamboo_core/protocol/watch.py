@@ -1,9 +1,14 @@
-"""Which peers of the plan a supervisor suspects, and why. Times are attentive time."""
+"""Which peers of the plan a supervisor suspects, and whose bytes come too slowly.
+
+Times are attentive time, in seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
 
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Cause, Suspicion
@@ -66,3 +71,125 @@ class Watch:
 
     def _keep(self, holds: Callable[[AgentId, Cause], bool]) -> None:
         self._suspected = {a: cause for a, cause in self._suspected.items() if holds(a, cause)}
+
+
+# ---------------------------------------------------------------- transfers
+
+STILL_S = 30.0
+"""A transfer that has been too slow for so long, within WINDOW_S, stands still."""
+WINDOW_S = 40.0
+LEAST_RATE = 64_000.0
+"""Bytes per second: what passes less is too slow, however slow it has always been."""
+LEAST_SHARE = 0.01
+"""What passes less than this share of what is usual between the two is too slow, too."""
+_QUIET_S = 10.0  # longer silence is not a slow transfer: the sender may be unable to send
+_STRETCH_S = 1.0  # a shorter wait says nothing
+_SLICE_S = 1.0
+_LEAST_SLICES, _MOST_SLICES = 8, 64  # from which the usual rate follows
+
+
+class Slow(NamedTuple):
+    """A transfer stands still."""
+
+    seconds: float  # for so long
+    rate: float  # bytes per second in that time
+
+
+class _Slice(NamedTuple):
+    """A time in which a peer's bytes were awaited and came."""
+
+    peer: AgentId
+    end: float
+    seconds: float  # shorter than until the next one: at other times nothing was awaited
+    num_bytes: int
+
+
+@dataclass
+class Transfers:
+    """How fast the bytes come for which the worker waits.
+
+    Only such time counts in which the worker waits for the peer while a part of a frame of it is
+    here, and bytes still come. A sender that computes, and small messages over an idle link, leave
+    no frame half-way; and what is silent is judged by who waits for whom.
+    """
+
+    _peer: AgentId | None = None  # whose frame is awaited, and half-way; None: nobody's
+    _at: float = 0.0  # of the newest look
+    _since: float = 0.0  # it has been half-way at every look since then
+    _moved_at: float = 0.0  # a byte came last
+    _received: int = 0
+    _slices: list[_Slice] = field(default_factory=list)  # of the last WINDOW_S, oldest first
+    _rates: dict[AgentId, list[float]] = field(default_factory=dict)  # before that, oldest first
+
+    def begin(self) -> None:
+        """A new fence: what is awaited now has not been late."""
+        self._peer = None
+        self._slices.clear()
+
+    def expect(self, peers: Iterable[AgentId]) -> None:
+        """Forget what was usual with all others."""
+        self._rates = {peer: self._rates[peer] for peer in peers if peer in self._rates}
+
+    def look(self, time: float, peer: AgentId | None, received: int, *, is_coming: bool) -> None:
+        """The worker waits for this peer (None: for nobody), of which so many bytes have come so
+        far. is_coming: a part of a frame is here."""
+        if not is_coming:
+            peer = None
+        if peer is None or peer != self._peer:
+            self._since = self._moved_at = time
+        else:
+            count = max(0, received - self._received)
+            if count:
+                self._moved_at = time
+            if time - self._moved_at <= _QUIET_S:
+                self._add(_Slice(peer, time, time - self._at, count))
+        self._peer, self._at, self._received = peer, time, received
+
+    def _add(self, new: _Slice) -> None:
+        slices = self._slices
+        last = slices[-1] if slices else None
+        if last is not None and last.peer == new.peer and last.seconds < _SLICE_S:
+            seconds, num_bytes = last.seconds + new.seconds, last.num_bytes + new.num_bytes
+            slices[-1] = _Slice(new.peer, new.end, seconds, num_bytes)
+        else:
+            slices.append(new)
+        while slices[0].end <= new.end - WINDOW_S:
+            self._remember(slices.pop(0))
+
+    def _remember(self, old: _Slice) -> None:
+        if old.seconds >= _SLICE_S:
+            rates = self._rates.setdefault(old.peer, [])
+            rates.append(old.num_bytes / old.seconds)
+            del rates[:-_MOST_SLICES]
+
+    def least(self, peer: AgentId) -> float:
+        """Bytes per second: less is too slow from this peer."""
+        rates = self._rates.get(peer, [])
+        usual = median(rates) if len(rates) >= _LEAST_SLICES else 0.0
+        return max(LEAST_RATE, LEAST_SHARE * usual)
+
+    def slow(self) -> Slow | None:
+        """Whether the awaited transfer stands still, by the newest look."""
+        if self._peer is None or self._at - self._since < _STRETCH_S:
+            return None
+        found = [x for x in self._slices if x.peer == self._peer]
+        seconds = sum(x.seconds for x in found)
+        if seconds < STILL_S:
+            return None
+        rate = sum(x.num_bytes for x in found) / seconds
+        if rate >= self.least(self._peer):
+            return None
+        return Slow(max(seconds, self._at - self._since), rate)
+
+    def copy(self) -> Transfers:
+        """An independent copy."""
+        rates = {peer: found.copy() for peer, found in self._rates.items()}
+        return Transfers(
+            self._peer,
+            self._at,
+            self._since,
+            self._moved_at,
+            self._received,
+            self._slices.copy(),
+            rates,
+        )

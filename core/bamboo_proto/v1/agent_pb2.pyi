@@ -239,7 +239,7 @@ class Heartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., step: _Optional[int] = ..., progress_word: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ..., suspicions: _Optional[_Iterable[_Union[Suspicion, _Mapping]]] = ...) -> None: ...
 
 class Activity(_message.Message):
-    __slots__ = ("kind", "age_s", "limit_s", "instruction", "peer")
+    __slots__ = ("kind", "age_s", "limit_s", "instruction", "peer", "still_s", "rate")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Activity.Kind]
@@ -259,12 +259,16 @@ class Activity(_message.Message):
     LIMIT_S_FIELD_NUMBER: _ClassVar[int]
     INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
+    STILL_S_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
     kind: Activity.Kind
     age_s: float
     limit_s: float
     instruction: str
     peer: str
-    def __init__(self, kind: _Optional[_Union[Activity.Kind, str]] = ..., age_s: _Optional[float] = ..., limit_s: _Optional[float] = ..., instruction: _Optional[str] = ..., peer: _Optional[str] = ...) -> None: ...
+    still_s: float
+    rate: float
+    def __init__(self, kind: _Optional[_Union[Activity.Kind, str]] = ..., age_s: _Optional[float] = ..., limit_s: _Optional[float] = ..., instruction: _Optional[str] = ..., peer: _Optional[str] = ..., still_s: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class Suspicion(_message.Message):
     __slots__ = ("agent", "cause", "fence")

@@ -186,6 +186,11 @@ class Injector:
         self._fleet.faults.cut(one, other, one_way=True)
         return f"cut {one} -> {other} for {await self._pass(0.3, 5.0):g} s", (other,)
 
+    async def trickle(self) -> Did:
+        one, other = self._pair("trickle")
+        self._fleet.faults.trickle(one, other)
+        return f"trickle {one} - {other} for {await self._pass(1.0, 45.0):g} s", (one, other)
+
     async def cut_session(self) -> Did:
         agent = self._victim("cut_session")
         self._fleet.operator.hold(agent)
@@ -254,6 +259,7 @@ KINDS: Mapping[str, Callable[[Injector], Awaitable[Did]]] = {
         "truncate",
         "cut",
         "cut_one_way",
+        "trickle",
         "cut_session",
         "delay",
         "slow_disk",
@@ -276,6 +282,7 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
     "truncate": (Effect.CUT_FRAME,),
     "cut": (Effect.LOST_SEGMENT,),
     "cut_one_way": (Effect.LOST_SEGMENT,),
+    "trickle": (Effect.TRICKLED,),
     "cut_session": (Effect.HELD,),
     "delay": (Effect.LATE_FRAME, Effect.LATE_HEARTBEAT),
     "slow_disk": (Effect.SLOW_DISK,),
@@ -288,6 +295,8 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
 """Kind -> its effects, of which one must happen."""
 ALONE = frozenset({"replace_operator", "freeze_operator"})
 """At most one of these in a round: there is one operator."""
+LONG = frozenset({"trickle"})
+"""Each is the only fault of its round, since all faults of a round end together."""
 WHOLE = frozenset({"reset", "slow_disk", "bad_disk", "slow_writes", "failing_writes"})
 """Their victims are all agents, or the operator: no other fault of a round has their effect."""
 
@@ -318,5 +327,7 @@ def choose(chance: random.Random, most: int = 3) -> list[str]:
 
 def _excludes(kind: str, other: str) -> bool:
     """Whether no round has both."""
+    if not LONG.isdisjoint({kind, other}):
+        return True
     have_same = not set(EFFECTS[kind]).isdisjoint(EFFECTS[other])
     return {kind, other} <= ALONE or (have_same and not WHOLE.isdisjoint({kind, other}))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bamboo_agent.ipc.activity import ActivityWriter, hash_of, read
-from bamboo_agent.ipc.shared_progress import SharedProgress
+from bamboo_agent.ipc.activity import ActivityWriter, hash_of, pair_writer, read
+from bamboo_agent.ipc.shared_progress import MOST_PAIRS, SharedProgress
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
@@ -151,6 +151,23 @@ def test_storage_and_initial_weights_always_have_longer(ends: Ends, op: Op) -> N
 def test_traffic_is_counted(ends: Ends) -> None:
     ends.workers.count_traffic()
     assert ends.read().traffic == 1
+
+
+def test_a_wait_says_what_has_come_from_its_peer(ends: Ends) -> None:
+    write = pair_writer(ends.workers)
+    write(0, A, 100, False)
+    write(MOST_PAIRS - 1, B, 30, True)
+    ends.writer.wait_for(Instruction(Op.RECV, 7, peer=B), B)
+    assert (ends.read().received, ends.read().is_coming) == (30, True)
+    write(5, B, 4, False)  # its next connection
+    assert (ends.read().received, ends.read().is_coming) == (34, True)
+    ends.writer.wait_for(Instruction(Op.RECV, 7, peer=A), A)
+    assert (ends.read().received, ends.read().is_coming) == (100, False)
+    write(0, AgentId(""), 0, False)
+    assert (ends.read().received, ends.read().is_coming) == (0, False)
+    ends.writer.run(FORWARD)
+    assert (ends.read().received, ends.read().is_coming) == (0, False)
+    assert ends.workers.refused == 0
 
 
 def test_it_costs_next_to_nothing(ends: Ends) -> None:

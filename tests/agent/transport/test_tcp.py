@@ -20,6 +20,7 @@ from bamboo_agent.transport import tcp
 from bamboo_agent.transport.base import Arrived, Broken
 from bamboo_agent.transport.handshake import Greeting, encode_line, proof
 from bamboo_agent.transport.stream import make_identity
+from bamboo_agent.transport.traffic import Arrivals
 from bamboo_agent.transport.wire import SEGMENT
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
@@ -40,12 +41,21 @@ class End:
         self.agent, self.key, self.address = agent, key, (host, port)
         self.peer = Peer(agent, f"{host}:{port}", "", key)
         self.traffic = 0
+        self.table: dict[int, tuple[AgentId, int, bool]] = {}
         self.transport = tcp.TcpTransport(
-            job=job, agent=agent, listening=listening, on_traffic=self.count, identity=identity
+            job=job,
+            agent=agent,
+            listening=listening,
+            on_traffic=self.count,
+            arrivals=Arrivals(self.note, places=2),
+            identity=identity,
         )
 
     def count(self):
         self.traffic += 1
+
+    def note(self, place, *found):
+        self.table[place] = found
 
     def join(self, *peers, fence=FENCE):
         self.transport.adopt(fence)
@@ -170,6 +180,51 @@ def test_a_large_frame_is_traffic_long_before_it_is_complete(ends):
     assert event.frame.num_bytes == 64 << 20
     assert b.traffic - before > 3
     assert a.traffic > 3
+
+
+def test_what_comes_from_each_peer_is_counted(ends):
+    a, b = ends
+    introduce(a, b)
+    a.transport.send(B, frame(index=1))
+    b.wait()
+    (link,) = b.transport._loop._incoming
+    before = link.received
+    wait_until(lambda: b.table[0] == (A, before, False))
+    a.transport.send(B, frame(index=2, size=1 << 20))
+    b.wait()
+    after = link.received
+    wait_until(lambda: b.table[0] == (A, after, False))
+    assert 4 << 20 < after - before < 5 << 20
+    a.transport.close()
+    wait_until(lambda: b.table[0] == ("", 0, False))
+
+
+def test_a_part_of_an_encrypted_record_is_a_part_of_a_frame():
+    """One byte a second: no byte of a frame can be read before its record is whole."""
+    one, other = socket.socketpair()
+    with one, other:
+        for sock in (one, other):
+            sock.setblocking(False)
+        sender, receiver = make_identity().dial(one), make_identity().accept(other)
+        place = memoryview(bytearray(4096))
+        for _ in range(4):
+            for end in (sender, receiver):
+                with contextlib.suppress(BlockingIOError):
+                    end.send([memoryview(b"x" * 9)]) if end is sender else end.receive(place)
+                with contextlib.suppress(BlockingIOError):
+                    end.receive(place)
+        before = receiver.received
+        assert not receiver.is_partial
+        raw, real = bytearray(), sender._socket
+        sender._socket = type("Raw", (), {"send": lambda _, data: raw.extend(data) or len(data)})()
+        sender.send([memoryview(b"y" * 100)])
+        sender._socket = real
+        for n, byte in enumerate(raw, start=1):
+            real.send(bytes([byte]))
+            with contextlib.suppress(BlockingIOError):
+                assert receiver.receive(place) == 100
+            assert receiver.received == before + n
+            assert receiver.is_partial is (n < len(raw))
 
 
 def test_frames_go_both_ways_in_order(ends):
@@ -347,6 +402,24 @@ def test_nobody_at_the_address_is_a_suspicion_and_the_next_fence_tries_again(end
     later = Fence(0, 1, 2)
     a.join(b.peer, fence=later)
     b.join(a.peer, fence=later)
+    a.transport.send(B, frame(index=3, fence=later))
+    assert b.wait()[0].frame.item.index == 3
+
+
+def test_a_broken_peer_is_not_dialed_again_within_its_fence(ends):
+    """Frames in between are lost for certain, so all that follow must be, too."""
+    a, b = ends
+    introduce(a, b)
+    a.transport.send(B, frame(index=1))
+    b.wait()
+    loop = b.transport._loop
+    b.transport._commands.put(lambda: [loop._forget(link) for link in set(loop._incoming)])
+    assert isinstance(a.wait()[0], Broken)
+    a.transport.send(B, frame(index=2))
+    wait_until(lambda: a.transport.is_idle)
+    later = Fence(0, 1, 2)
+    for one, other in ((a, b), (b, a)):
+        one.join(other.peer, fence=later)
     a.transport.send(B, frame(index=3, fence=later))
     assert b.wait()[0].frame.item.index == 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from bamboo_agent.device.host_blocks import Tally
 from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport.memory import MemoryHub
-from bamboo_agent.transport.traffic import LANES, Traffic
+from bamboo_agent.transport.traffic import LANES, Arrivals, Traffic
 from bamboo_agent.worker.meter import Meter
 from bamboo_core.api.progress import MOST_ZONES, OTHERS, Hosted, Sent
 from bamboo_core.api.progress import Lane as Purpose
@@ -65,3 +66,33 @@ def test_a_worker_reports_sums_since_its_start_and_what_the_step_added() -> None
     second = meter.end_step(commit, Fence(), (Sent("a", 1, 2, 4), Sent("b", 5)))
     assert (first.sent_bytes, second.sent_bytes) == (7, 5)
     assert second.sent == (Sent("a", 1, 2, 4), Sent("b", 5))
+
+
+def test_links_have_places_while_there_are_some() -> None:
+    table: dict[int, tuple[str, int, bool]] = {}
+
+    def write(place: int, peer: str, received: int, is_coming: bool) -> None:
+        table[place] = (peer, received, is_coming)
+
+    @dataclass(eq=False)
+    class Link:
+        received: int
+
+        @property
+        def peer(self) -> AgentId:
+            return AgentId(f"p{self.received}")
+
+        @property
+        def is_coming(self) -> bool:
+            return self.received == 2
+
+    one, two, three = map(Link, (1, 2, 3))
+    arrivals = Arrivals(write, places=2)
+    for link in (one, two, three, one):
+        arrivals.note(link)
+    assert table == {0: ("p1", 1, False), 1: ("p2", 2, True)}
+    arrivals.forget(three)
+    arrivals.forget(one)
+    assert table[0] == ("", 0, False)
+    arrivals.note(three)
+    assert table == {0: ("p3", 3, False), 1: ("p2", 2, True)}

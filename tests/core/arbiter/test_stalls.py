@@ -229,3 +229,160 @@ def test_a_slow_storage_is_told_but_replaces_nobody() -> None:
     assert "storage is slow: a1" in fleet.arbiter.status().stall
     stuck(fleet, {})
     assert fleet.arbiter.status().stall == ""
+
+
+def test_several_late_agents_are_told_but_replace_nobody() -> None:
+    """A shared storage of samples that hangs: told at its limit, acted upon at four times that."""
+    fleet = running(steps=40)
+    before = fleet.arbiter.fence
+
+    def reads(age_s: float) -> dict[AgentId, Activity]:
+        return {
+            a: Activity(ActivityKind.LOADING, age_s, 300.0, "F m0 reads data") for a in (A0, A1)
+        }
+
+    pause(fleet)
+    beat(fleet, reads(299.0))
+    assert fleet.arbiter.status().stall == ""
+    for age_s in (301.0, 700.0, 1199.0):
+        beat(fleet, reads(age_s))
+    assert fleet.arbiter.fence == before
+    assert stalls(fleet) == [("SeveralOverdue", "")]
+    assert "2 agents are late together (a0, a1)" in fleet.arbiter.status().stall
+    beat(fleet, reads(1200.0))
+    assert fleet.arbiter.fence.epoch == before.epoch + 1
+    assert stalls(fleet)[1:] == [("InstructionOverdue", "a0")]
+
+
+def trickles(peer: AgentId, still_s: float = 30.0) -> Activity:
+    return Activity(ActivityKind.WAITING, 0.2, 0.0, "RECV OUT m0", peer, still_s, 1.0)
+
+
+def test_a_link_that_trickles_is_told_and_the_next_plan_does_without_it() -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    before = fleet.arbiter.fence
+    beat(fleet, {A1: trickles(A0)})
+    assert stalls(fleet) == [("LinkTooSlow", "a0,a1")]
+    text = "a1 has got 1 B/s from a0 for 30 s (RECV OUT m0): the link counts as standing still"
+    assert fleet.arbiter.status().stall == text
+    assert fleet.arbiter.fence.epoch == before.epoch + 1
+    settle(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    assert not {A0, A1} <= set(fleet.arbiter.state.in_force.plan.members)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_who_has_held_up_the_training_before_goes_first() -> None:
+    """Two links of one agent trickle, one after the other."""
+    fleet = running(steps=40)
+    fleet.arbiter.state.stalls.tried.add(A2)
+    pause(fleet)
+    beat(fleet, {A1: trickles(A2)})
+    assert set(fleet.arbiter.status().members) == {A0, A1}
+
+
+def test_the_end_that_most_slow_links_have_goes() -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    beat(fleet, {A1: trickles(A2), A0: trickles(A2)})
+    assert set(fleet.arbiter.status().members) == {A0, A1}
+
+
+def hold_alone(fleet: Fleet, *agents: AgentId) -> None:
+    """Each of these agents holds a layer that nobody else holds."""
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    for n, agent in enumerate((A0, A1, A2)):
+        wants[agent] = ((n, n + 1),) if agent in agents else ()
+
+
+def test_a_sole_holder_stays_and_the_other_end_goes() -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    hold_alone(fleet, A0)
+    beat(fleet, {A1: trickles(A0)})
+    assert set(fleet.arbiter.status().members) == {A0, A2}
+
+
+def test_a_link_that_every_plan_needs_is_told_and_goes_on() -> None:
+    """What only its ends hold can leave them by that link alone: a stop loses what has come."""
+    fleet = running(steps=40)
+    before = fleet.arbiter.fence
+    pause(fleet)
+    hold_alone(fleet, A0, A1)
+    for still_s in (30.0, 130.0, 500.0):
+        beat(fleet, {A1: trickles(A0, still_s)})
+    assert fleet.arbiter.fence == before
+    assert stalls(fleet) == [("LinkTooSlow", "")]
+    assert fleet.arbiter.status().stall.endswith("no plan can do without it")
+    beat(fleet, {})
+    assert fleet.arbiter.status().stall == ""
+
+
+def test_links_without_a_common_end_have_more_time() -> None:
+    """The network may be slow for all: then fewer agents would be no better."""
+    fleet = running(pipelines=2, stages=2, steps=40)
+    a3 = AgentId("a3")
+    before = fleet.arbiter.fence
+    pause(fleet)
+    both = {A0: trickles(A1, 119.0), A2: trickles(a3, 130.0)}
+    beat(fleet, both)
+    assert fleet.arbiter.fence == before
+    assert fleet.arbiter.status().stall.endswith("the network may be slow for all")
+    beat(fleet, both | {A0: trickles(A1, 120.0)})
+    assert fleet.arbiter.fence.epoch == before.epoch + 1
+    assert len(fleet.arbiter.status().members) == 2
+
+
+def test_a_very_long_step_gives_waits_a_minute() -> None:
+    fleet = running(steps=40)
+    fleet.until(lambda: committed(fleet, 0))
+    fleet.arbiter.state.ledger.whole_s = 3600.0
+    pause(fleet, 61.0)
+    beat(fleet, {a: replace(x, age_s=59.0) for a, x in CYCLE.items()})
+    assert stalls(fleet) == []
+    beat(fleet, {a: replace(x, age_s=60.0) for a, x in CYCLE.items()})
+    assert stalls(fleet) == [("WaitCycle", "a0,a1")]
+
+
+def test_nobody_goes_if_another_slow_link_must_stay() -> None:
+    """The job would wait for that one all the same, with a copy less."""
+    fleet = running(steps=40)
+    pause(fleet)
+    hold_alone(fleet, A0, A1)
+    beat(fleet, {A1: trickles(A0, 200.0), A0: trickles(A2, 200.0)})
+    assert set(fleet.arbiter.status().members) == {A0, A1, A2}
+    assert stalls(fleet) == [("LinkTooSlow", "")]
+
+
+def test_the_last_two_copies_do_not_go_together() -> None:
+    """a1 and a2 hold the same layer, and a0 another one that nobody else holds."""
+    fleet = running(steps=40)
+    pause(fleet)
+    hold_alone(fleet, A0, A1)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A2] = wants[A1]
+    beat(fleet, {A1: trickles(A0, 200.0), A2: trickles(A0, 200.0)})
+    assert set(fleet.arbiter.status().members) == {A0, A1, A2}
+
+
+def test_the_end_with_more_copies_goes() -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A0], wants[A1], wants[A2] = ((0, 1),), ((1, 2),), ((0, 3),)
+    wants[AgentId("elsewhere")] = ((1, 2),)
+    beat(fleet, {A1: trickles(A0)})
+    assert A0 not in fleet.arbiter.status().members  # as many copies: by name
+    fleet = running(steps=40)
+    pause(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A0], wants[A1], wants[A2] = ((0, 1),), (), ((0, 3),)
+    beat(fleet, {A1: trickles(A0)})
+    assert A1 not in fleet.arbiter.status().members

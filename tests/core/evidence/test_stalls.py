@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.evidence.stalls import Stall, StallCause, find, slow_storage
+from bamboo_core.evidence.stalls import (
+    Stall,
+    StallCause,
+    find,
+    several_overdue,
+    slow_links,
+    slow_storage,
+)
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Activity, ActivityKind
 
@@ -55,6 +62,37 @@ def test_several_late_agents_may_share_what_is_slow() -> None:
     stall = look({A: runs(120.0), B: runs(119.0)})
     assert stall is not None
     assert stall.roots == (A,)
+
+
+def test_several_late_agents_are_told_before_they_count() -> None:
+    """N4: two agents whose samples hang were not mentioned for 1,200 s."""
+    reads = {a: Activity(ActivityKind.LOADING, 301.0, 300.0, "F m0 reads data") for a in (A, B)}
+    assert look(reads) is None
+    assert several_overdue(reads, ALL) == (
+        "2 agents are late together (a, b): F m0 reads data on b has taken 301 s, at most 300 s are"
+        " expected; what several agents wait for has 1200 s, since to replace them would not help"
+    )
+    assert several_overdue(reads, (A, C)) == ""
+    assert several_overdue(reads | {B: runs(29.0)}, ALL) == ""
+    assert several_overdue(reads | {B: runs(120.0)}, ALL) == ""  # find names it
+    assert look(reads | {B: runs(120.0)}) is not None
+
+
+def test_a_link_that_trickles_is_named_with_its_item_and_rate() -> None:
+    def trickles(peer: AgentId | None, still_s: float, rate: float = 1.4) -> Activity:
+        return Activity(ActivityKind.WAITING, 0.3, 0.0, "RECV m0", peer, still_s, rate)
+
+    both = {A: trickles(B, 31.0), B: trickles(A, 30.0), C: trickles(D, 121.0, 2400.0), D: runs(9.0)}
+    one, other = slow_links(both, ALL)
+    assert (one.ends, one.is_lasting) == ((A, B), False)
+    assert one.message == (
+        "a has got 1 B/s from b for 31 s (RECV m0): the link counts as standing still"
+    )
+    assert (other.ends, other.is_lasting) == ((C, D), True)
+    assert "c has got 2 kB/s from d" in other.message
+    assert slow_links({A: trickles(B, 31.0)}, (A, C)) == []
+    assert slow_links({A: trickles(B, 31.0)}, (B, C)) == []
+    assert slow_links({A: trickles(None, 31.0), B: waits(A, 99.0)}, ALL) == []
 
 
 def test_a_limit_may_be_shorter_than_a_second() -> None:

@@ -201,9 +201,52 @@ def test_a_slow_transfer_ends_no_instruction_but_a_wait() -> None:
         before = replace(doing(kind), limit_s=limit_s)
         supervisor.handle(before, 0.0)
         attend(supervisor, 0.0, 3.0)
-        supervisor.handle(replace(before, traffic=1), 3.0)
+        supervisor.handle(replace(before, traffic=1, received=1), 3.0)
         (found,) = set(activities(attend(supervisor, 3.0, 3.2)))
         assert (found is None) is (kind is not ActivityKind.RUNNING)
+
+
+def test_what_moves_elsewhere_ends_no_wait_for_a_peer() -> None:
+    supervisor = connected()
+    supervisor.handle(doing(ActivityKind.WAITING), 0.0)
+    attend(supervisor, 0.0, 3.0)
+    supervisor.handle(doing(ActivityKind.WAITING, traffic=1), 3.0)
+    assert None not in activities(attend(supervisor, 3.0, 3.2))
+    supervisor.handle(replace(doing(ActivityKind.WAITING), peer=None), 4.0)
+    attend(supervisor, 4.0, 7.0)
+    supervisor.handle(replace(doing(ActivityKind.WAITING, traffic=2), peer=None), 7.0)
+    assert set(activities(attend(supervisor, 7.0, 7.2))) == {None}
+
+
+def trickle(supervisor: m.Supervisor, start: float, until: float, byte_s: float = 1.0) -> None:
+    """A byte of a frame of B every so many seconds; the supervisor's heartbeats are lost."""
+    for n in range(round((until - start) / byte_s)):
+        wait = replace(doing(ActivityKind.WAITING), received=n, is_coming=True)
+        supervisor.handle(wait, start + n * byte_s)
+        attend(supervisor, start + n * byte_s, start + (n + 1) * byte_s)
+
+
+def test_a_wait_for_what_trickles_is_told_though_it_never_gets_old() -> None:
+    """N3: any byte ended a wait, so nobody heard of a link that passes one in a second."""
+    supervisor = connected()
+    trickle(supervisor, 0.0, 29.0)
+    early = activities(attend(supervisor, 29.0, 29.9))
+    assert all(x is None or not x.still_s for x in early)
+    found = activities(attend(supervisor, 30.0, 30.5))[-1]
+    assert found is not None
+    assert found == Activity(
+        ActivityKind.WAITING, found.age_s, 30.0, "F[0:2] m1 @2", B, found.still_s, found.rate
+    )
+    assert 30.0 <= found.still_s <= 31.0
+    assert 0.9 < found.rate < 1.1
+
+
+def test_a_new_fence_forgives_what_trickled() -> None:
+    supervisor = planned()
+    trickle(supervisor, 0.0, 31.0)
+    supervisor.handle(m.FromOperator(Stop(SECOND)), 31.0)
+    trickle(supervisor, 31.0, 60.0)
+    assert all(x is None or not x.still_s for x in activities(attend(supervisor, 60.0, 60.4)))
 
 
 def test_a_transfer_does_not_show_that_data_are_read() -> None:

@@ -29,6 +29,7 @@ class Effect(StrEnum):
     LATE_HEARTBEAT = "a heartbeat was late"
     RESET = "a connection was reset"
     CUT_FRAME = "a link ended in the middle of a frame"
+    TRICKLED = "a link passed a few bytes of more that waited"
     SLOW_DISK = "a call to the storage was slow"
     FAILED_DISK = "a call to the storage failed"
     # the kill switch

@@ -2,6 +2,7 @@
 
 fleet.faults.cut("a", "b")                   nothing arrives, in both directions
 fleet.faults.cut("a", "b", one_way=True)     nothing of a arrives at b
+fleet.faults.trickle("a", "b", 1.0)          one byte per second passes, in both directions
 fleet.faults.delay("a", 0.3)                 frames and heartbeats reach a that much later
 fleet.faults.reset()                         RST of every connection of every agent
 fleet.faults.truncate("a", "b")              a's link to b ends in the middle of a frame
@@ -70,6 +71,14 @@ class Faults:
         self.counted.ordered(f"cut {sender} - {receiver}", receivers, Effect.LOST_SEGMENT)
         self._become(cuts=tuple(dict.fromkeys((*self.state.cuts, *pairs))))
 
+    def trickle(self, one: str, other: str, rate: float = 1.0) -> None:
+        """Let only so many bytes per second pass between the workers of two agents, in both
+        directions. Signs of life are not late."""
+        both = [(one, other), (other, one)]
+        self.counted.ordered(f"trickle {one} - {other}", [one, other], Effect.TRICKLED)
+        others = [x for x in self.state.trickles if x[:2] not in both]
+        self._become(trickles=(*others, *((a, b, rate) for a, b in both)))
+
     def delay(self, agent: str, seconds: float) -> None:
         """Let frames and heartbeats of its peers reach the agent later."""
         effects = (Effect.LATE_FRAME, Effect.LATE_HEARTBEAT)
@@ -94,8 +103,9 @@ class Faults:
         self._order(sender, {"do": "truncate", "peers": [receiver]})
 
     def heal(self) -> None:
-        """End all cuts, delays, faults of disks, and truncations that no frame has met."""
-        self._become(cuts=(), late_s={}, disk=Disk())
+        """End all cuts, trickles, delays and faults of disks, and truncations that no frame has
+        met."""
+        self._become(cuts=(), trickles=(), late_s={}, disk=Disk())
         for agent in self.state.addresses:
             self._order(agent, {"do": "truncate", "peers": None})
 

@@ -14,11 +14,13 @@ import _socket
 import asyncio
 import json
 import os
+import selectors
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +161,8 @@ class Later:
 
 
 def install_in_worker(inside: Inside) -> None:
-    """Let the tcp transport of this process be late, and close links in mid-frame; let its
-    checkpoint storage be slow, and fail."""
+    """Let the tcp transport of this process be late, close links in mid-frame, and send few bytes
+    per second; let its checkpoint storage be slow, and fail."""
     from bamboo_agent.transport import links, tcp
     from bamboo_sim.fleet.injection import disk
 
@@ -188,6 +190,44 @@ def install_in_worker(inside: Inside) -> None:
 
     patched(tcp._Loop, "_deliver", deliver_late)
     patched(links.Outgoing, "_send_segment", send_part)
+    _install_trickle(inside)
+
+
+def _install_trickle(inside: Inside) -> None:
+    """Let links of this process pass few bytes per second, without a loop that asks all the time
+    whether they may."""
+    from bamboo_agent.transport import links, tcp
+    from bamboo_sim.fleet.injection.trickle import TricklingSocket
+
+    dial, watch_for, later = tcp._Loop._dial, tcp._Loop._watch_for, Later()
+    paused = set[Any]()  # links whose next bytes may leave later
+
+    def dial_slowly(self: Any, peer: str) -> Any:
+        link = dial(self, peer)  # type: ignore[arg-type]
+        if link is not None:
+            rate = partial(lambda receiver: inside.state.rate(inside.agent, receiver), peer)
+            stream: Any = link.stream
+            stream._socket = TricklingSocket(stream._socket, rate, inside.count)
+        return link
+
+    def go_on(self: Any, link: Any) -> None:
+        paused.discard(link)
+        if self._is_known(link):
+            self._guarded(link, link.on_writable)
+            self._watch(link)
+
+    def watch_slowly(self: Any, link: Any, mask: int) -> None:
+        stream: Any = link.stream
+        wait_s = stream._socket.wait_s if isinstance(link, links.Outgoing) else 0.0
+        if mask & selectors.EVENT_WRITE and wait_s:
+            mask &= ~selectors.EVENT_WRITE
+            if link not in paused:
+                paused.add(link)
+                later.call(wait_s, lambda: self._commands.put(lambda: go_on(self, link)))
+        watch_for(self, link, mask)
+
+    patched(tcp._Loop, "_dial", dial_slowly)
+    patched(tcp._Loop, "_watch_for", watch_slowly)
 
 
 def install_in_supervisor(inside: Inside) -> None:

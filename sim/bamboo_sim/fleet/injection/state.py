@@ -22,16 +22,22 @@ class Disk:
 @dataclass(frozen=True)
 class State:
     """addresses: agent -> its IPv4 address; cuts: (sender, receiver) pairs between which nothing
-    arrives; late_s: agent -> how much later frames and heartbeats reach it, in seconds."""
+    arrives; trickles: (sender, receiver, bytes per second that pass between them); late_s: agent ->
+    how much later frames and heartbeats reach it, in seconds."""
 
     addresses: dict[str, str] = field(default_factory=dict)
     cuts: tuple[tuple[str, str], ...] = ()
+    trickles: tuple[tuple[str, str, float], ...] = ()
     late_s: dict[str, float] = field(default_factory=dict)
     disk: Disk = Disk()
 
     def lost_senders(self, receiver: str) -> frozenset[str]:
         """Addresses whose segments do not reach the receiver."""
         return frozenset(self.addresses[a] for a, b in self.cuts if b == receiver)
+
+    def rate(self, sender: str, receiver: str) -> float:
+        """Bytes per second that pass; 0: as many as can."""
+        return next((x for a, b, x in self.trickles if (a, b) == (sender, receiver)), 0.0)
 
 
 def write(folder: Path, state: State) -> None:
@@ -45,7 +51,9 @@ def read(folder: Path) -> State:
     """The state as written last."""
     values = json.loads((folder / "state.json").read_text())
     cuts = tuple((str(a), str(b)) for a, b in values["cuts"])
-    return State(values["addresses"], cuts, values["late_s"], Disk(**values["disk"]))
+    trickles = tuple((str(a), str(b), float(x)) for a, b, x in values["trickles"])
+    disk = Disk(**values["disk"])
+    return State(values["addresses"], cuts, trickles, values["late_s"], disk)
 
 
 def port(folder: Path, agent: str, role: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from bamboo_core.api.events import EventFact
 from bamboo_core.arbiter_state.events import ArbiterPhase, ComputePlan, Record
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
+from bamboo_core.placement.plan import layers_of
 from bamboo_sim.protocol.checker.corruption import is_lasting
 from bamboo_sim.protocol.checker.verdict import is_too_few, positions
 from bamboo_sim.protocol.control.operator import Operator
@@ -15,6 +18,7 @@ from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.state import World
 
 _UNREACHABLE_S, _SLACK_S = 3.0, 1.0
+_TRICKLE_S, _SHARED_S = 40.0, 130.0
 
 
 def check_said(world: World) -> None:
@@ -43,6 +47,56 @@ def check_silence(world: World) -> None:
     late = [a for a, operator, _ in world.silent if operator == leader.name and a in members]
     if late and world.now > due:
         raise Violation(f"{sorted(late)} have been silent since {world.silent_since:g} s")
+
+
+def check_trickle(world: World) -> None:
+    """The job goes on without a link that passes hardly anything, if it can: within 40 s. Several
+    links may share what is slow: within 130 s. If it cannot, it says so.
+
+    Only while everybody else is well: else a plan may take long.
+    """
+    if not world.network.crawling:
+        world.crawls = {}
+        return
+    leader = world.operators.running[world.operators.leader]
+    state = leader.arbiter.state
+    is_judged = not (world.is_misled or world.still or world.network.frozen or world.is_raced)
+    crawls = _crawls(world) if is_judged and state.phase_name is ArbiterPhase.RUNNING else set()
+    fence = state.fence  # a new plan has its own time
+    world.crawls = {
+        (*link, fence): world.crawls.get((*link, fence), world.now) for link in crawls
+    }
+    bound_s = _TRICKLE_S if len(crawls) == 1 else _SHARED_S
+    late = sorted(key[:2] for key, since in world.crawls.items() if world.now > since + bound_s)
+    if not late:
+        return
+    if not leader.leadership.view().stall:
+        raise Violation(f"{late} trickle, and nobody says so; {positions(world)}")
+    if any(_are_spare(world, set(ends)) for ends in product(*late)):
+        raise Violation(f"the job waits for {late}, but could do without; {positions(world)}")
+
+
+def _crawls(world: World) -> set[tuple[AgentId, AgentId]]:
+    """Links of members that trickle, for what crawls on which the receiver waits."""
+    state = world.operators.arbiter.state
+    members = state.membership.members
+    found = set()
+    for name, node in world.nodes.items():
+        peer = node.doing().peer
+        ends = {name, peer}
+        if peer is not None and ends <= members and world.network.crawls(peer, name):
+            found.add((peer, name))
+    return found
+
+
+def _are_spare(world: World, ends: set[AgentId]) -> bool:
+    """Whether other members hold all that these agents have to hold by their plan."""
+    plan = world.plan
+    members = world.operators.arbiter.state.membership.members
+    if plan is None:
+        return False
+    held = {x for a in members - ends for x in layers_of(plan.wants.get(a, ()))}
+    return held.issuperset(x for a in ends for x in layers_of(plan.wants.get(a, ())))
 
 
 def check_loss(world: World, operator: Operator, record: Record) -> None:

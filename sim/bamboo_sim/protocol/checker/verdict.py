@@ -185,7 +185,7 @@ def judge(world: World) -> str:
         if world.has_given_up:
             return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
-    if is_too_few(world) or _waits_for_suspects(world):
+    if is_too_few(world) or _waits_for_suspects(world) or _waits_for_a_link(world):
         return "waiting"
     status = world.operators.arbiter.status()
     raise Violation(f"deadlock: {status.phase} {status.detail}; {positions(world)}")
@@ -249,6 +249,12 @@ def _waits_for_suspects(world: World) -> bool:
     is_given_up = any(s.is_connected for s in state.membership.suspected.values())
     will_ask = isinstance(state.phase, Holding) and world.now < state.deadlines.retry_at < inf
     return world.was_misled and is_given_up and will_ask
+
+
+def _waits_for_a_link(world: World) -> bool:
+    """Whether the job says that it waits for what crawls: no plan can do without it."""
+    view = world.operators.running[world.operators.leader].leadership.view()
+    return bool(world.network.crawling) and bool(view.stall)
 
 
 def positions(world: World) -> str:

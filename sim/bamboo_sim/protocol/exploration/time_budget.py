@@ -60,7 +60,10 @@ AHEAD_SMALL = Job(1, 2, 2, eager=True, layers=4, steps=2)
 AHEAD_PAIR = replace(AHEAD, steps=2)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2), AHEAD_PAIR)
 
-EDGES = ("sessions", "words", "resets", "races", "writes", "pauses", "hangs", "silences", "delays")
+EDGES = (
+    *("sessions", "words", "resets", "races", "writes", "pauses", "hangs", "silences", "trickles"),
+    "delays",
+)
 """Families in which nobody need die; ``storage`` needs jobs that write checkpoints."""
 
 _AHEAD_SPARE = replace(CHECKED_TWICE, spares=1)

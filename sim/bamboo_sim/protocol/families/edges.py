@@ -245,6 +245,25 @@ def silences(base: History, part: Part = WHOLE) -> Histories:
         yield inject(at, 0, ("cut", ((a, b), (a, OPERATOR), (OPERATOR, a))[n % 3]))
 
 
+def trickles(base: History, part: Part = WHOLE) -> Histories:
+    """Links on which a byte comes now and then, in one direction or both, of one agent or several,
+    for good or for a while; and a loss, or another leader, in between."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        if len(names) < 2:
+            continue
+        a, b = rng.sample(names, 2)
+        found = inject(at, 0, ("trickle", (a, b), *((b, a),) * (n % 2)))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(120), ("heal",))
+        yield inject(found, rng.randrange(60), ("kill", rng.choice(names), n % 3))
+        yield inject(found, rng.randrange(60), ("restart operator", bool(n % 2)))
+        yield inject(found, rng.randrange(60), ("trickle", *((a, x) for x in names if x != a)))
+        other, last = rng.sample(names, 2)
+        yield inject(found, rng.randrange(60), ("trickle", (other, last)))
+
+
 def delays(base: History, part: Part = WHOLE) -> Histories:
     """Slow agents, and a planner that takes long or fails."""
     rng = random.Random(base.seed)

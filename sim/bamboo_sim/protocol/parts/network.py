@@ -38,6 +38,8 @@ class Network:
         self.unread: tuple[Message, ...] = ()  # they have waited for an operator
         self.quiet: frozenset[Link] = frozenset()  # cut without a sign to the workers
         self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
+        self.trickling: frozenset[Link] = frozenset()  # a byte of a payload comes now and then
+        self.crawling: list[Message] = []  # payloads on these links, for which there is no end
         # a worker's connection to another one -> the fence in which it broke
         self.broken: dict[Link, Fence] = {}
 
@@ -48,14 +50,18 @@ class Network:
         new.operators = self.operators.copy()
         new.frozen, new.held = self.frozen.copy(), self.held.copy()
         new.busy, new.unread = self.busy, self.unread
+        new.trickling, new.crawling = self.trickling, self.crawling.copy()
         new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
         return new
 
     def post(self, source: AgentId, target: AgentId, content: Any) -> None:
         """Send a message; a broken link drops it."""
-        if (self.broken or self.muted) and type(content) is tuple:
+        if (self.broken or self.muted or self.trickling) and type(content) is tuple:
             link = (source, target)
             if link in self.muted or content[0].fence <= self.broken.get(link, _NEVER):
+                return
+            if link in self.trickling and not self._is_cut(source, target):
+                self.crawling.append((source, target, content))
                 return
         if not self.cut or not self._is_cut(source, target):
             message = (source, target, content)
@@ -105,6 +111,7 @@ class Network:
     def _keep(self, is_kept: Callable[[Message], bool]) -> None:
         self.messages = [m for m in self.messages if is_kept(m)]
         self.held = [m for m in self.held if is_kept(m)]
+        self.crawling = [m for m in self.crawling if is_kept(m)]
 
     def _is_cut(self, source: AgentId, target: AgentId) -> bool:
         ends = (OPERATOR if x in self.operators else x for x in (_agent(source), target))
@@ -187,6 +194,23 @@ class Network:
         self.messages = [
             m for m in self.messages if m[:2] not in self.muted or type(m[2]) is not tuple
         ]
+
+    def trickle(self, links: Iterable[Link]) -> None:
+        """From now on payloads come through these links so slowly that nobody sees their end."""
+        self.trickling |= set(links)
+        slow = [m for m in self.messages if m[:2] in self.trickling and type(m[2]) is tuple]
+        self.messages = [m for m in self.messages if not any(m is x for x in slow)]
+        self.crawling += slow
+
+    def flow(self) -> None:
+        """No link trickles any more: what is on them comes."""
+        waiting, self.crawling, self.trickling = self.crawling, [], frozenset()
+        for message in waiting:
+            self.post(*message)
+
+    def crawls(self, source: AgentId, target: AgentId) -> bool:
+        """Whether a payload is half-way on a link that trickles."""
+        return any(m[:2] == (source, target) for m in self.crawling)
 
     def duplicate(self) -> None:
         """Deliver every message between agents twice."""

@@ -20,7 +20,7 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import BadCheckpoint, Sealed
 from bamboo_core.protocol.said import Said
 from bamboo_core.protocol.supervisor import Supervisor
-from bamboo_core.protocol.watch import Watch
+from bamboo_core.protocol.watch import Transfers, Watch
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.lowering import Lowering
 from bamboo_sim.protocol.parts.job import Job
@@ -105,6 +105,11 @@ PLANTS: tuple[Planted, ...] = (
             (("hangs", SMALL), ("silences", SMALL))),
     Planted("agents that never begin are not seen", "W5",
             patched(stalls, "_all_idle", rules_edges.no_end), (("hangs", SINGLE),)),
+    Planted("any byte ends a wait", "W6",
+            patched(Transfers, "slow", rules_edges.any_byte_ends_a_wait), (("trickles", SMALL),)),
+    Planted("a link that trickles is told, and kept", "W7",
+            patched(losses, "_mend_slow_links", rules_edges.slow_links_are_told),
+            (("trickles", SMALL),)),
     Planted("a layer is given up before the checkpoints are listed", "F2",
             patched(rounds, "_may_have_unknown_files", rules_edges.no_listing),
             (("storage", SAVING), ("restores", SAVING))),

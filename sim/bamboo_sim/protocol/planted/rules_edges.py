@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection, Set
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -12,7 +12,7 @@ from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.state import Collecting, Running, State
 from bamboo_core.evidence.liveness import Patience
-from bamboo_core.evidence.stalls import Stall
+from bamboo_core.evidence.stalls import SlowLink, Stall, StallCause
 from bamboo_core.job.durable_writer import DurableWriter
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId, Fence
@@ -22,7 +22,7 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import AgentReport, Finished, Left, Listed, Ready
 from bamboo_core.protocol.said import Said, Word
 from bamboo_core.protocol.supervisor import SendOperator, Supervisor
-from bamboo_core.protocol.watch import Watch
+from bamboo_core.protocol.watch import Transfers, Watch
 
 # ---------------------------------------------------------------- late words
 
@@ -188,6 +188,16 @@ _sent = rounds.sent
 
 
 # ---------------------------------------------------------------- stalls
+
+
+def any_byte_ends_a_wait(self: Transfers) -> None:
+    """How fast the bytes come is of no interest."""
+
+
+def slow_links_are_told(state: State, links: Collection[SlowLink]) -> bool:
+    """No link costs an agent its seat."""
+    state.stalls.note(StallCause.TRICKLE, "; ".join(link.message for link in links))
+    return False
 
 
 def no_cycle(*args: Any) -> Stall | None:

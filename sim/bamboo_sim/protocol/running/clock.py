@@ -6,13 +6,15 @@ whatever is under way.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
-from bamboo_core.protocol.supervisor import PeerHeard
+from bamboo_core.protocol.supervisor import PeerHeard, Progressed
 from bamboo_core.protocol.supervisor import Tick as SupervisorTick
 from bamboo_sim.protocol.checker.asking import check_idle
-from bamboo_sim.protocol.checker.claims import check_said, check_silence
+from bamboo_sim.protocol.checker.claims import check_said, check_silence, check_trickle
 from bamboo_sim.protocol.parts.messages import Ended
 from bamboo_sim.protocol.parts.network import Message
 from bamboo_sim.protocol.running.agent_shell import (
@@ -64,6 +66,7 @@ def tick(world: World) -> None:
             pass_time(world, operator)
             tell(world, operator, Tick())
     check_silence(world)
+    check_trickle(world)
     check_idle(world, world.operators.running[world.operators.leader])
 
 
@@ -132,9 +135,18 @@ def _beat(world: World) -> None:
         for peer in node.watched:
             if _is_heard(world, node, peer):
                 inform(world, node, PeerHeard(peer))
-        inform(world, node, node.doing())
+        inform(world, node, _doing(world, node))
         inform(world, node, SupervisorTick())
     _hear_beats(world)
+
+
+def _doing(world: World, node: Node) -> Progressed:
+    """What the worker does. A byte of what crawls to it has come since the last tick."""
+    doing = node.doing()
+    if doing.peer is None or not world.network.crawls(doing.peer, node.name):
+        return doing
+    moved = doing.received + round(world.now / TICK_S)
+    return replace(doing, received=moved, is_coming=True)
 
 
 def _is_heard(world: World, node: Node, peer: AgentId) -> bool:

@@ -186,6 +186,7 @@ def _heal(world: World) -> None:
     network = world.network
     lost = [name for name in sorted(world.nodes) if not network.reaches(name)]
     network.cut, network.quiet, network.muted = set(), frozenset(), frozenset()
+    network.flow()
     for name in lost:
         connect(world, world.nodes[name], world.operators.leader)
 
@@ -204,6 +205,14 @@ def _mute(world: World, *links: Link) -> None:
     world.is_silent = True
     world.losses += 1  # an agent may have to be replaced
     world.mislead()
+
+
+def _trickle(world: World, *links: Link) -> None:
+    """Payloads come through these links a byte at a time, which never ends; sessions and signs of
+    life are not late. An agent has to go, and the next one if that was the wrong end."""
+    world.network.trickle(links)
+    world.is_silent = True
+    world.losses += 1
 
 
 def _reset(world: World, kept: int, *names: AgentId) -> None:
@@ -367,6 +376,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "cut": _cut,
     "cut quietly": _cut_quietly,
     "mute": _mute,
+    "trickle": _trickle,
     "heal": _heal,
     "reset": _reset,
     "reconnect": _reconnect,

@@ -107,7 +107,7 @@ class Simulation(World):
                 serve(self, target, content)
             return
         if type(content) is tuple:
-            node.reach_worker(content)
+            node.reach_worker(content, source)
             pass_on(self, node)
         elif isinstance(content, FindLeader):
             self._find_leader(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from bamboo_core.model.ids import AgentId
@@ -15,7 +16,7 @@ from bamboo_sim.protocol.world.worker import Sealings, Worker
 _OF_STORAGE = frozenset({Op.LOAD, Op.SAVE, Op.SEAL})
 _MEASURED_S, _UNKNOWN_S = 30.0, 300.0  # limits of instructions, as a worker writes them
 
-_MUTABLE = ("_clock", "_said", "_watch")
+_MUTABLE = ("_clock", "_said", "_watch", "_transfers")
 
 
 class Node:
@@ -43,6 +44,7 @@ class Node:
         self.unheard: list[Any] | None = None  # events of a supervisor that stands still
         self.backlog: list[Any] | None = None  # messages to a worker that stands still
         self.traffic = 0
+        self.received = Counter[AgentId]()  # payloads by sender
 
     def copy(self, sealed: Sealings) -> Node:
         """An independent copy that sees those checkpoints."""
@@ -54,6 +56,7 @@ class Node:
         for name in _MUTABLE:
             state[name] = state[name].copy()
         new.worker = self.worker.copy(sealed)
+        new.received = self.received.copy()
         new.unheard = None if self.unheard is None else self.unheard.copy()
         new.backlog = None if self.backlog is None else self.backlog.copy()
         return new
@@ -67,8 +70,10 @@ class Node:
         """Let the supervisor decide about an event."""
         return self.supervisor.handle(event, now)
 
-    def reach_worker(self, message: Any) -> None:
+    def reach_worker(self, message: Any, source: AgentId | None = None) -> None:
         """A message comes to the worker: of the operator, or with a peer's payload."""
+        if source is not None:
+            self.received[source] += 1
         if self.backlog is not None:
             self.backlog.append(message)
         elif type(message) is tuple:
@@ -105,6 +110,7 @@ class Node:
             instruction="" if task is None else str(task),
             peer=peer,
             traffic=self.traffic,
+            received=0 if peer is None else self.received[peer],
         )
 
 

@@ -47,6 +47,8 @@ class World:
         self.is_raced = False  # time has passed while messages were under way
         self.is_silent = False  # something was lost of which nobody knows
         self.resets = 0
+        # (sender, receiver, fence) -> since when the receiver has waited for what crawls to it
+        self.crawls: Mapping[tuple[AgentId, AgentId, Fence], float] = {}
         self.late: tuple[tuple[int, AgentId], ...] = ()  # last words that come at some event
         self.newest = (0, -1)  # attempt and step of the newest commit
         self.computed: frozenset[int] = frozenset()  # attempts that have committed a step

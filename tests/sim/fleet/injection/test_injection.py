@@ -17,6 +17,7 @@ from bamboo_sim.fleet.injection.effects import Effect
 from bamboo_sim.fleet.injection.faults import Faults
 from bamboo_sim.fleet.injection.inside import Inside, Later
 from bamboo_sim.fleet.injection.state import Disk
+from bamboo_sim.fleet.injection.trickle import TricklingSocket
 
 ONE, OTHER = "127.77.9.1", "127.77.9.2"
 
@@ -214,11 +215,38 @@ def wait_for(condition: object) -> None:
 
 
 def test_the_state_survives_the_file(tmp_path: Path) -> None:
-    written = state.State({"a": ONE}, (("a", "b"),), {"b": 0.5}, Disk(0.25, fails=True))
+    written = state.State(
+        {"a": ONE}, (("a", "b"),), (("a", "b", 1.5),), {"b": 0.5}, Disk(0.25, fails=True)
+    )
     state.write(tmp_path, written)
     assert state.read(tmp_path) == written
     assert written.lost_senders("b") == {ONE}
     assert written.lost_senders("a") == frozenset()
+    assert (written.rate("a", "b"), written.rate("b", "a")) == (1.5, 0.0)
+
+
+def test_a_trickle_passes_few_bytes_until_it_ends(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    one, other = pair
+    rate, effects = 0.0, list[Effect]()
+    sock = TricklingSocket(one, lambda: rate, effects.append)
+    assert sock.sendmsg([b"ab", b"c"]) == 3
+    rate = 4.0
+    assert sock.wait_s == 0.0
+    assert sock.send(b"defg") == 2
+    assert 0.0 < sock.wait_s <= 0.5
+    with pytest.raises(BlockingIOError):
+        sock.sendmsg([b"fg", b"h"])
+    assert effects == [Effect.TRICKLED]
+    wait_for(lambda: not sock.wait_s)
+    assert sock.sendmsg([b"f", b"g"]) == 1
+    assert effects == [Effect.TRICKLED]
+    rate = 0.0
+    assert sock.wait_s == 0.0
+    assert sock.sendmsg([b"g", b"h"]) == 2
+    assert sock.getpeername() == other.getsockname()
+    assert other.recv(99) == b"abcdefgh"
 
 
 def test_late_calls_keep_their_order() -> None:

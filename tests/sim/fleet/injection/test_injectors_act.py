@@ -81,6 +81,12 @@ def truncate(fleet: LocalFleet) -> AgentId:
     return one
 
 
+def trickle(fleet: LocalFleet) -> AgentId:
+    one, other, *_ = seats(fleet)
+    fleet.faults.trickle(one, other)
+    return one
+
+
 def slow_disk(fleet: LocalFleet) -> None:
     fleet.faults.slow_disk(0.01)
 
@@ -132,6 +138,7 @@ CASES: tuple[tuple[str, Act, tuple[Effect, ...]], ...] = (
     ("LocalOperator.freeze", lambda fleet: fleet.operator.freeze(), (Effect.UNHEARD,)),
     ("LocalFleet.freeze", freeze, (Effect.STOPPED,)),
     ("Faults.truncate", truncate, (Effect.CUT_FRAME,)),
+    ("Faults.trickle", trickle, (Effect.TRICKLED,)),
     ("Faults.reset_link", reset_link, (Effect.RESET,)),
     ("Faults.reset", reset, (Effect.RESET,)),
     ("Faults.cut", lambda fleet: cut(fleet, one_way=False), (Effect.LOST_SEGMENT,)),
