@@ -14,7 +14,7 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import redundancy, refusals
+from bamboo_core.arbiter import last_write, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
@@ -154,7 +154,11 @@ def decide(state: State, now: float) -> None:
         hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
         return
     state.deadlines.voter_by = inf
-    if is_short(state):
+    if (found := last_write.pause(state, now)) is not None:
+        why, until = found
+        hold(state, why, now, plan_by=until)
+        return
+    if state.durable.last_write is None and is_short(state):
         staying = len(membership.members - leavers(state))
         agents = f"{counted(staying, 'agent')} {'is' if staying == 1 else 'are'}"
         hold(state, f"{agents} too few to go on; the state is kept", now)
@@ -205,7 +209,7 @@ def retry(state: State, now: float) -> None:
         begin(state, "suspected agents are asked again")
     elif state.unasked():
         begin(state, "more agents are ready")
-    elif now >= phase.plan_by:
+    elif now >= phase.plan_by or last_write.is_pressed(state):
         state.reconsider()
         decide(state, now)
 
@@ -244,6 +248,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
         is_last=desired.suspended,
         least=desired.at_least,
+        rewrites=durable.last_write.step if durable.last_write is not None else -1,
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),

@@ -10,7 +10,7 @@ import base64
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
@@ -38,6 +38,15 @@ class Fork:
 
     attempt: int
     step: int
+
+
+class LastWrite(NamedTuple):
+    """The last checkpoint of the attempt could not be written, and is tried again."""
+
+    step: int
+    why: str = ""
+    waited_s: float = 0.0  # attentive time, up to the newest try
+    suspended_s: float | None = None  # of that, before the job was to be suspended; None: it is not
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Durable:
     undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
     rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
+    last_write: LastWrite | None = None  # None: nothing but training is left to do
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
     reason: str = ""
@@ -213,6 +223,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["undone"] = d.undone
     if d.rollbacks:
         out["rollbacks"] = d.rollbacks
+    if d.last_write is not None:
+        out["lastWrite"] = list(d.last_write)
     if d.attempt or d.rolled_back:
         out["rolledBack"] = d.rolled_back
     if d.processors:
@@ -267,6 +279,7 @@ def _read(value: dict[str, Any]) -> Durable:
         rollbacks=int(value.get("rollbacks", 0)),
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
+        last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,
         processors=tuple(_processor(*found) for found in value.get("processors", ())),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),

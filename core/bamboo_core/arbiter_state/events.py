@@ -121,6 +121,7 @@ class DesiredState:
     expected: frozenset[AgentId] = frozenset()  # their pods exist; a start may wait for them
     least: int = 1  # pipelines without which the job does not train
     bandwidth_gbps: float | None = None  # between two agents; None: as the arbiter's spec says
+    last_write_s: float = 3600.0  # for the last checkpoint, if it cannot be written
 
     @property
     def at_least(self) -> int:

@@ -280,6 +280,16 @@ class Stalls:
         self.text = ""
 
 
+@dataclass
+class Rewriting:
+    """This leader's tries to write the last checkpoint."""
+
+    tries: int = 0
+    at: float = -inf  # before which the next one must not begin
+    since: float = inf  # up to when ``LastWrite.waited_s`` counts; inf: it does not count yet
+    going: frozenset[AgentId] = frozenset()  # holders for whose notice a plan was made
+
+
 class Interrupted(NamedTuple):
     """A loss has interrupted a step."""
 
@@ -349,6 +359,7 @@ class State:
     failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
     users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
     listing: Listing = field(default_factory=Listing)
+    rewriting: Rewriting = field(default_factory=Rewriting)
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
 
