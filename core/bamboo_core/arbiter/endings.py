@@ -9,8 +9,9 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter_state.durable import Fork, eligible, verified, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Over, Send
+from bamboo_core.arbiter_state.last_write import Rewriting
 from bamboo_core.arbiter_state.state import Over as OverPhase
-from bamboo_core.arbiter_state.state import Rewriting, Running, State, Waiting
+from bamboo_core.arbiter_state.state import Running, State, Waiting
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Release

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.progress import Unwritten
 from bamboo_core.arbiter import endings
-from bamboo_core.arbiter_state.durable import LastWrite
 from bamboo_core.arbiter_state.events import Send
-from bamboo_core.arbiter_state.state import Over, Rewriting, State
+from bamboo_core.arbiter_state.last_write import LastWrite, Rewriting
+from bamboo_core.arbiter_state.state import Over, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -63,9 +64,9 @@ def _is_last(state: State, step: int) -> bool:
 def sealed(state: State, manifest: Manifest) -> None:
     """A checkpoint is complete, perhaps the last one."""
     known = state.durable.last_write
-    if known is not None and manifest.attempt == state.durable.attempt:
-        if manifest.step == known.step:
-            state.out.save(last_write=None)
+    is_same = manifest.attempt == state.durable.attempt
+    if known is not None and is_same and manifest.step == known.step:
+        state.out.save(last_write=None)
 
 
 # ---------------------------------------------------------------- time
@@ -101,13 +102,17 @@ def expire(state: State, now: float) -> bool:
     """End the job if the deadline is over; whether it is."""
     known, desired = state.durable.last_write, state.desired
     assert desired is not None
-    if known is None or state.rewriting.since == inf or isinstance(state.phase, Over):
+    if known is None or isinstance(state.phase, Over):
+        return False
+    state.rewriting.left_s = left_s(state, now)
+    if state.rewriting.since == inf:
         return False
     if not _is_wanted(state, known):
         return False  # the next plan trains
     if desired.suspended != (known.suspended_s is not None):
         _count(state, known, now)
-    if left_s(state, now) > 0:
+    state.rewriting.left_s = left_s(state, now)
+    if state.rewriting.left_s > 0:
         return False
     _count(state, known, now)
     endings.give_up_last_write(state)
@@ -168,6 +173,17 @@ def _going(state: State) -> set[AgentId]:
     return {a for a in state.membership.members if state.membership.is_departing(a)}
 
 
+def unwritten(state: State) -> Unwritten | None:
+    """What is still to be written, and for how long it is tried."""
+    known = state.durable.last_write
+    if known is None:
+        return None
+    left_s = state.rewriting.left_s
+    if left_s == inf:  # a new leader has not heard yet what is wanted
+        left_s = state.job.spec.run_policy.last_write_deadline_s - known.waited_s
+    return Unwritten(known.step, known.why, max(0.0, left_s))
+
+
 def refuses(state: State, agent: AgentId) -> bool:
     """Whether an agent that connects has no part in the last write, and may end."""
     membership, is_waiting = state.membership, state.durable.last_write is not None
@@ -198,10 +214,11 @@ def _release(state: State, staying: Collection[AgentId], known: LastWrite) -> No
         state.evidence.forget(agent)
         state.stalls.activities.pop(agent, None)
     text = (
-        f"{counted(len(gone), 'agent')} released: only the checkpoint of step {known.step} is left to"
-        f" write; one copy of each layer stays, on {', '.join(staying)}"
+        f"{counted(len(gone), 'agent')} released: only the checkpoint of step {known.step} is left"
+        f" to write; one copy of each layer stays, on {', '.join(staying)}"
     )
-    state.record(EventReason.AGENT_LEFT, text, agents=",".join(sorted(gone)))
+    agents = ",".join(sorted(gone))
+    state.record(EventReason.AGENTS_RELEASED, text, agents=agents, step=known.step)
 
 
 def _holders(state: State, step: int) -> list[AgentId]:

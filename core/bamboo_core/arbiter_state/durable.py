@@ -10,10 +10,11 @@ import base64
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
+from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Fence
@@ -38,15 +39,6 @@ class Fork:
 
     attempt: int
     step: int
-
-
-class LastWrite(NamedTuple):
-    """The last checkpoint of the attempt could not be written, and is tried again."""
-
-    step: int
-    why: str = ""
-    waited_s: float = 0.0  # attentive time, up to the newest try
-    suspended_s: float | None = None  # of that, before the job was to be suspended; None: it is not
 
 
 @dataclass(frozen=True)

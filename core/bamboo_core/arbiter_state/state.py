@@ -22,6 +22,7 @@ from bamboo_core.arbiter_state.events import (
     Record,
     Send,
 )
+from bamboo_core.arbiter_state.last_write import Rewriting
 from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.evidence.liveness import Evidence
@@ -278,16 +279,6 @@ class Stalls:
         """A step is committed."""
         self.tried.clear()
         self.text = ""
-
-
-@dataclass
-class Rewriting:
-    """This leader's tries to write the last checkpoint."""
-
-    tries: int = 0
-    at: float = -inf  # before which the next one must not begin
-    since: float = inf  # up to when ``LastWrite.waited_s`` counts; inf: it does not count yet
-    going: frozenset[AgentId] = frozenset()  # holders for whose notice a plan was made
 
 
 class Interrupted(NamedTuple):
