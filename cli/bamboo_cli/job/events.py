@@ -12,7 +12,7 @@ from datetime import datetime
 from bamboo_cli.job.state import Manifest
 from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
 
-GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
+GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT, EventReason.AGENTS_RELEASED)
 
 
 @dataclass(frozen=True)

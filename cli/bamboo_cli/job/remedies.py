@@ -53,6 +53,8 @@ REMEDIES: Mapping[str, str] = {
     " describe pod` names it",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"
     " again and again, replace the node",
+    Reason.LAST_WRITE_WAITS: "make room, or repair the storage at spec.checkpoint.uri and its"
+    " permissions; to have more time, raise spec.runPolicy.lastWriteDeadlineSeconds",
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
     Reason.USER_CODE_FAILED: f"repair the code that the message names, {_NEW_JOB}",

@@ -64,6 +64,9 @@ class EventReason(StrEnum):
     """A new attempt starts from a newer checkpoint than was known when it was decided on."""
     CHECKPOINT_BAD = "CheckpointBad"
     """A checkpoint could not be written or read."""
+    AGENTS_RELEASED = "AgentsReleased"
+    """All is done but the last checkpoint, which cannot be written: agents that are not needed for
+    it have ended."""
     STORAGE_FAILED = "StorageFailed"
     """An agent cannot write checkpoints."""
     CORRUPTION = "Corruption"
@@ -191,6 +194,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_FOUND: (EventFact.ATTEMPT, EventFact.STEP),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
+    EventReason.AGENTS_RELEASED: (EventFact.AGENTS, EventFact.STEP),
     EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
     EventReason.CORRUPTION: (
         EventFact.AGENTS,

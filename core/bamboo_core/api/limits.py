@@ -59,6 +59,7 @@ LIMITS: Mapping[str, Limits] = {
     "spec.runPolicy.activeDeadlineSeconds": Limits(0, _TEN_YEARS_S),
     "spec.runPolicy.pendingDeadlineSeconds": Limits(0, _TEN_YEARS_S),
     "spec.runPolicy.startDeadlineSeconds": Limits(0, _TEN_YEARS_S),
+    "spec.runPolicy.lastWriteDeadlineSeconds": Limits(1, _TEN_YEARS_S),
     "spec.runPolicy.backoffLimit": Limits(0, _COUNT),
     "spec.runPolicy.nodeFailureLimit": Limits(0, _COUNT),
     "spec.runPolicy.forgiveAfterSteps": Limits(0, _STEPS),

@@ -91,6 +91,15 @@ class Sent:
         return dict(zip(Lane, values, strict=True))
 
 
+class Unwritten(NamedTuple):
+    """The last checkpoint, which cannot be written though all else is done."""
+
+    step: int
+    why: str  # which agent, where, and the error
+    left_s: float  # until the job gives up
+    dollars_per_hour: float | None = None  # that the agents cost meanwhile; None: no price is known
+
+
 class Way(NamedTuple):
     """The purpose of bytes, and the zones from and to which they go."""
 

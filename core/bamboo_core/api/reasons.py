@@ -140,6 +140,9 @@ class Reason(StrEnum):
     NO_PROGRESS = "NoProgress"
     """Training stands still: agents wait for each other without end, one computes for far too
     long, or the storage does not answer. The message says which."""
+    LAST_WRITE_WAITS = "LastWriteWaits"
+    """All is done but the last checkpoint, which cannot be written. One copy of each layer stays on
+    agents, which try again. The message says what is missing, what they cost, and for how long."""
     PROGRESSING = "Progressing"
     """Nothing is stuck."""
     # Checkpointed

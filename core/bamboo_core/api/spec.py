@@ -274,6 +274,7 @@ class RunPolicy:
     active_deadline_s: int = 0
     pending_deadline_s: int = 0
     start_deadline_s: int = 1800  # of one agent, from its first contact until it is ready
+    last_write_deadline_s: int = 3600  # to write the last checkpoint, once all else is done; >= 1
     backoff_limit: int = 3  # failures tolerated that are not forgiven; losses do not count
     node_failure_limit: int = 2  # such failures on one node until it is avoided; 0: never
     forgive_after_steps: int = 100  # committed after a failure; 0: never

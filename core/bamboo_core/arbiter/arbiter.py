@@ -24,6 +24,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter import (
     changes,
     endings,
+    last_write,
     losses,
     plans,
     redundancy,
@@ -267,6 +268,9 @@ class Arbiter:
         if agent in state.membership.fenced:
             state.out.after_facts(Send(agent, Release(ExitCode.FENCED, "left out of the plan")))
             return
+        if last_write.refuses(state, agent):
+            last_write.release(state, agent)
+            return
         state.evidence.hear(agent, now)
         state.membership.connect(hello, key)
         if agent in state.membership.members:
@@ -355,7 +359,7 @@ class Arbiter:
     def _act(self, now: float) -> None:
         """Do what is due in the present phase; called after every event that may change that."""
         state, desired = self.state, self.state.desired
-        if desired is None:
+        if desired is None or last_write.expire(state, now):
             return
         match state.phase:
             case Returning():
@@ -431,7 +435,11 @@ class Arbiter:
         rounds.begin(state, "a new leader")
 
     def _try_change(self, now: float) -> None:
-        if endings.complete(self.state):
+        if endings.has_finished(self.state):
+            if last_write.is_due(self.state, now):
+                rounds.begin(self.state, "the last checkpoint is to be written again")
+            else:
+                endings.complete(self.state)
             return
         plans.await_continuations(self.state, now)
         if not isinstance(self.state.phase, Running):
@@ -454,7 +462,12 @@ class Arbiter:
 
 def _concerns_agents(before: DesiredState, desired: DesiredState) -> bool:
     """Whether the desired state has changed in something for which agents may be of use."""
-    kept = replace(before, expected=desired.expected, bandwidth_gbps=desired.bandwidth_gbps)
+    kept = replace(
+        before,
+        expected=desired.expected,
+        bandwidth_gbps=desired.bandwidth_gbps,
+        last_write_s=desired.last_write_s,
+    )
     return kept != desired
 
 

@@ -147,7 +147,7 @@ def _leaving(state: State, questioned: Set[AgentId]) -> set[AgentId]:
     if len(membership.members & membership.usable()) >= seats:
         going |= membership.members & membership.slow  # nobody goes for being slow if it is missed
     leave_at = membership.departures()
-    if state.desired.suspended:
+    if state.desired.suspended and state.durable.last_write is None:
         soon = state.real_s + transition_s(step_s)
         return {a for a in going if leave_at.get(a, inf) < soon}
     if _is_enough(state, membership.members - going - questioned):

@@ -9,6 +9,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter_state.durable import Fork, eligible, verified, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Over, Send
+from bamboo_core.arbiter_state.last_write import Rewriting
 from bamboo_core.arbiter_state.state import Incident, Running, State, Waiting
 from bamboo_core.arbiter_state.state import Over as OverPhase
 from bamboo_core.model.counts import counted
@@ -59,6 +60,7 @@ def restore(
         question=None,
         voided=(),
         undone=max(durable.undone, newest + 1),
+        last_write=None,
         rolled_back=attempt if cause is RestoreCause.CORRUPTION else durable.rolled_back,
     )
     state.membership.members.clear()
@@ -69,6 +71,7 @@ def restore(
     state.protection.hold()
     state.ledger.forget_commit()
     state.phase = Waiting(why)
+    state.rewriting = Rewriting()
     state.deadlines.clear()
     state.incident = Incident()
     state.listing.give_time()
@@ -123,48 +126,74 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
     membership.agents.clear()
 
 
-def complete(state: State) -> bool:
-    """End the job if all live members have run their last program; whether they have."""
+def has_finished(state: State) -> bool:
+    """Whether all live members have run their last program, and the job is not to go on."""
     phase, in_force, desired = state.phase, state.in_force, state.desired
     assert isinstance(phase, Running)
     assert in_force is not None
     assert desired is not None
     live = state.membership.members.intersection(in_force.plan.live)
     is_resumed = in_force.is_suspending and not desired.suspended
-    if not phase.finished or not phase.finished >= live or is_resumed:
-        return False
-    spec = state.job.spec
-    if in_force.is_suspending:
-        text = f"suspended after {in_force.plan.last} of {counted(spec.training.steps, 'step')}"
+    return bool(phase.finished) and phase.finished >= live and not is_resumed
+
+
+def complete(state: State) -> None:
+    """End a job whose members have finished."""
+    spec, in_force = state.job.spec, state.in_force
+    assert in_force is not None
+    if _is_unsaved(state, in_force.plan.last):
+        give_up_last_write(state)
+    elif in_force.is_suspending:
+        text = _suspended_after(state, in_force.plan.last)
         if spec.checkpoint is None:
             text += "; without spec.checkpoint nothing was saved: it will begin from the start"
-        elif _is_unsaved(state, in_force.plan.last):
-            text += f"; {_cannot_save(state)}: it will begin from an older checkpoint"
         end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
-    elif _is_unsaved(state, spec.training.steps):
-        text = f"the trained weights are not saved: {_cannot_save(state)}"
-        end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, text)
     else:
         text = f"all {spec.training.steps} steps are committed"
         end(state, Outcome.COMPLETE, Reason.STEPS_REACHED, text)
-    return True
+
+
+def give_up_last_write(state: State) -> None:
+    """End a job whose last checkpoint is not written. What is in a suspended job's older ones is
+    not lost: it can go on from there, and repeats the rest."""
+    durable, spec = state.durable, state.job.spec
+    known, newest = durable.last_write, state.ledger.newest(durable)
+    assert state.desired is not None
+    assert spec.checkpoint is not None
+    cannot = f"spec.checkpoint.uri {spec.checkpoint.uri} could not be written"
+    if known is not None:
+        cannot += f" for {known.waited_s:.0f} s: {known.why}"
+    if not state.desired.suspended:
+        text = f"the trained weights are not saved: {cannot}"
+        end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, text)
+        return
+    good = next(reversed(eligible(durable)), None)
+    source = "the start" if good is None else f"the checkpoint of step {good.step}"
+    repeated = max(0, newest + 1 - (good.step if good is not None else 0))
+    text = (
+        f"{_suspended_after(state, newest + 1)}; {cannot}; it will begin from {source}, and"
+        f" {counted(repeated, 'committed step')} will be repeated"
+    )
+    end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
+
+
+def _suspended_after(state: State, step: int) -> str:
+    return f"suspended after {step} of {counted(state.job.spec.training.steps, 'step')}"
 
 
 def _is_unsaved(state: State, step: int) -> bool:
-    """Whether this attempt's checkpoint of the step could not be written."""
-    return (state.durable.attempt, step) in state.durable.bad
-
-
-def _cannot_save(state: State) -> str:
-    assert state.job.spec.checkpoint is not None
-    return f"spec.checkpoint.uri {state.job.spec.checkpoint.uri} could not be written"
+    """Whether this attempt's checkpoint of the step could not be written, or is torn."""
+    durable = state.durable
+    is_last = durable.last_write is not None and durable.last_write.step == step
+    return is_last or (durable.attempt, step) in durable.bad
 
 
 def resume(state: State, desired: DesiredState, now: float) -> None:
     """A suspended job is to go on."""
     if desired.suspended or state.durable.outcome is not Outcome.SUSPENDED:
         return
-    state.out.save(outcome=None, reason="", message="")
+    state.out.save(outcome=None, reason="", message="", last_write=None)
+    state.rewriting = Rewriting()
     if state.durable.plan == Fence():
         state.phase = Waiting()
     else:

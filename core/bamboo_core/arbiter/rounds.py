@@ -16,7 +16,7 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import redundancy, refusals
+from bamboo_core.arbiter import last_write, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
@@ -161,6 +161,7 @@ class Next(Enum):
     ASK = auto()  # agents that are no members, before all is given up
     GIVE_UP = auto()  # nobody holds anything
     AWAIT_VOTER = auto()
+    WRITE = auto()  # the last checkpoint, again
     AWAIT_AGENTS = auto()
     LIST = auto()  # the checkpoints
     PLAN = auto()
@@ -187,6 +188,8 @@ def decide(state: State, now: float) -> Verdict:
     if voters and not voters & phase.reports.keys() and not are_dead:
         text = "no voter of the newest plan has reported: it may still be running elsewhere"
         return Verdict(Next.AWAIT_VOTER, text)
+    if state.durable.last_write is not None:
+        return Verdict(Next.WRITE, "only the last checkpoint is left to write")
     if is_short(state):
         staying = len(membership.members - leavers(state))
         agents = f"{counted(staying, 'agent')} {'is' if staying == 1 else 'are'}"
@@ -199,7 +202,7 @@ def decide(state: State, now: float) -> Verdict:
 def go_on(state: State, now: float) -> None:
     """Do what follows from the reports."""
     verdict, limits = decide(state, now), state.deadlines
-    if verdict.next in (Next.AWAIT_AGENTS, Next.LIST, Next.PLAN):
+    if verdict.next in (Next.WRITE, Next.AWAIT_AGENTS, Next.LIST, Next.PLAN):
         limits.voter_by = inf
     match verdict.next:
         case Next.ASK:
@@ -209,6 +212,8 @@ def go_on(state: State, now: float) -> None:
         case Next.AWAIT_VOTER:
             limits.voter_by = min(limits.voter_by, _due_by(state, now))
             hold(state, verdict.why, now, limits.voter_by, RestoreCause.NO_VOTER)
+        case Next.WRITE:
+            _write_again(state, now)
         case Next.AWAIT_AGENTS:
             hold(state, verdict.why, now)
         case Next.LIST:
@@ -218,6 +223,17 @@ def go_on(state: State, now: float) -> None:
             state.record(EventReason.WAITING, verdict.why)
         case Next.PLAN:
             _ask_planner(state, now)
+
+
+def _write_again(state: State, now: float) -> None:
+    found = last_write.pause(state, now)
+    if found is not None:
+        why, until = found
+        hold(state, why, now, plan_by=until)
+    elif state.durable.last_write is None:  # the job is to train on
+        go_on(state, now)
+    else:
+        _ask_planner(state, now)
 
 
 def _ask_planner(state: State, now: float) -> None:
@@ -306,7 +322,7 @@ def retry(state: State, now: float) -> None:
         _list_and_restore(state, phase.cause, phase.detail, now)
     elif state.unasked():
         begin(state, "more agents are ready")
-    elif now >= min(phase.plan_by, phase.rest_by):
+    elif now >= min(phase.plan_by, phase.rest_by) or last_write.is_pressed(state):
         state.reconsider()
         go_on(state, now)
 
@@ -362,6 +378,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
         is_last=desired.suspended,
         least=desired.at_least,
+        rewrites=durable.last_write.step if durable.last_write is not None else -1,
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
 from bamboo_core.arbiter_state.state import Over, State
@@ -50,6 +51,7 @@ def status(state: State) -> ArbiterStatus:
         mode=durable.mode,
         verdict=state.protection.verdict,
         shortage=state.in_force.shortage if state.in_force is not None else "",
+        unwritten=last_write.unwritten(state),
         outcome=durable.outcome,
         reason=durable.reason,
         message=durable.message,

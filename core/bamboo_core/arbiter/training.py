@@ -19,7 +19,7 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
-from bamboo_core.arbiter import redundancy
+from bamboo_core.arbiter import last_write, redundancy
 from bamboo_core.arbiter.changes import is_short, without_vote
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
@@ -124,6 +124,7 @@ def sealed(state: State, message: Sealed) -> None:
         bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
     if (known, bad) != (durable.manifests, durable.bad):
         state.out.save(manifests=known, bad=bad)
+        last_write.sealed(state, manifest)
         text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
         state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
 
@@ -151,6 +152,8 @@ def listed(state: State, message: Listed) -> None:
 def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint) -> None:
     """The checkpoint is not read any more. Whether a layer is lost with it is for the next plan to
     find out, since what was read before is still held."""
+    if last_write.failed(state, agent, bad):
+        return
     mark = (bad.attempt, bad.step)
     text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
     if mark not in state.durable.bad:

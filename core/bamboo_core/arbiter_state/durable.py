@@ -14,6 +14,7 @@ from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
+from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Fence
@@ -78,6 +79,7 @@ class Durable:
     undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
     rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
+    last_write: LastWrite | None = None  # None: nothing but training is left to do
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
     reason: str = ""
@@ -213,6 +215,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["undone"] = d.undone
     if d.rollbacks:
         out["rollbacks"] = d.rollbacks
+    if d.last_write is not None:
+        out["lastWrite"] = list(d.last_write)
     if d.attempt or d.rolled_back:
         out["rolledBack"] = d.rolled_back
     if d.processors:
@@ -267,6 +271,7 @@ def _read(value: dict[str, Any]) -> Durable:
         rollbacks=int(value.get("rollbacks", 0)),
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
+        last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,
         processors=tuple(_processor(*found) for found in value.get("processors", ())),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),

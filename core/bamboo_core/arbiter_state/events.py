@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
@@ -121,6 +121,7 @@ class DesiredState:
     expected: frozenset[AgentId] = frozenset()  # their pods exist; a start may wait for them
     least: int = 1  # pipelines without which the job does not train
     bandwidth_gbps: float | None = None  # between two agents; None: as the arbiter's spec says
+    last_write_s: float = 3600.0  # for the last checkpoint, if it cannot be written
 
     @property
     def at_least(self) -> int:
@@ -283,6 +284,7 @@ class ArbiterStatus:
     mode: RedundancyMode | None  # that Auto has put in force; None: the spec's own mode holds
     verdict: Verdict | None  # why
     shortage: str  # why the smallest device does not suffice for the mode; empty: it does
+    unwritten: Unwritten | None  # None: the last checkpoint is written, or not due yet
     outcome: Outcome | None
     reason: str
     message: str

@@ -22,6 +22,7 @@ from bamboo_core.arbiter_state.events import (
     Record,
     Send,
 )
+from bamboo_core.arbiter_state.last_write import Rewriting
 from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.evidence.liveness import Evidence
@@ -390,6 +391,7 @@ class State:
     failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
     users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
     listing: Listing = field(default_factory=Listing)
+    rewriting: Rewriting = field(default_factory=Rewriting)
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from math import ceil
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
@@ -75,6 +77,8 @@ class Seen:
     @property
     def wanted(self) -> int:
         """Number of agents that the job asks for."""
+        if self.training.unwritten is not None and not self.is_resting:
+            return len(self.training.members)
         return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
 
     @property
@@ -259,6 +263,11 @@ def _degraded(seen: Seen) -> Condition:
     if not seen.is_training or not training.copies:
         text = "no plan is in force, so there is nothing to protect yet"
         return Condition(kind, None, Reason.NO_PLAN, text)
+    if training.unwritten is not None and min(training.copies) < 2:
+        text = (
+            "a loss would cost a restore: only the agents that write the last checkpoint are left"
+        )
+        return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
     if min(training.copies) < 2 <= _promised_copies(seen.spec):
         (_, thin), *_ = layers_by_copies(training.copies)
         text = f"a loss would cost a restore: only one live copy of layers {thin}"
@@ -315,9 +324,32 @@ def _stalled(seen: Seen) -> Condition:
         if pod.waiting in _NO_IMAGE:
             reason = Reason.IMAGE_PULL_FAILED
         return Condition(Type.STALLED, True, reason, text)
+    if seen.training.unwritten is not None and seen.is_training:
+        text = _unwritten(seen, seen.training.unwritten)
+        return Condition(Type.STALLED, True, Reason.LAST_WRITE_WAITS, text)
     if seen.training.stall and not seen.is_resting:
         return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
     return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
+
+
+def _unwritten(seen: Seen, last: Unwritten) -> str:
+    """What is missing, what the wait costs, and how long it lasts."""
+    done = "all steps are committed" if last.step >= seen.spec.training.steps else "to be suspended"
+    uri = seen.spec.checkpoint.uri if seen.spec.checkpoint is not None else ""
+    staying = len(seen.training.members)
+    text = (
+        f"{done}, but the checkpoint of step {last.step} in {uri} is not written: {last.why};"
+        f" {counted(staying, 'agent')} {'keeps' if staying == 1 else 'keep'} the state and"
+        f" {'tries' if staying == 1 else 'try'} again for {_duration(last.left_s)}"
+    )
+    if last.dollars_per_hour is not None:
+        text += f", at ${last.dollars_per_hour:.2f} an hour"
+    return text
+
+
+def _duration(seconds: float) -> str:
+    """In whole minutes, so that the text does not change all the time."""
+    return counted(max(1, ceil(seconds / 60)), "minute")
 
 
 def _checkpointed(seen: Seen) -> Condition:

@@ -122,6 +122,7 @@ def step(
         actions += [] if turn is None else _held_back(view, training, turn)
         creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
         actions += [*_dismissed(view, training), *_stranded(view, training, now)]
+        actions += _unneeded(view, training)
         actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
@@ -242,11 +243,20 @@ def _stranded_at(view: ClusterView, training: TrainingView) -> Iterable[tuple[Po
 
 
 def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
-    """Whether the job wants a pod that it does not have. One that is suspended or has ended wants
-    none."""
-    if spec.suspend or memory.terminal is not None:
+    """Whether the job wants a pod that it does not have. One that is suspended, has ended or has
+    only its last checkpoint left to write wants none."""
+    if spec.suspend or memory.terminal is not None or training.unwritten is not None:
         return False
     return not set(pod_zones.slots(spec)) <= {pod.slot for pod in _staying(view, training)}
+
+
+def _unneeded(view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    """Pods that have not begun, while only the last checkpoint is left to write. The arbiter
+    releases agents that run: a deleted pod would lose its log."""
+    for pod in view.pods if training.unwritten is not None else ():
+        if pod.is_alive and pod.phase is PodPhase.PENDING:
+            reason = "only the last checkpoint is left to write"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
@@ -254,7 +264,7 @@ def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterab
     of which a hint says that they may have to leave, then those outside the grid. Not while agents
     are stopped: then it is unknown which agents take part, and a new operator does not know yet
     which ones will leave."""
-    if training.recovering:
+    if training.recovering or training.unwritten is not None:
         return
     staying = _staying(view, training)
     seats = set(pod_zones.slots(spec))
@@ -291,7 +301,7 @@ def _fill(
     wanted = turn.assured if turn is not None and turn.word is Word.KEEPS else len(seats)
     count = max(0, min(most, wanted - len(staying)))
     holes = [slot for slot in seats if slot not in taken][:count]
-    if not holes or now < memory.pauses_until or job.deleting:
+    if not holes or now < memory.pauses_until or job.deleting or training.unwritten is not None:
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
@@ -288,6 +288,7 @@ class TrainingView:
     checkpoint_step: int = -1  # of the newest complete one; -1: none
     checkpoint_path: str = ""
     checkpoint_error: str = ""  # why no newer one can be written, with the agent
+    unwritten: Unwritten | None = None  # the last checkpoint, once it is all that is left to do
     losses: Losses = Losses()
     totals: Totals = Totals()  # noqa: RUF009 - frozen
     has_begun: bool = False  # some agent has been ready, so the user's code can run

@@ -26,6 +26,7 @@ def desired_state(
         expected=frozenset(pod.agent for pod in alive) - dismissed,
         least=spec.pipelines.min,
         bandwidth_gbps=spec.transport.bandwidth_gbps,
+        last_write_s=spec.run_policy.last_write_deadline_s,
     )
 
 

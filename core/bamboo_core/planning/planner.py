@@ -158,7 +158,10 @@ class _Planning:
             short_notice=frozenset(plan.short_notice),
             learners=plan.learners,
             gathers=self._gathers(plan),
-            periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
+            periodic=self._periodic(
+                is_suspending=plan.target == plan.last < self._steps
+                or plan.target == self._request.rewrites  # its validation is done
+            ),
         )
         facts = self._seating
         files = frozenset(range(plan.layers)) if facts.files is not None else frozenset[int]()

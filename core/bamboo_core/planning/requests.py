@@ -63,6 +63,7 @@ class PlanRequest:
     is_full: bool  # no seat may stay empty
     is_last: bool  # suspend after the target step
     least: int = 1  # pipelines needed
+    rewrites: int = -1  # the step whose checkpoint is all that is left to do; -1: none
     catch_up_above_bytes: float = inf  # see :class:`Timing`
     memory_bytes: int = 0  # of the smallest device; 0: unknown
     # Relative to the typical agent (absent: 1); the faster of two gets more work.

@@ -64,6 +64,8 @@ class Seating:
             self.spared = self.index.sources if self.committed == planned - 1 else ()
             self._continue_after(planned)
         self._last = min(self.target + 1, self._steps) if request.is_last else self._steps
+        if request.rewrites == self.target:
+            self._last = self.target
 
     def _continue_after(self, committed: int) -> None:
         self.committed = committed

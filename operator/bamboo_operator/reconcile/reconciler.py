@@ -128,6 +128,10 @@ class Reconciler:
             if actor is not None
             else ended(durable_facts.read(body), statuses.read_progress(body))
         )
+        rate = await self._rate(view, training)
+        if training.unwritten is not None and rate is not None:
+            unwritten = training.unwritten._replace(dollars_per_hour=rate.dollars_per_hour)
+            training = replace(training, unwritten=unwritten)
         now = self._ports.clock()
         turn = await self._turn(job, spec, view, training, known)
         decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
@@ -135,7 +139,6 @@ class Reconciler:
         if not lacks_pods(spec, view, training, known.memory):
             known.rejected = ""  # what was rejected is not wanted any more
         self._ports.deleted_pods.counted(pods)
-        rate = await self._rate(view, training)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
         again_s += [FULL_PAUSE_S] if full else []
         status = replace(decided.status, conditions=known.shown)
@@ -193,7 +196,8 @@ class Reconciler:
         line, memory = self._ports.line, known.memory
         if line is None:
             return None
-        if spec.suspend or memory.terminal is not None:
+        is_done = memory.terminal is not None or training.unwritten is not None
+        if spec.suspend or is_done:
             line.leave(job.namespace, job.name)
             return None
         seats = spec.pipelines.count * spec.pipelines.stages

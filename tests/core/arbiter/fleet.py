@@ -34,6 +34,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
 from bamboo_core.protocol.messages import (
+    BadCheckpoint,
     Cause,
     CommitRecord,
     Continuation,
@@ -117,6 +118,8 @@ class Fleet:
         self.events = 0
         self.hold_persists = False
         self.hold_files = False
+        self.full = ""  # why no file can be written; empty: they can
+        self.unwritten: set[Item] = set()
         self.beat = Heartbeat(1, 0, 0)
         self.sealed: list[Manifest] = []
         self.step_s = 0.1  # that agents report
@@ -258,6 +261,8 @@ class Fleet:
         executor = agent.executor
         match message:
             case Stop():
+                lost = {item.step for item in executor.held if item in self.unwritten}
+                executor.unsaved(lost)
                 self.act(agent, executor.stop(message))
                 if message.want_manifests and self.lists:
                     self.receive(agent.name, Listed(tuple(self.sealed), message.fence))
@@ -277,8 +282,13 @@ class Fleet:
         instruction = agent.executor.running
         assert instruction is not None
         commit = CommitRecord(instruction.step) if instruction.op is Op.COMMIT else None
-        if instruction.op is Op.SEAL:
-            attempt = agent.executor.fence.attempt
+        attempt = agent.executor.fence.attempt
+        if instruction.op is Op.SEAL and any(
+            item.step == instruction.step for item in self.unwritten
+        ):
+            text = f"the checkpoint of step {instruction.step} is not complete"
+            self.receive(agent.name, BadCheckpoint(attempt, instruction.step, text, self.full))
+        elif instruction.op is Op.SEAL:
             manifest = Manifest(attempt, instruction.step, f"{attempt}/{instruction.step}", "d")
             self.sealed.append(manifest)
             self.receive(agent.name, Sealed(manifest))
@@ -286,6 +296,7 @@ class Fleet:
         if instruction.op is Op.SAVE and not (self.hold_files and agent.name == "a1"):
             for layer in range(instruction.lo, instruction.hi):
                 item = Item.file(instruction.step, layer)
+                (self.unwritten.add if self.full else self.unwritten.discard)(item)
                 self.act(agent, agent.executor.saved(item))
 
     def act(self, agent: Agent, effects: list[x.Effect]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state import durable as d
+from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.controller.view import Slot, pod_name
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
@@ -22,6 +23,11 @@ manifests = st.builds(Manifest, number, number, st.text(max_size=8), st.text(max
 processors = st.builds(ProcessorKind, st.text(max_size=8), st.text(max_size=8), number, number)
 cuts = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(
     lambda sizes: tuple((sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
+)
+
+
+writes = st.builds(
+    LastWrite, number, st.text(max_size=5), st.floats(0, 1e4), st.none() | st.floats(0, 1e4)
 )
 
 
@@ -52,6 +58,7 @@ def facts(draw: st.DrawFn) -> d.Durable:
         manifests=tuple(draw(st.lists(manifests, max_size=3))),
         bad=tuple(draw(st.lists(st.tuples(number, number), max_size=3))),
         committed=draw(st.integers(-1, 100)),
+        last_write=draw(st.none() | writes),
         undone=draw(number),
         rollbacks=draw(st.integers(0, 2)),
         rolled_back=draw(st.integers(0, 2)),

@@ -1,0 +1,262 @@
+"""The last write: all is done but the last checkpoint, which could not be written.
+
+Nothing is thrown away for that. One holder of each layer stays, the other agents are released, and
+the plan that writes the checkpoint is made again, after growing pauses, until it is written or the
+deadline is over. Only a write that failed is tried again: a file that turned out to be torn is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import inf
+
+from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.progress import Unwritten
+from bamboo_core.arbiter import endings
+from bamboo_core.arbiter_state.events import Send
+from bamboo_core.arbiter_state.last_write import LastWrite, Rewriting
+from bamboo_core.arbiter_state.state import Over, State
+from bamboo_core.model.counts import counted
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import BadCheckpoint, Manifest, Release
+
+SUSPENDED_S = 300.0
+"""Longest wait of a job that is to be suspended: somebody else may want its nodes."""
+
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_MOST_WORDS = 300  # characters of the agent's error that the facts keep
+
+
+# ---------------------------------------------------------------- what agents say
+
+
+def failed(state: State, agent: AgentId, bad: BadCheckpoint) -> bool:
+    """Note a write that has failed, if it is the one with which the plan ends; whether it is."""
+    durable, known = state.durable, state.durable.last_write
+    if not bad.cause or bad.attempt != durable.attempt or not _is_last(state, bad.step):
+        return False
+    why = bad.cause[:_MOST_WORDS]
+    if known is None or known.step != bad.step:
+        known = LastWrite(bad.step)
+    if why != known.why:
+        state.out.save(last_write=known._replace(why=why))
+        state.record(
+            EventReason.CHECKPOINT_BAD,
+            f"the last checkpoint, of step {bad.step}, is not written: {bad.cause}",
+            Severity.WARNING,
+            agents=agent,
+            step=bad.step,
+        )
+    return True
+
+
+def _is_last(state: State, step: int) -> bool:
+    known, in_force = state.durable.last_write, state.in_force
+    ends = {state.job.spec.training.steps}
+    if known is not None:
+        ends.add(known.step)
+    if in_force is not None and in_force.plan.fence.attempt == state.durable.attempt:
+        ends.add(in_force.plan.last)
+    return step in ends
+
+
+def sealed(state: State, manifest: Manifest) -> None:
+    """A checkpoint is complete, perhaps the last one."""
+    known = state.durable.last_write
+    is_same = manifest.attempt == state.durable.attempt
+    if known is not None and is_same and manifest.step == known.step:
+        state.out.save(last_write=None)
+
+
+# ---------------------------------------------------------------- time
+
+
+def left_s(state: State, now: float) -> float:
+    """Seconds until the deadline."""
+    known, desired = state.durable.last_write, state.desired
+    assert known is not None
+    assert desired is not None
+    waited_s, most_s = _waited_s(state, known, now), desired.last_write_s
+    if known.suspended_s is None:
+        return most_s - waited_s
+    return min(most_s, known.suspended_s + min(SUSPENDED_S, most_s)) - waited_s
+
+
+def _waited_s(state: State, known: LastWrite, now: float) -> float:
+    return known.waited_s + max(0.0, now - state.rewriting.since)
+
+
+def _count(state: State, known: LastWrite, now: float) -> None:
+    """Keep how long the job has waited: the next leader goes on from there."""
+    assert state.desired is not None
+    waited_s = round(_waited_s(state, known, now), 3)
+    suspended_s = None
+    if state.desired.suspended:
+        suspended_s = waited_s if known.suspended_s is None else known.suspended_s
+    state.out.save(last_write=known._replace(waited_s=waited_s, suspended_s=suspended_s))
+    state.rewriting.since = now
+
+
+def expire(state: State, now: float) -> bool:
+    """End the job if the deadline is over; whether it is."""
+    known, desired = state.durable.last_write, state.desired
+    assert desired is not None
+    if known is None or isinstance(state.phase, Over):
+        return False
+    state.rewriting.left_s = left_s(state, now)
+    if state.rewriting.since == inf:
+        return False
+    if not _is_wanted(state, known):
+        return False  # the next plan trains
+    if desired.suspended != (known.suspended_s is not None):
+        _count(state, known, now)
+    state.rewriting.left_s = left_s(state, now)
+    if state.rewriting.left_s > 0:
+        return False
+    _count(state, known, now)
+    endings.give_up_last_write(state)
+    return True
+
+
+# ---------------------------------------------------------------- another try
+
+
+def is_due(state: State, now: float) -> bool:
+    """All members have finished: whether to write again. Then a round has to begin."""
+    known, rewriting = state.durable.last_write, state.rewriting
+    assert state.in_force is not None
+    if known is None or known.step != state.in_force.plan.last:
+        return False
+    _count(state, known, now)
+    rewriting.at = now + min(_PAUSE_S * 2.0**rewriting.tries, _LONGEST_PAUSE_S)
+    rewriting.tries += 1
+    return left_s(state, now) > 0
+
+
+def _is_wanted(state: State, known: LastWrite) -> bool:
+    """False: the job was to be suspended, and is to go on before its end."""
+    assert state.desired is not None
+    return known.step >= state.job.spec.training.steps or state.desired.suspended
+
+
+def pause(state: State, now: float) -> tuple[str, float] | None:
+    """All members have reported: release those that are not needed any more. Why the others wait,
+    and until when; None: they do not.
+
+    If a layer has no copy of the right version, the next plan finds out what follows."""
+    known = state.durable.last_write
+    if known is None:
+        return None
+    if not _is_wanted(state, known):
+        state.out.save(last_write=None)
+        state.rewriting = Rewriting()
+        return None
+    staying = _holders(state, known.step)
+    if not staying:
+        return None
+    _count(state, known, now)
+    _release(state, staying, known)
+    if now >= state.rewriting.at or is_pressed(state):
+        state.rewriting.going |= _going(state)
+        return None
+    text = f"the checkpoint of step {known.step} is not written: {known.why}"
+    return text, state.rewriting.at
+
+
+def is_pressed(state: State) -> bool:
+    """Whether a holder has to hand its layers over, since it will leave: the plan does not wait."""
+    return state.durable.last_write is not None and not _going(state) <= state.rewriting.going
+
+
+def _going(state: State) -> set[AgentId]:
+    return {a for a in state.membership.members if state.membership.is_departing(a)}
+
+
+def unwritten(state: State) -> Unwritten | None:
+    """What is still to be written, and for how long it is tried."""
+    known = state.durable.last_write
+    if known is None:
+        return None
+    left_s = state.rewriting.left_s
+    if left_s == inf:  # a new leader has not heard yet what is wanted
+        left_s = state.job.spec.run_policy.last_write_deadline_s - known.waited_s
+    return Unwritten(known.step, known.why, max(0.0, left_s))
+
+
+def refuses(state: State, agent: AgentId) -> bool:
+    """Whether an agent that connects has no part in the last write, and may end."""
+    membership, is_waiting = state.membership, state.durable.last_write is not None
+    known = membership.agents.keys() | membership.members | membership.suspected.keys()
+    return is_waiting and agent not in known
+
+
+def release(state: State, agent: AgentId) -> None:
+    """Let an agent end as one of a finished job."""
+    state.out.after_facts(Send(agent, Release(ExitCode.RELEASED, "only the last write is left")))
+
+
+def _release(state: State, staying: Collection[AgentId], known: LastWrite) -> None:
+    membership = state.membership
+    gone = (membership.agents.keys() | membership.members) - set(staying)
+    if not gone:
+        return
+    members, voters = state.durable.members, state.durable.voters
+    state.out.save(
+        members=tuple(a for a in members if a in staying),
+        voters=tuple(a for a in voters if a in staying),
+    )
+    for agent in sorted(gone):
+        release(state, agent)
+        membership.members.discard(agent)
+        membership.agents.pop(agent, None)
+        state.reports().pop(agent, None)
+        state.evidence.forget(agent)
+        state.stalls.activities.pop(agent, None)
+    text = (
+        f"{counted(len(gone), 'agent')} released: only the checkpoint of step {known.step} is left"
+        f" to write; one copy of each layer stays, on {', '.join(staying)}"
+    )
+    agents = ",".join(sorted(gone))
+    state.record(EventReason.AGENTS_RELEASED, text, agents=agents, step=known.step)
+
+
+def _holders(state: State, step: int) -> list[AgentId]:
+    """As few members as hold every layer at this version; empty: there are none. Agents that will
+    leave, or that have no vote, only if no other holds a layer."""
+    reports, layers = state.reports(), range(state.membership.reference().layers)
+    held = {
+        agent: {layer for layer, version in report.versions.items() if version == step}
+        for agent, report in reports.items()
+    }
+    ranks, chosen = _ranks(state, held), list[AgentId]()
+    lacking = set(layers)
+    while lacking:
+        able = [agent for agent in held if held[agent] & lacking]
+        if not able:
+            return []
+        best = min(able, key=lambda a: (ranks[a][0], -len(held[a] & lacking), ranks[a]))
+        chosen.append(best)
+        lacking -= held[best]
+    for agent in list(chosen):  # a later one may hold all that it holds
+        others = set[int]().union(*(held[a] for a in chosen if a != agent))
+        if others >= set(layers):
+            chosen.remove(agent)
+    return sorted(chosen)
+
+
+def _ranks(
+    state: State, held: Mapping[AgentId, Collection[int]]
+) -> dict[AgentId, tuple[bool, int, AgentId]]:
+    """Who stays first: agents of the pipeline that has most agents left, so that few move."""
+    rows = sorted(state.durable.pipelines, key=lambda row: -sum(agent in held for agent in row))
+    places = {agent: n for n, row in enumerate(rows) for agent in row if agent is not None}
+    voters, membership = set(state.durable.voters), state.membership
+    return {
+        agent: (
+            membership.is_departing(agent) or agent not in voters,
+            places.get(agent, len(rows)),
+            agent,
+        )
+        for agent in held
+    }
