@@ -299,6 +299,7 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
         check_fatal(world, wanted, first.result)
     if world.planner_losses and rest:
         world.planner_losses -= 1
+        world.strike("lose continuation")
         rest.clear()
     for part in rest:  # it comes later, and anything may happen before
         world.network.post(PLANNER, operator.name, part)

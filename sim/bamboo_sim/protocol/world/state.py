@@ -22,6 +22,9 @@ from bamboo_sim.protocol.parts.symbolic import Flip
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.worker import Sealings
 
+LINKS = "links"
+"""What stands still while links are cut for a time."""
+
 _SAME_ILLNESS_S = 5.0
 
 
@@ -110,6 +113,13 @@ class World:
         return operators.durable.outcome is not None is not operators.arbiter.durable.outcome
 
     @property
+    def effects(self) -> frozenset[str]:
+        """Kinds of faults that have had an effect, as far as that is counted."""
+        network = self.network
+        sent = (("mute", network.has_muffled), ("inbox", network.has_waited))
+        return self.struck | {kind for kind, has_struck in sent if has_struck}
+
+    @property
     def plan(self) -> Plan | None:
         """The newest durable plan."""
         return self.operators.plan
@@ -127,6 +137,10 @@ class World:
         self.was_misled = True
         self.misled_until = self.now + self.job.arbiter_job.timing.voter_wait_s
         self.make_ill(*(agents or self.nodes))
+
+    def strike(self, kind: str) -> None:
+        """A fault has had an effect."""
+        self.struck |= {kind}
 
     def make_ill(self, *agents: AgentId) -> None:
         """Something is wrong with these agents at this moment."""
@@ -147,7 +161,9 @@ class World:
             return
         ill = {end for link in network.cut | network.muted for end in link}
         ill = (ill | network.frozen | {name for _, name in self.still}) & names
-        is_held_up = self.paced > 0 or any(name not in self.pods for _, name in self.still)
+        is_held_up = self.paced > 0 or any(
+            name not in self.pods for kind, name in self.still if kind != LINKS
+        )
         if ill or self.paced or (is_held_up and self.is_misled):
             self.mislead(*ill)
         if is_held_up:
