@@ -19,7 +19,7 @@ from bamboo_sim.protocol.histories.branching import (
     snapshot,
 )
 from bamboo_sim.protocol.histories.history import History
-from bamboo_sim.protocol.parts.network import OPERATOR
+from bamboo_sim.protocol.parts.network import OPERATOR, PLANNER
 from bamboo_sim.protocol.running.injectors import Fault, island
 
 _LONG = 100_000  # events: more than a history has
@@ -36,23 +36,27 @@ def blips(base: History, part: Part = WHOLE) -> Histories:
         others = [a for a in names if a != name]
         if not others:
             continue
-        seconds = rng.choice((8.0, 45.0, 75.0, 98.0, 150.0))
+        seconds = rng.choice((8.0, 45.0, 75.0, 98.0, 150.0, 167.0, 170.0, 173.0))
         cut: Fault = ("cut for", seconds, *island([name], others))
         found = inject(at, 0, cut)
         yield snapshot(found)
         dying = inject(at, 0, ("kill", rng.choice(others), n % 3))
-        yield inject(dying, rng.randrange(20), cut)
-        yield inject(found, rng.randrange(200), ("cut for", 6.0, *island([name], others)))
-        yield _held_twice(at, name, rng.choice(others), rng)
+        dying = inject(dying, rng.randrange(20), cut)
+        for again in (snapshot(dying), found):
+            yield inject(again, rng.randrange(250), ("cut for", 6.0, *island([name], others)))
+        yield dying
+        still = inject(at, 0, ("stand still", "supervisor", name, rng.choice((80.0, 110.0))))
+        yield _held_twice(snapshot(still), rng.choice(others), rng)
+        slow = rng.choice((20.0, 40.0, 60.0))
+        yield inject(still, 30 + rng.randrange(90), ("stand still", "machine", PLANNER, slow))
         if n % 4 == 0:
             yield inject(at, 0, ("cut for", _FOR_EVER_S, *island([name], others)))
 
 
-def _held_twice(at: At, name: AgentId, other: AgentId, rng: random.Random) -> At:
-    """The job waits for one agent, and then for more agents, and then for the first one again."""
-    found = inject(at, 0, ("stand still", "supervisor", name, rng.choice((80.0, 110.0))))
+def _held_twice(still: At, other: AgentId, rng: random.Random) -> At:
+    """The job waits for one agent, then for more agents, and then for the first one again."""
     apart = island([other], [OPERATOR])
-    return inject(found, 30 + rng.randrange(60), ("cut for", rng.choice((62.0, 70.0)), *apart))
+    return inject(still, 30 + rng.randrange(60), ("cut for", rng.choice((62.0, 70.0)), *apart))
 
 
 def rests(base: History, part: Part = WHOLE) -> Histories:

@@ -45,6 +45,7 @@ class World:
         self.was_misled = False  # at any time
         self.ill_at: dict[AgentId, float] = {}  # when something was wrong with it last
         self.ill_since: dict[AgentId, float] = {}  # when that had begun
+        self.ill_after = (0, -1)  # the newest commit then
         self.asked: dict[AgentId, float] = {}  # when the leader's newest STOP went to it
         self.struck: frozenset[str] = frozenset()  # kinds of faults that had an effect
         self.is_raced = False  # time has passed while messages were under way
@@ -144,10 +145,10 @@ class World:
 
     def make_ill(self, *agents: AgentId) -> None:
         """Something is wrong with these agents at this moment."""
-        last = self.ill_at
-        new = {a: self.now for a in agents if self.now - last.get(a, -inf) > _SAME_ILLNESS_S}
-        self.ill_since = {**self.ill_since, **new}
-        self.ill_at = {**last, **dict.fromkeys(agents, self.now)}
+        known = self.ill_at if self.ill_after == self.newest else {}
+        new = {a: self.now for a in agents if self.now - known.get(a, -inf) > _SAME_ILLNESS_S}
+        self.ill_since, self.ill_after = {**self.ill_since, **new}, self.newest
+        self.ill_at = {**self.ill_at, **dict.fromkeys(agents, self.now)}
 
     def well_since(self, agent: AgentId) -> float:
         """From when on nothing has been wrong with the agent."""
