@@ -92,6 +92,8 @@ def _print(tally: Tally) -> None:
     print(f"{tally.cases} histories, {len(tally.histories)} of them distinct and complete")
     print(", ".join(f"{k} {n}" for k, n in sorted(tally.outcomes.items())))
     print(tally.coverage())
+    effects = ", ".join(f"{kind} {n}" for kind, n in sorted(tally.effects.items()))
+    print(f"{tally.affected} histories in which one of these had an effect: {effects}")
     for history, text in tally.violations[:3]:
         print(f"VIOLATION {text}\n{explain(history)}")
 
@@ -201,6 +203,7 @@ def _write(tally: Tally, detections: list[Detection], rate: float) -> None:
             "histories_per_s": round(rate, 1),
             "histories": len(tally.histories),
             "cases": tally.cases,
+            "new_histories": tally.affected,
             "violations": len(tally.violations),
             "kill_points": len(tally.points),
             "planted": len(detections),

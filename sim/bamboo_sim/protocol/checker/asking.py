@@ -10,8 +10,16 @@ from math import inf
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable
-from bamboo_core.arbiter_state.events import Received
-from bamboo_core.arbiter_state.state import ASKS, Collecting, Holding, Stopped
+from bamboo_core.arbiter_state.events import Planned, Received
+from bamboo_core.arbiter_state.state import (
+    ASKS,
+    Collecting,
+    Holding,
+    Over,
+    Planning,
+    Stopped,
+    Waiting,
+)
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import AgentReport
 from bamboo_sim.protocol.control.operator import Operator
@@ -24,53 +32,52 @@ _ROUND_S = 2.0
 _IDLE_S = 30.0
 
 
-def note(operator: Operator) -> None:
-    """Before an event: who is suspected, and whose answers are awaited."""
+def note(operator: Operator, event: object) -> None:
+    """Before an event: who is suspected, whose answers are awaited, and whether a plan is."""
     state = operator.arbiter.state
     phase, membership = state.phase, state.membership
     operator.suspects = {*membership.suspected}
     operator.askable = membership.askable()
     operator.unanswered = set()
+    operator.awaits_plan = isinstance(phase, Planning) and not isinstance(event, Planned)
     if isinstance(phase, Collecting):
         operator.unanswered = membership.members - phase.reports.keys()
 
 
-def follow(world: World, operator: Operator) -> None:
+def follow(operator: Operator, now: float) -> None:
     """After an event: since when something is to be given up unless an agent helps. Plans that come
-    to nothing do not end it, but any other reason to wait does."""
+    to nothing do not end it, but a commit does, and any other reason to wait."""
     state = operator.arbiter.state
-    phase, committed = state.phase, state.ledger.progress.committed
-    if isinstance(phase, Holding) and phase.due_by < inf:
-        operator.due_since = min(operator.due_since, world.now)
-        operator.due_after = committed
-    elif committed != operator.due_after or not (
-        isinstance(phase, Stopped) and not isinstance(phase, Holding)
-    ):
-        is_fruitless = committed == operator.due_after and state.in_force is not None
-        if isinstance(phase, Holding) or not is_fruitless:
-            operator.due_since = inf
+    committed = state.ledger.progress.committed
+    is_due = isinstance(state.phase, Holding) and state.phase.due_by < inf
+    is_over = committed != operator.due_after or isinstance(state.phase, Holding | Waiting | Over)
+    if is_due and operator.due_since == inf:
+        operator.due_since, operator.due_after = now, committed
+    elif is_over and not is_due:
+        operator.due_since = inf
 
 
 def check_asked(world: World, operator: Operator, text: str) -> None:
-    """Before a restore every suspect has been asked that has been well for some time, and not only
-    long ago; it has been waited for; and no round is cut off."""
+    """Before a restore every suspect has been waited for; one that has been well for some time has
+    been asked since then, and not only long ago; and no round is cut off."""
     wait_s = world.job.arbiter_job.timing.voter_wait_s
+    asks_s = wait_s / ASKS + _ROUND_S
     for agent in sorted(operator.askable & world.nodes.keys()):
+        if world.now - operator.due_since < wait_s - _ROUND_S:
+            waited_s = max(0.0, world.now - operator.due_since)
+            raise Violation(f"restored, but {agent} was waited for {waited_s:g} s: {text}")
         asked_at, well_since = world.asked.get(agent, -inf), world.well_since(agent)
-        if world.now - well_since < wait_s / 4:
+        if world.now - well_since < asks_s:
             continue
         if asked_at < well_since:
             why = f"{agent} has been well since {well_since:g} s and was not asked"
             raise Violation(f"restored at {world.now:g} s, but {why}: {text}")
-        if world.now - asked_at > wait_s / ASKS + _ROUND_S:
+        if world.now - asked_at > asks_s:
             why = f"{agent} was asked {world.now - asked_at:g} s ago"
             raise Violation(f"restored, but {why}: {text}")
-        if world.now - operator.due_since < wait_s - _ROUND_S:
-            why = f"{agent} was waited for since {operator.due_since:g} s"
-            raise Violation(f"restored at {world.now:g} s, but {why}: {text}")
     awaited = [a for a in sorted(operator.unanswered) if _is_well(world, a)]
-    if awaited:
-        raise Violation(f"restored while {awaited} are asked: {text}")
+    if awaited or operator.awaits_plan:
+        raise Violation(f"restored while {awaited or 'the planner'} may answer: {text}")
 
 
 def _is_well(world: World, agent: AgentId) -> bool:
@@ -83,7 +90,7 @@ def check_rest(world: World, operator: Operator, before: Durable, after: Durable
     if before.outcome is not None or after.outcome is not Outcome.SUSPENDED:
         return
     alive = sorted(operator.suspects & world.nodes.keys())
-    waited_s = world.now - operator.due_since
+    waited_s = max(0.0, world.now - operator.due_since)
     wait_s = world.job.arbiter_job.timing.voter_wait_s
     if alive and before.voters and "too few" in after.message and waited_s < wait_s - _ROUND_S:
         raise Violation(f"suspended, but {alive} were waited for {waited_s:g} s: {after.message}")

@@ -40,6 +40,7 @@ class Operator:
         self.suspects: set[AgentId] = set()  # before the present event
         self.askable: set[AgentId] = set()  # those with a session
         self.unanswered: set[AgentId] = set()  # members that had not reported
+        self.awaits_plan = False
         self.due_since = inf  # something is to be given up unless an agent helps
         self.due_after = -1  # the newest commit then
 

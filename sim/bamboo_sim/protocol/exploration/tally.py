@@ -26,6 +26,8 @@ class Tally:
     violations: list[tuple[History, str]] = field(default_factory=list)
     families: Counter[str] = field(default_factory=Counter)  # cases of each, if they were drawn
     cases: int = 0
+    effects: Counter[str] = field(default_factory=Counter)  # histories in which each had one
+    affected: int = 0  # histories in which any of them had one
     cpu_s: float = 0.0
 
     def run(self, branches: Histories, base: History, *, until: float) -> bool:
@@ -54,6 +56,8 @@ class Tally:
         if outcome == "complete":
             self.histories.add(world.trace)
         self.points.update(world.points)
+        self.effects.update(world.effects)
+        self.affected += bool(world.effects)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another process."""
@@ -63,6 +67,8 @@ class Tally:
         self.violations += other.violations
         self.families += other.families
         self.cases += other.cases
+        self.effects += other.effects
+        self.affected += other.affected
         self.cpu_s += other.cpu_s
 
     @property

@@ -60,6 +60,8 @@ AHEAD_SMALL = Job(1, 2, 2, eager=True, layers=4, steps=2)
 AHEAD_PAIR = replace(AHEAD, steps=2)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2), AHEAD_PAIR)
 
+THIN = Job(1, 3, 2, replica=False, steps=5)
+THREE = Job(1, 3, 2, steps=6, save_every=4)
 EDGES = (
     *("sessions", "words", "resets", "races", "writes", "pauses", "hangs", "silences", "trickles"),
     "delays",
@@ -83,6 +85,8 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
     **dict.fromkeys(("pairs", "partitions", "farewells", "echoes"), _AHEAD_SPARE),
     **dict.fromkeys(("finishes", "stops", "shrinks"), CHECKED_TWICE),
+    **dict.fromkeys(("blips", "deaf"), _AHEAD_SPARE),
+    "rests": _AHEAD_SAVING,
     "learners": _AHEAD_LEARNING,
     "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
@@ -180,6 +184,9 @@ def runs() -> list[Run]:
     out += [("fuzz", CHECKED, 0.3)]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0), ("returns", BACK_AND_FORTH, 0.5)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
+    out += [("blips", job, 0.5) for job in (MOVING, THIN, SMALL, SAVING, UNEVEN, BACK_AND_FORTH)]
+    out += [("rests", job, 0.5) for job in (SLEEPING, THREE, UNEVEN)]
+    out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out
 

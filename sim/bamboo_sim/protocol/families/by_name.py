@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from bamboo_core.model.ids import AgentId
-from bamboo_sim.protocol.families import edges, fleets, flips, losses, moments, restores
+from bamboo_sim.protocol.families import blips, edges, fleets, flips, losses, moments, restores
 from bamboo_sim.protocol.families.losses import links
 from bamboo_sim.protocol.histories.branching import POLICIES, WHOLE, Histories, Part, inject
 from bamboo_sim.protocol.histories.history import History
@@ -31,7 +31,7 @@ def fuzz(base: History, part: Part = WHOLE) -> Histories:
 
 
 def _any_fault(job: Job, rng: random.Random) -> Fault:
-    """Half of them old faults of agents and links, half of them of :mod:`.edges`."""
+    """Faults of agents and links, those of :mod:`.edges`, and what users and others change."""
     name, names = rng.choice(job.agents), sorted(job.agents)
     seconds = rng.choice((0.5, 2.0, 5.0, 40.0))
     kinds: tuple[Callable[[], Fault], ...] = (
@@ -66,6 +66,18 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: rng.choice((("defect",), ("fail planner", 1))),
         lambda: ("slow down", name),
         lambda: ("fail slices", name, rng.choice((1, 1000))),
+        lambda: ("cut for", rng.choice((4.0, 20.0, 98.0)), *links(rng.randrange(6), names, rng)),
+        lambda: ("suspend",),
+        lambda: ("resume", job.pipelines, job.stages),
+        lambda: ("resume", job.pipelines, job.stages),
+        lambda: ("drain", name),
+        lambda: ("stand still", "inbox", OPERATOR, rng.choice((2.0, 15.0, 40.0))),
+        lambda: ("mute", *links(rng.randrange(2), names, rng)),
+        lambda: rng.choice((("corrupt",), ("corrupt known",))),
+        lambda: ("alter", name, rng.randrange(job.num_layers)),
+        lambda: ("flip", name, rng.choice(("F", "R", "VOTE")), rng.random() < 0.3),
+        lambda: ("lose continuation",),
+        lambda: ("beat every", rng.choice((0.2, 6.4))),
     )
     return rng.choice(kinds)()
 
@@ -123,5 +135,8 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "alterations": flips.alterations,
     "spreads": flips.spreads,
     "relapses": flips.relapses,
+    "blips": blips.blips,
+    "rests": blips.rests,
+    "deaf": blips.deaf,
     "fuzz": fuzz,
 }

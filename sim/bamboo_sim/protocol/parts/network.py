@@ -40,6 +40,7 @@ class Network:
         self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
         self.trickling: frozenset[Link] = frozenset()  # a byte of a payload comes now and then
         self.crawling: list[Message] = []  # payloads on these links, for which there is no end
+        self.has_muffled = self.has_waited = False  # a payload, a word for a busy operator
         # a worker's connection to another one -> the fence in which it broke
         self.broken: dict[Link, Fence] = {}
 
@@ -51,6 +52,7 @@ class Network:
         new.frozen, new.held = self.frozen.copy(), self.held.copy()
         new.busy, new.unread = self.busy, self.unread
         new.trickling, new.crawling = self.trickling, self.crawling.copy()
+        new.has_muffled, new.has_waited = self.has_muffled, self.has_waited
         new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
         return new
 
@@ -58,6 +60,7 @@ class Network:
         """Send a message; a broken link drops it."""
         if (self.broken or self.muted or self.trickling) and type(content) is tuple:
             link = (source, target)
+            self.has_muffled |= link in self.muted
             if link in self.muted or content[0].fence <= self.broken.get(link, _NEVER):
                 return
             if link in self.trickling and not self._is_cut(source, target):
@@ -101,6 +104,7 @@ class Network:
         free = (m for m in self.held if m[1] in self.operators and not self._waits(m))
         self.unread = (*self.unread, *free)
         self.held = [m for m in messages if self._waits(m)]
+        self.has_waited |= any(m[1] in self.busy for m in self.held)
         self.messages = [m for m in messages if not self._waits(m)]
 
     def _waits(self, message: Message) -> bool:

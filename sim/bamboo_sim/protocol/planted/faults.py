@@ -21,7 +21,14 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.scheduling import schedule
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import Symbolic
-from bamboo_sim.protocol.planted import faults_ahead, faults_bits, faults_edges, rules, rules_edges
+from bamboo_sim.protocol.planted import (
+    faults_ahead,
+    faults_asking,
+    faults_bits,
+    faults_edges,
+    rules,
+    rules_edges,
+)
 from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
 SMALL = Job(2, 2, 2)
@@ -156,6 +163,7 @@ NOT_SHOWN: dict[str, str] = {
 FAULTS: tuple[Planted, ...] = (
     *(p for p in PLANTS if p.row not in NOT_SHOWN),
     *(p for p in faults_edges.PLANTS if p.row not in NOT_SHOWN),
+    *faults_asking.PLANTS,
     *faults_ahead.PLANTS,
     *faults_bits.PLANTS,
 )

@@ -145,7 +145,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("one fault of the planner ends the job", "A2",
             patched(plans, "_MOST_FAULTS", 1), (("delays", SMALL),)),
     Planted("suspected agents are never asked again", "A3",
-            patched(Membership, "reinstate_all", lambda self: False),
+            patched(Membership, "reinstate_all", lambda self: None),
             (("races", TALL),)),
     Planted("a job that is suspended waits for nothing", "A4",
             patched(rounds, "hold", rules_edges.suspend_at_once), (("suspensions", SLEEPING),)),

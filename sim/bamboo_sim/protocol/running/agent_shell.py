@@ -166,6 +166,16 @@ def thaw(world: World, name: AgentId) -> None:
         pass_on(world, world.nodes[name])
 
 
+def heal(world: World) -> None:
+    """Restore all links and reopen broken sessions."""
+    network = world.network
+    lost = [name for name in sorted(world.nodes) if not network.reaches(name)]
+    network.cut, network.quiet, network.muted = set(), frozenset(), frozenset()
+    network.flow()
+    for name in lost:
+        connect(world, world.nodes[name], world.operators.leader)
+
+
 def pass_on(world: World, node: Node) -> None:
     """Pass on the worker's messages, and mark it ready if it has work."""
     worker, name = node.worker, node.name

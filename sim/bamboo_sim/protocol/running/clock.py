@@ -20,6 +20,7 @@ from bamboo_sim.protocol.parts.network import Message
 from bamboo_sim.protocol.running.agent_shell import (
     connect,
     end_session,
+    heal,
     inform,
     pass_on,
     rejoin,
@@ -27,7 +28,7 @@ from bamboo_sim.protocol.running.agent_shell import (
 )
 from bamboo_sim.protocol.running.operator_shell import pass_time, serve, tell
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.state import World
+from bamboo_sim.protocol.world.state import LINKS, World
 
 TICK_S = 0.5
 _IDLE_TICKS = 300
@@ -93,6 +94,8 @@ def go_on(world: World, kind: str, name: AgentId) -> None:
     elif kind == "storage":
         for other in list(world.nodes.values()):
             pass_on(world, other)
+    elif kind == LINKS:
+        heal(world)
     elif kind == "inbox":
         world.network.read_again(name)
     elif kind == "lease" and name == world.operators.leader:

@@ -20,6 +20,7 @@ from bamboo_sim.protocol.running.agent_shell import (
     connect,
     end_session,
     freeze,
+    heal,
     inform,
     suspect,
     thaw,
@@ -27,7 +28,7 @@ from bamboo_sim.protocol.running.agent_shell import (
 from bamboo_sim.protocol.running.clock import go_on, stand_still, tick
 from bamboo_sim.protocol.running.operator_shell import fail, look, tell
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.state import World
+from bamboo_sim.protocol.world.state import LINKS, World
 
 Fault = tuple[Any, ...]
 """A key of :data:`INJECTORS` and its arguments, which are plain values."""
@@ -104,6 +105,8 @@ def _scale(world: World, pipelines: int) -> None:
 def _drain(world: World, *names: AgentId) -> None:
     """Drain nodes: their agents may leave as soon as they are not needed."""
     goal = world.operators.goal
+    if set(names) & world.nodes.keys() - goal.drained:
+        world.strike("drain")
     world.operators.goal = replace(goal, drained=goal.drained | frozenset(names))
     world.noticed |= frozenset(names)
     _look(world)
@@ -116,6 +119,8 @@ def _regrid(world: World, pipelines: int, stages: int) -> None:
 
 
 def _suspend(world: World) -> None:
+    if not world.operators.goal.suspended and world.operators.durable.outcome is None:
+        world.strike("suspend")
     world.operators.goal = replace(world.operators.goal, suspended=True)
     _look(world)
 
@@ -123,6 +128,8 @@ def _suspend(world: World) -> None:
 def _resume(world: World, pipelines: int, stages: int) -> None:
     """Resume. Another P is used only if no agent and no message of the run before is left."""
     operators = world.operators
+    if operators.goal.suspended:
+        world.strike("resume")
     operators.goal = replace(operators.goal, suspended=False)
     if not world.nodes and not world.network.messages:
         operators.regrid(pipelines, stages)
@@ -133,6 +140,8 @@ def _corrupt(world: World, *, are_known: bool = False) -> None:
     """Corrupt the newest checkpoint, or all that the operator knows."""
     whole = [mark for mark, files in world.sealed.items() if files is not None]
     known = {(m.attempt, m.step) for m in world.operators.durable.manifests}
+    if known.intersection(whole) if are_known else whole:
+        world.strike("corrupt")
     for mark in known.intersection(whole) if are_known else sorted(whole)[-1:]:
         world.sealed[mark] = None
 
@@ -181,14 +190,10 @@ def _suspect(world: World, name: AgentId) -> None:
     world.network.post(WATCH, world.operators.leader, Lost(name, False, "unreachable"))
 
 
-def _heal(world: World) -> None:
-    """Restore all links and reopen broken sessions."""
-    network = world.network
-    lost = [name for name in sorted(world.nodes) if not network.reaches(name)]
-    network.cut, network.quiet, network.muted = set(), frozenset(), frozenset()
-    network.flow()
-    for name in lost:
-        connect(world, world.nodes[name], world.operators.leader)
+def _cut_for(world: World, seconds: float, *links: Link) -> None:
+    """Break directed links, and restore all links after a while."""
+    _cut(world, *links)
+    stand_still(world, LINKS, OPERATOR, seconds)
 
 
 def _cut_quietly(world: World, *links: Link) -> None:
@@ -264,6 +269,8 @@ def _beat_every(world: World, seconds: float) -> None:
     """The fleet has grown or shrunk: agents are told another time between heartbeats."""
     leader = world.operators.running[world.operators.leader]
     timing = world.job.arbiter_job.timing
+    if seconds != (world.beat_s or timing.heartbeat_s):
+        world.strike("beat every")
     world.beat_s, world.silent_since = seconds, world.now
     tell(world, leader, Paced(timing.at_pace(seconds)))
 
@@ -331,6 +338,7 @@ def _alter(world: World, name: AgentId, layer: int) -> None:
     node = world.nodes.get(name)
     if node is not None and node.worker.backend.alter(layer):
         world.losses += 1
+        world.strike("alter")
         world.altered = {**world.altered, name: node.executor.fence.attempt}
 
 
@@ -377,7 +385,8 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "cut quietly": _cut_quietly,
     "mute": _mute,
     "trickle": _trickle,
-    "heal": _heal,
+    "cut for": _cut_for,
+    "heal": heal,
     "reset": _reset,
     "reconnect": _reconnect,
     "drop": _drop,

@@ -99,13 +99,13 @@ def tell(world: World, operator: Operator, event: Any) -> None:
         return
     before = operator.arbiter.durable
     leadership = operator.leadership
-    note(operator)
+    note(operator, event)
     now, heard_at = world.now, operator.hearing.at(world.now)
     for action in leadership.handle(event, now, is_leading=operator.is_leading, heard_at=heard_at):
         _perform(world, operator, action, before)
     if operator.name == world.operators.leader:
         check_answer(world, operator, event)
-        follow(world, operator)
+        follow(operator, world.now)
 
 
 def fail(world: World, operator: Operator) -> None:
@@ -299,6 +299,7 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
         check_fatal(world, wanted, first.result)
     if world.planner_losses and rest:
         world.planner_losses -= 1
+        world.strike("lose continuation")
         rest.clear()
     for part in rest:  # it comes later, and anything may happen before
         world.network.post(PLANNER, operator.name, part)

@@ -153,6 +153,7 @@ class Simulation(World):
         record = worker.run()
         if worker.backend.flip is not None and worker.backend.flip.has_struck:
             self.flips = {**self.flips, node.name: worker.backend.flip}
+            self.strike("flip")
         if record is not None:
             check_commit(self, node, record)
         if op in COMPUTE and plan is not None:

@@ -22,6 +22,9 @@ from bamboo_sim.protocol.parts.symbolic import Flip
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.worker import Sealings
 
+LINKS = "links"
+"""What stands still while links are cut for a time."""
+
 _SAME_ILLNESS_S = 5.0
 
 
@@ -42,6 +45,7 @@ class World:
         self.was_misled = False  # at any time
         self.ill_at: dict[AgentId, float] = {}  # when something was wrong with it last
         self.ill_since: dict[AgentId, float] = {}  # when that had begun
+        self.ill_after = (0, -1)  # the newest commit then
         self.asked: dict[AgentId, float] = {}  # when the leader's newest STOP went to it
         self.struck: frozenset[str] = frozenset()  # kinds of faults that had an effect
         self.is_raced = False  # time has passed while messages were under way
@@ -112,6 +116,13 @@ class World:
         return operators.durable.outcome is not None is not operators.arbiter.durable.outcome
 
     @property
+    def effects(self) -> frozenset[str]:
+        """Kinds of faults that have had an effect, as far as that is counted."""
+        network = self.network
+        sent = (("mute", network.has_muffled), ("inbox", network.has_waited))
+        return self.struck | {kind for kind, has_struck in sent if has_struck}
+
+    @property
     def plan(self) -> Plan | None:
         """The newest durable plan."""
         return self.operators.plan
@@ -130,12 +141,16 @@ class World:
         self.misled_until = self.now + self.job.arbiter_job.timing.voter_wait_s
         self.make_ill(*(agents or self.nodes))
 
+    def strike(self, kind: str) -> None:
+        """A fault has had an effect."""
+        self.struck |= {kind}
+
     def make_ill(self, *agents: AgentId) -> None:
         """Something is wrong with these agents at this moment."""
-        last = self.ill_at
-        new = {a: self.now for a in agents if self.now - last.get(a, -inf) > _SAME_ILLNESS_S}
-        self.ill_since = {**self.ill_since, **new}
-        self.ill_at = {**last, **dict.fromkeys(agents, self.now)}
+        known = self.ill_at if self.ill_after == self.newest else {}
+        new = {a: self.now for a in agents if self.now - known.get(a, -inf) > _SAME_ILLNESS_S}
+        self.ill_since, self.ill_after = {**self.ill_since, **new}, self.newest
+        self.ill_at = {**self.ill_at, **dict.fromkeys(agents, self.now)}
 
     def well_since(self, agent: AgentId) -> float:
         """From when on nothing has been wrong with the agent."""
@@ -149,7 +164,9 @@ class World:
             return
         ill = {end for link in network.cut | network.muted for end in link}
         ill = (ill | network.frozen | {name for _, name in self.still}) & names
-        is_held_up = self.paced > 0 or any(name not in self.pods for _, name in self.still)
+        is_held_up = self.paced > 0 or any(
+            name not in self.pods for kind, name in self.still if kind != LINKS
+        )
         if ill or self.paced or (is_held_up and self.is_misled):
             self.mislead(*ill)
         if is_held_up:
