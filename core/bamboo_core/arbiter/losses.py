@@ -303,7 +303,7 @@ def _record_stall(
 
 
 def _tell(state: State, cause: StallCause, text: str) -> None:
-    """What users should know, although no other plan and no other agent would help now."""
+    """Say what users should know, although no other plan and no other agent would help now."""
     if state.stalls.note(cause, text):
         state.record(EventReason.STALLED, text, Severity.WARNING, cause=cause, agents="")
 
@@ -332,7 +332,7 @@ def _mend_slow_links(state: State, links: Collection[SlowLink]) -> bool:
 
 
 def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
-    """Of each link an end whose layers others hold, too: one that has held up the training before,
+    """For each link an end whose layers others hold, too: one that has held up the training before,
     that most of the links have in common, or of whose layers there are most copies. Empty if that
     is not possible for all links."""
     count = Counter(agent for link in links for agent in link.ends)

@@ -308,7 +308,7 @@ def test_a_sole_holder_stays_and_the_other_end_goes() -> None:
 
 
 def test_a_link_that_every_plan_needs_is_told_and_goes_on() -> None:
-    """What only its ends hold can leave them by that link alone: a stop loses what has come."""
+    """Layers that only its ends hold can leave them by that link alone."""
     fleet = running(steps=40)
     before = fleet.arbiter.fence
     pause(fleet)
