@@ -121,6 +121,7 @@ class SlowLink(NamedTuple):
     """A link that passes hardly anything of what is awaited."""
 
     ends: Link
+    sender: AgentId
     still_s: float  # for so long
     message: str
 
@@ -144,7 +145,7 @@ def slow_links(
             f" ({x.instruction}): the link counts as standing still"
         )
         if ends not in found or found[ends].still_s < x.still_s:
-            found[ends] = SlowLink(ends, x.still_s, text)
+            found[ends] = SlowLink(ends, x.peer, x.still_s, text)
     return sorted(found.values())
 
 

@@ -64,7 +64,7 @@ def check_trickle(world: World) -> None:
     crawls = _crawls(world) if is_judged and state.phase_name is ArbiterPhase.RUNNING else set()
     fence = state.fence  # a new plan has its own time
     world.crawls = {(*link, fence): world.crawls.get((*link, fence), world.now) for link in crawls}
-    bound_s = _TRICKLE_S if len(crawls) == 1 else _SHARED_S
+    bound_s = _TRICKLE_S if len({frozenset(link) for link in crawls}) == 1 else _SHARED_S
     late = sorted(key[:2] for key, since in world.crawls.items() if world.now > since + bound_s)
     if not late:
         return
