@@ -108,8 +108,8 @@ class ActivityWriter:
 
 
 def pair_writer(shared: SharedProgress) -> Callable[[int, AgentId, int, bool], None]:
-    """What the transport's thread calls: the place of a link, its peer (empty: the place is free),
-    the bytes that have come over it, and whether a part of a frame is here."""
+    """A function for the transport's thread: place of a link, its peer (empty: the place is free),
+    bytes that have come over it, and whether a part of a frame is here."""
 
     def write(place: int, peer: AgentId, received: int, is_coming: bool) -> None:
         shared.write_pair(place, hash_of(peer), received, is_coming=is_coming)

@@ -91,7 +91,8 @@ class SharedProgress:
         self._words[_REFUSED] += 1
 
     def write_pair(self, place: int, number: int, received: int, *, is_coming: bool) -> None:
-        """What has come over the link at this place. Only the transport's thread calls it.
+        """Write down how much has come over the link at this place. Only the transport's thread
+        calls it.
 
         number: of the peer, 0: the place is free; is_coming: a part of a frame is here.
         """

@@ -24,6 +24,7 @@ from functools import partial
 from bamboo_agent.addresses import split_address
 from bamboo_agent.device.receive_buffers import ReceiveMemory
 from bamboo_agent.ipc.mailbox import Mailbox
+from bamboo_agent.ipc.shared_progress import MOST_PAIRS
 from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.strangers import Refusals, Strangers
 from bamboo_agent.transport.base import Arrived, Broken
@@ -35,7 +36,7 @@ from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.stream import Identity, Plain
-from bamboo_agent.transport.traffic import Arrivals, Traffic
+from bamboo_agent.transport.traffic import Arrivals, Traffic, Write
 from bamboo_agent.transport.wire import WireError
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
@@ -67,10 +68,9 @@ _Events = Mailbox[tuple[Arrived | Broken | TransportError, _Credit | None]]
 class TcpTransport:
     """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening.
 
-    job: UID of the job; only agents of it are let in. on_traffic: called in the transport's thread
-    while bytes come in or go out. arrivals: told there what comes over each link. on_refused:
-    called there for each connection that ends without having proved itself. groups: makes groups
-    for large tensors (None: none). identity: encrypts all connections, and the peers must, too.
+    job: UID of the job; only agents of it are let in. Called in the transport's thread: on_traffic
+    while bytes come or go, on_arrival with what comes over each link, on_refused for each stranger
+    that ends. groups: for large tensors. identity: encrypts all connections, as the peers must.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TcpTransport:
         agent: AgentId,
         listening: socket.socket,
         on_traffic: Callable[[], None] = lambda: None,
-        arrivals: Arrivals | None = None,
+        on_arrival: Write = lambda *_: None,
         on_refused: Callable[[], None] = lambda: None,
         groups: Maker | None = None,
         identity: Identity | None = None,
@@ -94,7 +94,7 @@ class TcpTransport:
             self._events,
             self._commands,
             on_traffic,
-            arrivals or Arrivals(lambda *_: None, places=0),
+            Arrivals(on_arrival, MOST_PAIRS),
             on_refused,
             groups,
             identity,

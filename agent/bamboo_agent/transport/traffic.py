@@ -67,7 +67,7 @@ class _Link(Protocol):
 
     @property
     def peer(self) -> AgentId:
-        """Who sends over it."""
+        """The sender."""
 
     @property
     def received(self) -> int:

@@ -25,7 +25,7 @@ from bamboo_agent import logs
 from bamboo_agent.device import properties
 from bamboo_agent.ipc.activity import ActivityWriter, pair_writer
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
-from bamboo_agent.ipc.shared_progress import MOST_PAIRS, SharedProgress
+from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.setup.channel import choose_route, make_groups
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
@@ -36,7 +36,6 @@ from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
-from bamboo_agent.transport.traffic import Arrivals
 from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
@@ -199,7 +198,7 @@ class _Process:
             agent=self._agent,
             listening=self._listening,
             on_traffic=shared.count_traffic,
-            arrivals=Arrivals(pair_writer(shared), MOST_PAIRS),
+            on_arrival=pair_writer(shared),
             on_refused=shared.count_refused,
             groups=make_groups(route, device),
             identity=make_identity() if route.is_encrypted else None,

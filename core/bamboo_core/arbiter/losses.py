@@ -306,7 +306,7 @@ def _record_stall(
 
 
 def _tell(state: State, cause: StallCause, text: str) -> None:
-    """What users should know, although no other plan and no other agent would help now."""
+    """Say what users should know, although no other plan and no other agent would help now."""
     if state.stalls.note(cause, text):
         state.record(EventReason.STALLED, text, Severity.WARNING, cause=cause, agents="")
 
@@ -335,9 +335,9 @@ def _mend_slow_links(state: State, links: Collection[SlowLink]) -> bool:
 
 
 def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
-    """Of each link an end whose layers others hold, too: one that has held up the training before,
-    that most of the links have in common, or of whose layers there are most copies. Empty if that
-    is not possible for all links."""
+    """For each link an end whose layers others hold, too: one that has held up the training before,
+    that most of the links have in common, of whose layers there are most copies, or that sends.
+    Nothing tells which of the two is at fault. Empty if that is not possible for all links."""
     count = Counter(agent for link in links for agent in link.ends)
     tried, going = state.stalls.tried, list[AgentId]()
     for link in links:
@@ -347,7 +347,8 @@ def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
         ends = [a for a, others in copies.items() if others]
         if not ends:
             return []
-        going.append(min(ends, key=lambda a: (a not in tried, -count[a], -copies[a], a)))
+        rank = {a: (a not in tried, -count[a], -copies[a], a != link.sender) for a in ends}
+        going.append(min(rank, key=rank.__getitem__))
     return going
 
 

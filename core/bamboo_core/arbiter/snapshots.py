@@ -21,7 +21,7 @@ def glance(state: State) -> Glance:
         has_ready=membership.has_ready(),
         progress=state.ledger.progress,
         checkpoint=next(reversed(eligible(durable)), None),
-        stall=state.stalls.message,
+        stall=_stall(state),
         slow=frozenset(membership.slow & membership.members),
         outcome=durable.outcome,
     )
@@ -45,7 +45,7 @@ def status(state: State) -> ArbiterStatus:
         checkpoint=next(reversed(eligible(durable)), None),
         copies=_copies(state),
         route=membership.route(state.job.spec),
-        stall=state.stalls.message,
+        stall=_stall(state),
         stalls=dict(state.stalls.counts),
         slow=tuple(sorted(membership.slow & membership.members)),
         mode=durable.mode,
@@ -56,6 +56,11 @@ def status(state: State) -> ArbiterStatus:
         reason=durable.reason,
         message=durable.message,
     )
+
+
+def _stall(state: State) -> str:
+    """All that holds up the training; empty: nothing."""
+    return "; ".join(filter(None, (state.stalls.text, *state.stalls.told.values())))
 
 
 def _copies(state: State) -> dict[int, int]:

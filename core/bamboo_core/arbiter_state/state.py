@@ -305,19 +305,12 @@ class Stalls:
         self.text = ""
 
     def note(self, cause: StallCause, text: str) -> bool:
-        """What is told now for this cause (empty: nothing); whether that begins now."""
-        is_new = bool(text) and cause not in self.told
-        self.told = {c: t for c, t in self.told.items() if c is not cause}
-        if text:
-            self.told[cause] = text
+        """Keep what is told now for this cause (empty: nothing); whether that begins now."""
+        is_new = bool(text) and not self.told.get(cause)
+        self.told[cause] = text
         if is_new:
             self.counts[cause] = self.counts.get(cause, 0) + 1
         return is_new
-
-    @property
-    def message(self) -> str:
-        """All that holds up the training; empty: nothing."""
-        return "; ".join(filter(None, (self.text, *self.told.values())))
 
 
 class Interrupted(NamedTuple):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from bamboo_core.evidence.liveness import Link
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Activity, ActivityKind
-from bamboo_core.protocol.watch import STILL_S
 
 _MOST_NAMED = 4  # agents of a chain in a message
 _COMMON = 4.0  # factor to the limit if several agents are late: what they share may be slow
+_LASTING_S = 120.0  # a link that is slow for so long counts even if others are, too
 _STORAGE_S = 120.0  # a wait for storage that users should know of
 
 
@@ -121,13 +121,14 @@ class SlowLink(NamedTuple):
     """A link that passes hardly anything of what is awaited."""
 
     ends: Link
+    sender: AgentId
     still_s: float  # for so long
     message: str
 
     @property
     def is_lasting(self) -> bool:
         """Whether it is slow for so long that it counts even if others are, too."""
-        return self.still_s >= _COMMON * STILL_S
+        return self.still_s >= _LASTING_S
 
 
 def slow_links(
@@ -144,7 +145,7 @@ def slow_links(
             f" ({x.instruction}): the link counts as standing still"
         )
         if ends not in found or found[ends].still_s < x.still_s:
-            found[ends] = SlowLink(ends, x.still_s, text)
+            found[ends] = SlowLink(ends, x.peer, x.still_s, text)
     return sorted(found.values())
 
 

@@ -110,10 +110,10 @@ class Transfers:
 
     Only such time counts in which the worker waits for the peer while a part of a frame of it is
     here, and bytes still come. A sender that computes, and small messages over an idle link, leave
-    no frame half-way; and what is silent is judged by who waits for whom.
+    no frame half-way; and silence is judged by the graph of waits.
     """
 
-    _peer: AgentId | None = None  # whose frame is awaited, and half-way; None: nobody's
+    _peer: AgentId | None = None  # its frame is awaited, and half-way; None: nobody's
     _at: float = 0.0  # of the newest look
     _since: float = 0.0  # it has been half-way at every look since then
     _moved_at: float = 0.0  # a byte came last

@@ -297,6 +297,8 @@ ALONE = frozenset({"replace_operator", "freeze_operator"})
 """At most one of these in a round: there is one operator."""
 LONG = frozenset({"trickle"})
 """Each is the only fault of its round, since all faults of a round end together."""
+OFTEN: Mapping[str, int] = {"trickle": 3}
+"""So many times as often as others, since it is left out where another kind comes first."""
 WHOLE = frozenset({"reset", "slow_disk", "bad_disk", "slow_writes", "failing_writes"})
 """Their victims are all agents, or the operator: no other fault of a round has their effect."""
 
@@ -319,7 +321,9 @@ def own_victims(
 def choose(chance: random.Random, most: int = 3) -> list[str]:
     """The kinds of one round: those whose effects can be told apart."""
     chosen = list[str]()
-    for kind in chance.choices(sorted(KINDS), k=chance.randint(1, most)):
+    names = sorted(KINDS)
+    weights = [OFTEN.get(kind, 1) for kind in names]
+    for kind in chance.choices(names, weights, k=chance.randint(1, most)):
         if not any(_excludes(kind, other) for other in chosen):
             chosen.append(kind)
     return chosen

@@ -70,7 +70,7 @@ class Link:
         )
 
     def turn(self) -> None:
-        """What the transport's thread does at both ends."""
+        """Do as the transport's thread does at both ends."""
         self.sender.on_readable()
         self.sender.on_writable()
         self.receiver.on_readable()

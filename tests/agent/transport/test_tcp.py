@@ -20,7 +20,6 @@ from bamboo_agent.transport import tcp
 from bamboo_agent.transport.base import Arrived, Broken
 from bamboo_agent.transport.handshake import Greeting, encode_line, proof
 from bamboo_agent.transport.stream import make_identity
-from bamboo_agent.transport.traffic import Arrivals
 from bamboo_agent.transport.wire import SEGMENT
 from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
@@ -47,7 +46,7 @@ class End:
             agent=agent,
             listening=listening,
             on_traffic=self.count,
-            arrivals=Arrivals(self.note, places=2),
+            on_arrival=self.note,
             identity=identity,
         )
 

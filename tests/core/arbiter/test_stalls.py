@@ -291,6 +291,16 @@ def test_the_end_that_most_slow_links_have_goes() -> None:
     assert set(fleet.arbiter.status().members) == {A0, A1}
 
 
+@pytest.mark.parametrize(("receiver", "sender"), [(A1, A2), (A2, A1)])
+def test_the_sender_goes_if_nothing_else_tells_the_ends_apart(
+    receiver: AgentId, sender: AgentId
+) -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    beat(fleet, {receiver: trickles(sender)})
+    assert set(fleet.arbiter.status().members) == {A0, receiver}
+
+
 def hold_alone(fleet: Fleet, *agents: AgentId) -> None:
     """Each of these agents holds a layer that nobody else holds."""
     assert fleet.arbiter.state.in_force is not None
@@ -308,7 +318,7 @@ def test_a_sole_holder_stays_and_the_other_end_goes() -> None:
 
 
 def test_a_link_that_every_plan_needs_is_told_and_goes_on() -> None:
-    """What only its ends hold can leave them by that link alone: a stop loses what has come."""
+    """Layers that only its ends hold can leave them by that link alone."""
     fleet = running(steps=40)
     before = fleet.arbiter.fence
     pause(fleet)
@@ -378,7 +388,7 @@ def test_the_end_with_more_copies_goes() -> None:
     wants[A0], wants[A1], wants[A2] = ((0, 1),), ((1, 2),), ((0, 3),)
     wants[AgentId("elsewhere")] = ((1, 2),)
     beat(fleet, {A1: trickles(A0)})
-    assert A0 not in fleet.arbiter.status().members  # as many copies: by name
+    assert A0 not in fleet.arbiter.status().members  # as many copies, and it sends
     fleet = running(steps=40)
     pause(fleet)
     assert fleet.arbiter.state.in_force is not None

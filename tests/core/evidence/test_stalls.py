@@ -84,7 +84,7 @@ def test_a_link_that_trickles_is_named_with_its_item_and_rate() -> None:
 
     both = {A: trickles(B, 31.0), B: trickles(A, 30.0), C: trickles(D, 121.0, 2400.0), D: runs(9.0)}
     one, other = slow_links(both, ALL)
-    assert (one.ends, one.is_lasting) == ((A, B), False)
+    assert (one.ends, one.sender, one.is_lasting) == ((A, B), B, False)
     assert one.message == (
         "a has got 1 B/s from b for 31 s (RECV m0): the link counts as standing still"
     )

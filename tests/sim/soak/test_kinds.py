@@ -134,3 +134,21 @@ async def test_no_round_counts_an_effect_twice(
         meetings[tuple(sorted(fault.kind for fault in hit))] += 1
         made.heal()
     assert len(meetings) > 100
+
+
+def test_a_trickle_is_the_only_fault_of_its_round_and_comes_often_enough() -> None:
+    rounds = [kinds.choose(random.Random(seed)) for seed in range(600)]
+    found = [chosen for chosen in rounds if "trickle" in chosen]
+    assert all(chosen == ["trickle"] for chosen in found)
+    assert len(found) >= 60
+
+
+async def test_a_trickle_has_two_victims(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = injector(faults, "ab", 1, monkeypatch)
+    await made.inject("trickle")
+    assert faults.state.rate("a", "b") == faults.state.rate("b", "a") == 1.0
+    assert credited(made) == []
+    acts_once(faults, "b", Effect.TRICKLED)
+    assert credited(made) == ["trickle"]
+    made.heal()
+    assert faults.state.rate("a", "b") == 0.0

@@ -2,5 +2,5 @@
 fleet writes the faults in force to a file, which all agents read. Deaths at exact instructions
 belong to switches.
 
-Public: ``disk``, ``effects``, ``faults``, ``inside``, ``state``.
+Public: ``disk``, ``effects``, ``faults``, ``inside``, ``state``, ``trickle``.
 """

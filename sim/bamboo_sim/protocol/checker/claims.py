@@ -63,10 +63,8 @@ def check_trickle(world: World) -> None:
     is_judged = not (world.is_misled or world.still or world.network.frozen or world.is_raced)
     crawls = _crawls(world) if is_judged and state.phase_name is ArbiterPhase.RUNNING else set()
     fence = state.fence  # a new plan has its own time
-    world.crawls = {
-        (*link, fence): world.crawls.get((*link, fence), world.now) for link in crawls
-    }
-    bound_s = _TRICKLE_S if len(crawls) == 1 else _SHARED_S
+    world.crawls = {(*link, fence): world.crawls.get((*link, fence), world.now) for link in crawls}
+    bound_s = _TRICKLE_S if len({frozenset(link) for link in crawls}) == 1 else _SHARED_S
     late = sorted(key[:2] for key, since in world.crawls.items() if world.now > since + bound_s)
     if not late:
         return

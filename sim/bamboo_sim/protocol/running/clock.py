@@ -144,7 +144,7 @@ def _beat(world: World) -> None:
 
 
 def _doing(world: World, node: Node) -> Progressed:
-    """What the worker does. A byte of what crawls to it has come since the last tick."""
+    """The worker's progress. A byte of what crawls to it has come since the last tick."""
     doing = node.doing()
     if doing.peer is None or not world.network.crawls(doing.peer, node.name):
         return doing

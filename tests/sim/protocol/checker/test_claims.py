@@ -6,15 +6,19 @@ from types import SimpleNamespace
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.arbiter import losses
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import Fence
+from bamboo_core.protocol.watch import Transfers
 from bamboo_sim.protocol.checker import claims
 from bamboo_sim.protocol.control import operators
 from bamboo_sim.protocol.control.order import check_order
 from bamboo_sim.protocol.control.plans import Plans
 from bamboo_sim.protocol.exploration.time_budget import MOVING, SAVING, SMALL
-from bamboo_sim.protocol.histories.history import History, replay
+from bamboo_sim.protocol.histories.history import History, advance, apply, replay
+from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.planted.rules_edges import slow_links_are_told
 from bamboo_sim.protocol.running.simulation import Simulation
 
 
@@ -138,3 +142,34 @@ def test_messages_are_received_in_the_order_sent():
     swapped = replace(continuation, steady=tuple(reversed(continuation.steady)))
     with pytest.raises(Violation, match="out of order"):
         check_order((decision, replace(rest, directives={**rest.directives, agent: swapped})))
+
+
+def trickling():
+    """2 x 2 in its first steps, when a link begins to trickle in both directions."""
+    world = Simulation(SMALL, 1, "fifo")
+    advance(world, 40)
+    apply(world, ("trickle", ("a00", "a01"), ("a01", "a00")))
+    return world
+
+
+def test_a_link_that_trickles_is_left_out_in_time():
+    assert trickling().finish() == "complete"
+
+
+def test_a_trickle_without_a_word_is_a_violation(monkeypatch):
+    monkeypatch.setattr(Transfers, "slow", lambda self: None)
+    with pytest.raises(Violation, match="trickle, and nobody says so"):
+        trickling().finish()
+
+
+def test_a_trickle_that_is_only_told_is_a_violation(monkeypatch):
+    monkeypatch.setattr(losses, "_mend_slow_links", slow_links_are_told)
+    with pytest.raises(Violation, match="but could do without"):
+        trickling().finish()
+
+
+def test_a_job_may_wait_for_a_link_that_it_cannot_do_without():
+    world = Simulation(Job(1, 2, 2, replica=False), 1, "fifo")
+    apply(world, ("trickle", ("a00", "a01")))
+    assert world.finish() == "waiting"
+    assert "no plan can do without it" in world.arbiter.status().stall
