@@ -113,6 +113,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "pauses": edges.pauses,
     "hangs": edges.hangs,
     "storage": edges.storage,
+    "space": edges.space,
     "silences": edges.silences,
     "delays": edges.delays,
     "flips": flips.flips,
