@@ -8,6 +8,7 @@ from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
@@ -54,7 +55,11 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     assert in_force is not None
     assert desired is not None
     if in_force.is_suspending:
-        return ("" if desired.suspended else "the job is to go on"), frozenset()
+        if not desired.suspended:
+            return "the job is to go on", frozenset()
+        return last_write.due(state), frozenset()
+    if state.durable.last_write is not None:
+        return last_write.due(state), frozenset()
     departures, fresh = state.membership.departures(), _fresh(state)
     going = _going(state, in_force, departures)
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing

@@ -141,8 +141,7 @@ def _is_wanted(state: State, known: LastWrite) -> bool:
 
 
 def pause(state: State, now: float) -> tuple[str, float] | None:
-    """All members have reported: release those that are not needed any more. Why the others wait,
-    and until when; None: they do not.
+    """All members have reported: why they wait, and until when; None: they do not.
 
     If a layer has no copy of the right version, the next plan finds out what follows."""
     known = state.durable.last_write
@@ -152,13 +151,14 @@ def pause(state: State, now: float) -> tuple[str, float] | None:
         state.out.save(last_write=None)
         state.rewriting = Rewriting()
         return None
-    staying = _holders(state, known.step)
-    if not staying:
+    holders = staying(state)
+    if not holders:
         return None
     _count(state, known, now)
-    _release(state, staying, known)
-    if now >= state.rewriting.at or is_pressed(state):
+    is_early = is_pressed(state) or state.membership.members > set(holders)
+    if now >= state.rewriting.at or is_early:
         state.rewriting.going |= _going(state)
+        state.rewriting.tries *= not is_early  # the plan releases agents, or copies layers
         return None
     text = f"the checkpoint of step {known.step} is not written: {known.why}"
     return text, state.rewriting.at
@@ -167,6 +167,11 @@ def pause(state: State, now: float) -> tuple[str, float] | None:
 def is_pressed(state: State) -> bool:
     """Whether a holder has to hand its layers over, since it will leave: the plan does not wait."""
     return state.durable.last_write is not None and not _going(state) <= state.rewriting.going
+
+
+def due(state: State) -> str:
+    """Why to stop a try that is under way; empty: there is no reason. Nothing else may change."""
+    return "agents that keep the last state will go away" if is_pressed(state) else ""
 
 
 def _going(state: State) -> set[AgentId]:
@@ -196,37 +201,36 @@ def release(state: State, agent: AgentId) -> None:
     state.out.after_facts(Send(agent, Release(ExitCode.RELEASED, "only the last write is left")))
 
 
-def _release(state: State, staying: Collection[AgentId], known: LastWrite) -> None:
-    membership = state.membership
-    gone = (membership.agents.keys() | membership.members) - set(staying)
-    if not gone:
+def release_others(state: State) -> None:
+    """A plan is in force: agents that have no part in it may end, if only the last checkpoint is
+    left to write."""
+    known, membership = state.durable.last_write, state.membership
+    assert state.in_force is not None
+    gone = sorted(membership.agents.keys() - membership.members)
+    if known is None or state.in_force.plan.target != known.step or not gone:
         return
-    members, voters = state.durable.members, state.durable.voters
-    state.out.save(
-        members=tuple(a for a in members if a in staying),
-        voters=tuple(a for a in voters if a in staying),
-    )
-    for agent in sorted(gone):
+    for agent in gone:
         release(state, agent)
-        membership.members.discard(agent)
-        membership.agents.pop(agent, None)
-        state.reports().pop(agent, None)
+        membership.agents.pop(agent)
         state.evidence.forget(agent)
         state.stalls.activities.pop(agent, None)
     text = (
         f"{counted(len(gone), 'agent')} released: only the checkpoint of step {known.step} is left"
-        f" to write; one copy of each layer stays, on {', '.join(staying)}"
+        f" to write; one copy of each layer stays, on {', '.join(sorted(membership.members))}"
     )
-    agents = ",".join(sorted(gone))
-    state.record(EventReason.AGENTS_RELEASED, text, agents=agents, step=known.step)
+    state.record(EventReason.AGENTS_RELEASED, text, agents=",".join(gone), step=known.step)
 
 
-def _holders(state: State, step: int) -> list[AgentId]:
-    """As few members as hold every layer at this version; empty: there are none. Agents that will
-    leave, or that have no vote, only if no other holds a layer."""
+def staying(state: State) -> list[AgentId]:
+    """Of a job that has only its last checkpoint left to write: as few members as hold every layer.
+    Agents that will leave, or that have no vote, only if no other holds a layer. Empty: it has more
+    to do, or a layer has no holder."""
+    known = state.durable.last_write
+    if known is None:
+        return []
     reports, layers = state.reports(), range(state.membership.reference().layers)
     held = {
-        agent: {layer for layer, version in report.versions.items() if version == step}
+        agent: {layer for layer, version in report.versions.items() if version == known.step}
         for agent, report in reports.items()
     }
     ranks, chosen = _ranks(state, held), list[AgentId]()

@@ -13,7 +13,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import redundancy, rounds
+from bamboo_core.arbiter import last_write, redundancy, rounds
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter_state.durable import computed_on
 from bamboo_core.arbiter_state.events import Send
@@ -144,6 +144,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         processors=_processors(state, plan.target),
         committed=decision.committed,
     )
+    last_write.release_others(state)
     mode_change = redundancy.put_in_force(state)
     for agent in plan.members:
         state.out.after_facts(Send(agent, decision.directives[agent]))

@@ -356,6 +356,11 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     draining = frozenset(leavers(state))
     ready = membership.reference()
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
+    participants = membership.participants()
+    if staying := last_write.staying(state):
+        participants = {a: participants[a] for a in staying}
+        reports = {a: reports[a] for a in staying}
+        draining = frozenset() if draining.issuperset(staying) else draining.intersection(staying)
     return PlanRequest(
         fence=state.fence,
         spec=redundancy.spec_of_plan(state),
@@ -368,10 +373,10 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         cut=durable.cut,
         step_cut=durable.step_cut,
         target=durable.target,
-        participants=membership.participants(),
+        participants=participants,
         reports=dict(sorted(reports.items())),
         draining=draining,
-        short_notice=frozenset(without_vote(state)),
+        short_notice=draining.intersection(without_vote(state)),
         manifests=eligible(durable),
         base=durable.manifest.step - 1 if durable.manifest is not None else -1,
         has_voter=not reports.keys().isdisjoint(durable.voters),

@@ -140,7 +140,7 @@ def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
         name: node
         for name, node in sorted(world.nodes.items())
         if world.network.reaches(name)
-        and name not in world.network.frozen
+        and name not in world.network.frozen | world.released
         and node.executor.fence.attempt == before.attempt
     }
 

@@ -185,19 +185,22 @@ def judge(world: World) -> str:
         if world.has_given_up:
             return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
-    if is_too_few(world) or _waits_for_suspects(world) or _waits_for_a_link(world):
+    is_writing = ended.last_write is not None  # it waits for no agents, and has a deadline
+    is_short = is_too_few(world) or _waits_for_suspects(world) or _waits_for_a_link(world)
+    if not is_writing and is_short:
         return "waiting"
     status = world.operators.arbiter.status()
     raise Violation(f"deadlock: {status.phase} {status.detail}; {positions(world)}")
 
 
 def _check_stops(world: World) -> None:
-    """Training stops only for a cause: each fault may cost two plans.
+    """Training stops only for a cause: each fault may cost two plans, and each refused write of the
+    last checkpoint one.
 
     Not checked where live agents were suspected by mistake: they are asked again, with back-off.
     """
     epochs = world.arbiter.fence.epoch
-    if not world.was_misled and epochs > 2 * world.causes + 3:
+    if not world.was_misled and epochs > 2 * world.causes + world.refused + 3:
         raise Violation(f"{epochs} epochs after {world.causes} faults")
 
 

@@ -126,6 +126,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "pauses": edges.pauses,
     "hangs": edges.hangs,
     "storage": edges.storage,
+    "space": edges.space,
     "silences": edges.silences,
     "trickles": edges.trickles,
     "delays": edges.delays,

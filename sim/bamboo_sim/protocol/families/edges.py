@@ -11,6 +11,7 @@ from bamboo_core.protocol.messages import AgentReport, Finished, Sealed
 from bamboo_sim.protocol.families.moments import wait_until, who_is_told, who_says
 from bamboo_sim.protocol.histories.branching import (
     WHOLE,
+    At,
     Histories,
     Part,
     inject,
@@ -218,6 +219,47 @@ def storage(base: History, part: Part = WHOLE) -> Histories:
         for name in sorted(found[1].nodes):
             found = inject(found, rng.randrange(20), ("reconnect", name, 0))
         yield found
+
+
+def space(base: History, part: Part = WHOLE) -> Histories:
+    """The disk is full when the last checkpoint is due, for a while or for good. Meanwhile agents
+    die, leave, come or are heard again, leaders change, and the job is suspended or goes on."""
+    rng, job = random.Random(base.seed), base.job
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        full: Fault = ("full disk", _FOR_EVER_S)
+        if n % 2:
+            at = inject(at, 0, ("suspend",))
+        found = inject(at, 0, full)
+        yield snapshot(found)
+        waits = wait_until(found, lambda world: world.arbiter.durable.last_write is not None)
+        if waits is None:
+            continue
+        for seconds in (rng.choice((0.5, 3.0)), rng.choice((20.0, 45.0))):
+            yield inject(waits, rng.randrange(80), ("full disk", seconds))
+        names = sorted(waits[1].nodes)
+        changes: tuple[Fault, ...] = (
+            ("kill", rng.choice(names), n % 3),
+            ("notice", rng.choice(names), rng.choice((3.0, 30.0))),
+            ("drain", rng.choice(names)),
+            ("start", AgentId("c00")),
+            ("restart operator", bool(n % 2)),
+            ("second operator",),
+            ("defect",),
+            ("reconnect", rng.choice(names), n % 4),
+            ("resume", job.pipelines, job.stages) if n % 2 else ("suspend",),
+            ("stand still", "storage", OPERATOR, 20.0),
+        )
+        for change in changes:
+            yield _later(waits, rng, change, rng.choice((0.5, 20.0, 45.0)))
+        one, other = rng.sample(changes, 2)
+        yield _later(inject(waits, rng.randrange(60), one), rng, other, 20.0)
+        yield inject(inject(waits, rng.randrange(60), one), rng.randrange(60), other)
+
+
+def _later(at: At, rng: random.Random, change: Fault, seconds: float) -> At:
+    """The change some events later, and room again after so many more seconds."""
+    found = inject(at, rng.randrange(80), change)
+    return inject(found, 0, ("full disk", seconds))
 
 
 def silences(base: History, part: Part = WHOLE) -> Histories:

@@ -22,6 +22,7 @@ from bamboo_core.api.spec import (
     RecoveryPolicy,
     RedundancyMode,
     RedundancySpec,
+    RunPolicy,
     TrainingSpec,
     WorkerSpec,
 )
@@ -30,6 +31,9 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import CommitRecord, LayerCost
 from bamboo_sim.protocol.parts.symbolic import Symbol, reference
+
+LAST_WRITE_S = 90
+"""For the last checkpoint; a job of users waits much longer."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ class Job:
             corruption=CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec(),
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
+            run_policy=RunPolicy(last_write_deadline_s=LAST_WRITE_S),
         )
         catch_up_above_bytes = -1.0 if self.learners else inf
         timing = Timing(join_grace_s=0.0, catch_up_above_bytes=catch_up_above_bytes)

@@ -6,7 +6,7 @@ A: failures and evidence. L: who is needed, and in which order.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, losses, plans, refusals, rounds, training
+from bamboo_core.arbiter import endings, last_write, losses, plans, refusals, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.membership import Membership
@@ -126,6 +126,14 @@ PLANTS: tuple[Planted, ...] = (
             (("absences", SAVING), ("absences", SLEEPING))),
     Planted("a list of the loss before counts", "F7",
             patched(training, "listed", rules_edges.any_list), (("lists", SAVING),)),
+    Planted("agents are released that hold the only copy of a layer", "F8",
+            patched(last_write, "staying", rules_edges.without_last_holder), (("space", SAVING),)),
+    Planted("the last checkpoint is written once", "F9",
+            patched(last_write, "is_due", lambda state, now: False), (("space", SAVING),)),
+    Planted("the last checkpoint is never tried again", "F10",
+            patched(last_write, "pause", rules_edges.pause_for_ever), (("space", SAVING),)),
+    Planted("the wait for the last checkpoint has no end", "F11",
+            patched(last_write, "expire", lambda state, now: False), (("space", SAVING),)),
     Planted("a write replaces whatever is there", "D1",
             patched(LeaderFacts, "check", rules_edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(

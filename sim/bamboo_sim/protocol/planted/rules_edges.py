@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from bamboo_core.arbiter import losses, rounds, training
+from bamboo_core.arbiter import last_write, losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.state import Collecting, Running, State
@@ -43,6 +43,23 @@ def report_of_any_term(state: State, agent: AgentId, report: AgentReport) -> Non
     if isinstance(phase, Collecting) and report.fence.epoch == state.fence.epoch:
         phase.reports[agent] = report
         phase.report_by.pop(agent, None)
+
+
+# ---------------------------------------------------------------- the last write
+
+_staying, _pause = last_write.staying, last_write.pause
+
+
+def without_last_holder(state: State) -> list[AgentId]:
+    """One holder too few stays."""
+    found = _staying(state)
+    return found[1:] or found
+
+
+def pause_for_ever(state: State, now: float) -> tuple[str, float] | None:
+    """The first try after a failure is the last one."""
+    found = _pause(state, now)
+    return None if found is None else (found[0], now + 1e9)
 
 
 # ---------------------------------------------------------------- who is needed

@@ -28,6 +28,7 @@ from bamboo_core.protocol.supervisor import (
     WorkerExited,
 )
 from bamboo_sim.protocol.checker.claims import check_killed_worker
+from bamboo_sim.protocol.checker.last_write import note_refused
 from bamboo_sim.protocol.parts.messages import Closed, Ended, Opened
 from bamboo_sim.protocol.parts.network import OPERATOR, WATCH
 from bamboo_sim.protocol.parts.violation import Violation
@@ -188,11 +189,17 @@ def pass_on(world: World, node: Node) -> None:
     if worker.said:
         said, worker.said = worker.said, []
         for message in said:
+            note_refused(world, node, message)
             inform(world, node, FromWorker(message))
     if name in world.nodes and name not in world.network.frozen and node.backlog is None:
         is_busy = worker.can_run or (worker.is_busy and is_storage_up(world))
         if is_busy and name not in world.ready:
             world.ready.append(name)
+
+
+def is_full(world: World) -> bool:
+    """Whether the checkpoint storage takes nothing more."""
+    return ("space", OPERATOR) in world.still
 
 
 def is_storage_up(world: World) -> bool:

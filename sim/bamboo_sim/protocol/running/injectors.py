@@ -281,6 +281,7 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
     if kind in ("machine", "lease", "inbox") and name == OPERATOR:
         agent = world.operators.leader
     world.has_storage_stalled |= kind == "storage"
+    world.has_paused |= kind != "storage"
     if kind == "lease":
         world.operators.running[agent].is_leading = False
     elif kind == "machine":
@@ -300,6 +301,12 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
             world.is_raced = True  # its work is late
             world.ready = [a for a in world.ready if a != agent]
     stand_still(world, kind, agent, seconds)
+
+
+def _fill(world: World, seconds: float) -> None:
+    """The disk of the checkpoints is full for so long: what is written fails, what is read does
+    not."""
+    world.still = {**world.still, ("space", OPERATOR): world.now + seconds}
 
 
 def _start_stranger(world: Any, name: AgentId) -> None:
@@ -374,6 +381,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "defect": _defect,
     "fail writes": _fail_writes,
     "fail storage": lambda w, count: _set(w, "storage_faults", count),
+    "full disk": _fill,
     "fail planner": lambda w, count: _set(w, "planner_faults", count),
     "lose continuation": lambda w: _set(w, "planner_losses", 1),
     "regrid": _regrid,

@@ -40,6 +40,11 @@ from bamboo_sim.protocol.checker.claims import (
     check_stall,
 )
 from bamboo_sim.protocol.checker.corruption import check_blame, note_told
+from bamboo_sim.protocol.checker.last_write import (
+    check_given_up,
+    check_released,
+    note_unwritten,
+)
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import check_fatal, check_kinds, check_plan
 from bamboo_sim.protocol.control.operator import Operator
@@ -154,6 +159,8 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
             if operator.name == world.operators.leader:
                 check_suspended(world, before, action.durable)
                 check_rest(world, operator, before, action.durable)
+                check_given_up(world, before, action.durable)
+            note_unwritten(world, action.durable)
             if operator.writer.put(action):
                 _write(world, operator)
         case ComputePlan():
@@ -186,6 +193,8 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         elif record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION:
             begun = int(record.facts[EventFact.ATTEMPT]), int(record.facts[EventFact.STEP])
             world.rolled_back = dict((*world.rolled_back.items(), begun))
+    elif record.reason is EventReason.AGENTS_RELEASED:
+        check_released(world, record)
     elif record.reason is EventReason.AGENT_LOST:
         check_loss(world, operator, record)
     elif record.reason is EventReason.WORKER_FAILED:

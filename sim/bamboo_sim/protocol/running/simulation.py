@@ -19,7 +19,14 @@ from bamboo_sim.protocol.parts.messages import Closed, FindLeader
 from bamboo_sim.protocol.parts.network import OPERATOR, WATCH, choose
 from bamboo_sim.protocol.parts.symbolic import SymbolError
 from bamboo_sim.protocol.parts.violation import Violation
-from bamboo_sim.protocol.running.agent_shell import connect, inform, is_storage_up, pass_on, thaw
+from bamboo_sim.protocol.running.agent_shell import (
+    connect,
+    inform,
+    is_full,
+    is_storage_up,
+    pass_on,
+    thaw,
+)
 from bamboo_sim.protocol.running.clock import TICK_S, tick, wait
 from bamboo_sim.protocol.running.operator_shell import look, serve
 from bamboo_sim.protocol.world.node import Node
@@ -134,10 +141,11 @@ class Simulation(World):
         worker = node.worker
         stored = [f for f, jobs in worker.storage if jobs] if is_storage_up(self) else []
         if stored and (not worker.can_run or self.rng.random() < _STORAGE_SHARE):
-            fails = self.storage_faults > 0
+            act, fails = self.rng.choice(stored), self.storage_faults > 0
             self.storage_faults -= fails
+            fails |= act == worker.write and is_full(self)
             self.has_storage_failed |= fails
-            self.rng.choice(stored)(fails)
+            act(fails)
         elif not worker.can_run:
             return
         else:

@@ -79,6 +79,10 @@ class World:
         self.keep_alive_at = inf  # broken sessions are noticed from then on
         self.storage_faults = 0  # so many reads and writes of files fail
         self.has_storage_failed = self.has_storage_stalled = False
+        self.refused, self.refused_at = 0, -inf  # last checkpoints not written; when the newest
+        self.unwritten_since = inf  # when the leader heard that; inf: it is written, or not due
+        self.released: frozenset[AgentId] = frozenset()  # agents that are not needed to write it
+        self.has_paused = False  # something of the control plane has stood still
         self.planner_faults = self.planner_losses = 0
         self.write_faults = 0  # so many writes of facts fail
         self.are_answers_lost = False  # they are performed all the same

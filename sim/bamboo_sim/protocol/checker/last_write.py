@@ -1,0 +1,80 @@
+"""The last write: nobody who is needed is released, and the job does not give up too early.
+
+A disk that is full for longer than the deadline is an excuse. It is none if there was room again,
+and nobody has tried.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from bamboo_core.api.events import EventFact
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.events import Record
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import BadCheckpoint
+from bamboo_sim.protocol.parts.job import LAST_WRITE_S
+from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.state import World
+
+_LONGEST_PAUSE_S = 30.0
+_SLACK_S = 15.0  # for the rounds themselves
+
+
+def note_refused(world: World, node: Node, said: object) -> None:
+    """An agent says that the checkpoint could not be written with which its plan ends."""
+    directive = node.executor.directive
+    is_write = isinstance(said, BadCheckpoint) and said.cause != ""
+    if is_write and directive is not None and said.step >= directive.last:
+        world.refused, world.refused_at = world.refused + 1, world.now
+
+
+def check_released(world: World, record: Record) -> None:
+    """The agents that stay hold every layer at the version that is to be written."""
+    step = int(record.facts[EventFact.STEP])
+    world.released |= frozenset(record.agents)
+    if not world.dead.isdisjoint(world.arbiter.durable.members):
+        return  # the leader has not heard of a death
+    if lost := _lacking(world, step):
+        raise Violation(f"{record.message}: layers {lost} of version {step} have no holder left")
+
+
+def note_unwritten(world: World, after: Durable) -> None:
+    """Note when an operator, of which one leads, first knows that the checkpoint is not written."""
+    if after.last_write is None:
+        world.unwritten_since = inf
+    elif world.unwritten_since == inf:
+        world.unwritten_since = world.now
+
+
+def check_given_up(world: World, before: Durable, after: Durable) -> None:
+    """The wait ends once the checkpoint is written, or with the deadline. before and after: the
+    leader's facts."""
+    known = before.last_write
+    is_end = before.outcome is None and after.outcome in (Outcome.FAILED, Outcome.SUSPENDED)
+    if known is None or not is_end or (before.attempt, known.step) in before.bad:
+        return
+    waited_s = world.now - world.unwritten_since
+    is_excused = world.is_misled or world.is_raced or world.has_storage_stalled
+    if is_excused or _lacking(world, known.step):
+        return
+    if waited_s < LAST_WRITE_S:
+        raise Violation(f"given up after {waited_s:g} s: {after.message}")
+    tried_s = world.now - world.refused_at
+    if tried_s > _LONGEST_PAUSE_S + _SLACK_S and not world.has_paused:
+        raise Violation(f"given up, and the last try was {tried_s:g} s ago: {after.message}")
+
+
+def _lacking(world: World, step: int) -> list[int]:
+    """Layers of this version that no live agent in reach holds, but those that are released."""
+    near: set[AgentId] = {a for a in world.nodes if world.network.reaches(a)} - world.released
+    near -= world.network.frozen
+    held = {
+        layer
+        for agent in near
+        for layer, version in world.nodes[agent].executor.versions.items()
+        if version == step
+    }
+    return [layer for layer in range(world.job.num_layers) if layer not in held]
