@@ -43,7 +43,7 @@ async def test_a_link_that_heals_before_the_restore_is_due_costs_nothing(
         await fleet.add({"a-0": "zone-a", "b-0": "zone-b"})
         await fleet.committed(5)
         fleet.faults.cut("a-0", "b-0")
-        await fleet.until(lambda: fleet.recorded(EventReason.AGENT_LOST))
+        await fleet.until(lambda: fleet.recorded(EventReason.AGENT_LOST), "an agent is lost")
         committed = fleet.committed_step
         await asyncio.sleep(WAIT_S / 2)
         fleet.faults.heal()

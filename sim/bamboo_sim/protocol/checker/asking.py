@@ -10,7 +10,7 @@ from math import inf
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable
-from bamboo_core.arbiter_state.events import Planned, Received
+from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.arbiter_state.state import (
     ASKS,
     Collecting,
@@ -39,7 +39,7 @@ def note(operator: Operator, event: object) -> None:
     operator.suspects = {*membership.suspected}
     operator.askable = membership.askable()
     operator.unanswered = set()
-    operator.awaits_plan = isinstance(phase, Planning) and not isinstance(event, Planned)
+    operator.awaits_plan = isinstance(phase, Planning) and isinstance(event, Tick)
     if isinstance(phase, Collecting):
         operator.unanswered = membership.members - phase.reports.keys()
 
