@@ -26,8 +26,9 @@ _SLACK_S = 15.0  # for the rounds themselves
 def note_refused(world: World, node: Node, said: object) -> None:
     """An agent says that the checkpoint could not be written with which its plan ends."""
     directive = node.executor.directive
-    is_write = isinstance(said, BadCheckpoint) and said.cause != ""
-    if is_write and directive is not None and said.step >= directive.last:
+    if not isinstance(said, BadCheckpoint) or not said.cause or directive is None:
+        return
+    if said.step >= directive.last:
         world.refused, world.refused_at = world.refused + 1, world.now
 
 
