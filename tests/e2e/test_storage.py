@@ -52,3 +52,31 @@ def test_a_folder_that_fails_during_the_job_is_reported_once(user: User, tmp_pat
     user.until("hitch", lambda job: job.has("Checkpointed"))
     user.kubectl("delete", "bj", "hitch")  # it is training
     eventually(lambda: not user.pods("hitch"), timeout_s=30)
+
+
+def test_a_finished_job_waits_for_its_folder_and_is_complete(user: User, tmp_path: Path) -> None:
+    folder, aside = tmp_path / "folder", tmp_path / "aside"
+    checkpoint = {"uri": f"file://{folder}", "everySteps": 4}
+    grid = {"count": 2, "stages": 2}
+    user.apply(tiny_job("full", training={"steps": 60}, pipelines=grid, checkpoint=checkpoint))
+    user.until("full", lambda job: job.has("Checkpointed"))
+    folder.rename(aside)
+    folder.write_text("in the way")
+    job = user.until("full", lambda job: job.has("Stalled"))
+    line = job.condition("Stalled")
+    assert line is not None
+    assert line.reason == "LastWriteWaits"
+    assert "all steps are committed, but the checkpoint of step 60 in" in line.message
+    assert "failed: Not a directory; " in line.message
+    eventually(lambda: len(alive(user)) == 2, timeout_s=30)
+    user.until("full", lambda job: job.step == 60)
+    assert len(user.pods("full")) == 4  # the released ones are not replaced, and keep their logs
+    folder.unlink()
+    aside.rename(folder)
+    assert user.until_ended("full").ended == "Complete"
+    assert (user.get("bj", "full")["status"].get("failures") or {}).get("total", 0) == 0
+
+
+def alive(user: User) -> list[str]:
+    pods = user.pods("full")
+    return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]

@@ -179,7 +179,7 @@ def _going(state: State) -> set[AgentId]:
 
 
 def unwritten(state: State) -> Unwritten | None:
-    """What is still to be written, and for how long it is tried."""
+    """The checkpoint that is still to be written, and how long it is tried; None: there is none."""
     known = state.durable.last_write
     if known is None:
         return None
@@ -222,7 +222,7 @@ def release_others(state: State) -> None:
 
 
 def staying(state: State) -> list[AgentId]:
-    """Of a job that has only its last checkpoint left to write: as few members as hold every layer.
+    """As few members as hold every layer, of a job that has only its last checkpoint left to write.
     Agents that will leave, or that have no vote, only if no other holds a layer. Empty: it has more
     to do, or a layer has no holder."""
     known = state.durable.last_write
@@ -252,7 +252,7 @@ def staying(state: State) -> list[AgentId]:
 def _ranks(
     state: State, held: Mapping[AgentId, Collection[int]]
 ) -> dict[AgentId, tuple[bool, int, AgentId]]:
-    """Who stays first: agents of the pipeline that has most agents left, so that few move."""
+    """The order in which agents stay: first those of the pipeline that has most agents left, so that few move."""
     rows = sorted(state.durable.pipelines, key=lambda row: -sum(agent in held for agent in row))
     places = {agent: n for n, row in enumerate(rows) for agent in row if agent is not None}
     voters, membership = set(state.durable.voters), state.membership

@@ -333,7 +333,7 @@ def _stalled(seen: Seen) -> Condition:
 
 
 def _unwritten(seen: Seen, last: Unwritten) -> str:
-    """What is missing, what the wait costs, and how long it lasts."""
+    """The checkpoint that is missing and why, the cost of the wait, and how long it lasts."""
     done = "all steps are committed" if last.step >= seen.spec.training.steps else "to be suspended"
     uri = seen.spec.checkpoint.uri if seen.spec.checkpoint is not None else ""
     staying = len(seen.training.members)

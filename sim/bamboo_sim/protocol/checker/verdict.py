@@ -33,7 +33,7 @@ from bamboo_sim.protocol.world.state import World
 
 def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
     """No layer may be declared lost while a reporting agent holds a usable version of it."""
-    if not world.losses:
+    if not world.losses and not world.released:  # a deposed operator sees how those end
         raise Violation(f"layers {fatal.layers} are declared lost, but no agent died")
     # an agent on short notice does not vote, so a commit may not wait for it
     lasting = wanted.request.reports.keys() - wanted.request.short_notice

@@ -133,7 +133,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("the last checkpoint is never tried again", "F10",
             patched(last_write, "pause", rules_edges.pause_for_ever), (("space", SAVING),)),
     Planted("the wait for the last checkpoint has no end", "F11",
-            patched(last_write, "expire", lambda state, now: False), (("space", SAVING),)),
+            patched(last_write, "left_s", lambda state, now: 1e9), (("space", SAVING),)),
     Planted("a write replaces whatever is there", "D1",
             patched(LeaderFacts, "check", rules_edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(
