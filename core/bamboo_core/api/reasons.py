@@ -140,6 +140,9 @@ class Reason(StrEnum):
     NO_PROGRESS = "NoProgress"
     """Training stands still: agents wait for each other without end, one computes for far too
     long, or the storage does not answer. The message says which."""
+    CHECKPOINT_UNREACHABLE = "CheckpointUnreachable"
+    """A checkpoint that the job needs cannot be read, so the job waits. The message names the path
+    and what to do. The job does not go back to an older one by itself."""
     PROGRESSING = "Progressing"
     """Nothing is stuck."""
     # Checkpointed

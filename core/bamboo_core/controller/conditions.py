@@ -315,6 +315,9 @@ def _stalled(seen: Seen) -> Condition:
         if pod.waiting in _NO_IMAGE:
             reason = Reason.IMAGE_PULL_FAILED
         return Condition(Type.STALLED, True, reason, text)
+    if seen.training.unreachable and not seen.is_resting:
+        text = seen.training.unreachable
+        return Condition(Type.STALLED, True, Reason.CHECKPOINT_UNREACHABLE, text)
     if seen.training.stall and not seen.is_resting:
         return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
     return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
