@@ -53,6 +53,8 @@ REMEDIES: Mapping[str, str] = {
     " describe pod` names it",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"
     " again and again, replace the node",
+    Reason.CHECKPOINT_UNREACHABLE: "make the path in the message reachable on every node, and the"
+    " job goes on by itself; or go back on purpose with `bamboo restore`",
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
     Reason.USER_CODE_FAILED: f"repair the code that the message names, {_NEW_JOB}",

@@ -128,9 +128,9 @@ class EventFact(StrEnum):
     the node's taints and conditions, and nothing for SIGTERM."""
     CAUSE = "cause"
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
-    step has reported in time), Corruption, Resumed or UserRequested (by spec.restore). Why an agent failed: its own word,
-    such as WorkerExited. Why training stands still: InstructionOverdue, WaitCycle, ItemNotSent or
-    StorageSlow."""
+    step has reported in time), Corruption, Resumed or UserRequested (by spec.restore). Why an agent
+    failed: its own word, such as WorkerExited. Why training stands still: InstructionOverdue,
+    WaitCycle, ItemNotSent or StorageSlow."""
 
 
 class RestoreCause(StrEnum):

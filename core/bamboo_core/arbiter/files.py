@@ -10,8 +10,8 @@ from __future__ import annotations
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.arbiter.endings import restore
 from bamboo_core.arbiter.rounds import begin, hold
-from bamboo_core.arbiter_state.durable import eligible, with_listed, with_manifest, with_newer
 from bamboo_core.arbiter_state.doubts import AGAIN_S
+from bamboo_core.arbiter_state.durable import eligible, with_listed, with_manifest, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Send
 from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
 from bamboo_core.model.ids import AgentId, Fence

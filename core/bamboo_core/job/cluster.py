@@ -53,8 +53,8 @@ def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
 def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
     """False: the arbiter must start again, since its part of the spec differs.
 
-    Number of pipelines, bandwidth, ``suspend`` and ``restore`` reach it by the desired state. Of the limits,
-    only the deadline of an agent's start concerns it.
+    Number of pipelines, bandwidth, ``suspend`` and ``restore`` reach it by the desired state. Of
+    the limits, only the deadline of an agent's start concerns it.
     """
 
     def core(spec: JobSpec) -> JobSpec:
