@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.pruning import removable
 from bamboo_core.protocol.messages import Fork, Manifest
 
 log = logging.getLogger(__name__)
@@ -311,31 +312,23 @@ class Checkpoints:
         """Remove what is not needed any more, manifests first, and what was left by checkpoints
         that were given up. CheckpointError if one cannot be removed.
 
-        A checkpoint goes once ``keep`` good ones of higher steps are sealed in the attempt of
-        ``newest``, which is the one sealed last; or if a later attempt has begun before it. The
-        same holds for a folder without a manifest: the manifest may only be away for a moment.
+        The rule is :func:`removable`. It also holds for a folder without a manifest, which may only
+        be away for a moment.
         """
         scan, unsealed = self._survey(set())
-        own = [
-            m.step
-            for m in scan.good
-            if m.attempt == newest.attempt
-            and m.step <= newest.step
-            and (m.attempt, m.step) not in facts.bad
-        ]
-
-        def may_go(attempt: int, step: int) -> bool:
-            if attempt > newest.attempt:
-                return False
-            is_void = any(step > f.step for f in facts.forks if f.attempt > attempt)
-            return is_void or sum(other > step for other in own) >= keep
-
-        for manifest in scan.good:
-            if may_go(manifest.attempt, manifest.step):
-                self._remove(manifest.path)
-                self._remove(manifest.path.rpartition("/")[0])
+        found = {(m.attempt, m.step): m.path for m in scan.good}
+        gone = removable(
+            [*found, *(mark for mark, _ in unsealed)],
+            newest=(newest.attempt, newest.step),
+            keep=keep,
+            sealed=found.keys() - facts.bad,
+            forks=[(f.attempt, f.step) for f in facts.forks],
+        )
+        for path in (found[mark] for mark in gone if mark in found):
+            self._remove(path)
+            self._remove(path.rpartition("/")[0])
         for mark, folder in unsealed:
-            if may_go(*mark):
+            if mark in gone:
                 self._remove(folder)
 
     def _remove(self, path: str) -> None:

@@ -15,6 +15,7 @@ from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver, Sealing
 from bamboo_core.api.spec import CheckpointSpec, JobSpec
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.pruning import LEAST_KEPT
 from bamboo_core.protocol.messages import (
     AgentMessage,
     BadCheckpoint,
@@ -107,8 +108,7 @@ class Checkpointing:
             return
         self._send(Sealed(sealing.manifest))
         assert self._saver is not None
-        # the newest one is verified by the commit of its step, which may not have come yet
-        keep = max(2, self._spec.keep)
+        keep = max(LEAST_KEPT, self._spec.keep)
         self._saver.prune(keep=keep, newest=sealing.manifest, facts=self._facts)
 
     def _listed(self, listing: Listing) -> None:

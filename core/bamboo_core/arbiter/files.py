@@ -16,6 +16,7 @@ from bamboo_core.arbiter_state.events import DesiredState, Send
 from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op, single
+from bamboo_core.model.pruning import LEAST_KEPT, removable
 from bamboo_core.planning.requests import Decision
 from bamboo_core.protocol.messages import BadCheckpoint, Directive, Listed, Manifest, Sealed
 
@@ -37,10 +38,29 @@ def sealed(state: State, message: Sealed) -> None:
     if state.in_force is not None and _writes_again(state.in_force, manifest.step):
         bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
         state.doubts.found.pop((manifest.attempt, manifest.step), None)
+    known = _still_there(state, manifest, known)
     if (known, bad) != (durable.manifests, durable.bad):
         state.out.save(manifests=known, bad=bad)
         text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
         state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
+
+
+def _still_there(
+    state: State, newest: Manifest, known: tuple[Manifest, ...]
+) -> tuple[Manifest, ...]:
+    """Without those that the agent deletes now that it has sealed the newest one."""
+    durable, checkpoint = state.durable, state.job.spec.checkpoint
+    if checkpoint is None or newest.attempt != durable.attempt:
+        return known
+    marks = [(m.attempt, m.step) for m in known]
+    gone = removable(
+        marks,
+        newest=(newest.attempt, newest.step),
+        keep=max(LEAST_KEPT, checkpoint.keep),
+        sealed=set(marks) - set(durable.bad),
+        forks=[(f.attempt, f.step) for f in durable.forks],
+    )
+    return tuple(m for m in known if (m.attempt, m.step) not in gone)
 
 
 def listed(state: State, agent: AgentId, message: Listed, now: float) -> None:

@@ -311,9 +311,18 @@ def test_a_suspended_job_obeys_when_it_is_resumed() -> None:
     fleet.tell(a.DesiredState(1, suspended=True))
     fleet.run()
     assert fleet.arbiter.durable.outcome is Outcome.SUSPENDED
-    fleet.tell(a.DesiredState(1, suspended=True, restore=RestoreSpec("one", 2)))
+    step = fleet.arbiter.durable.manifests[0].step
+    assert step < fleet.arbiter.durable.manifests[-1].step
+    fleet.tell(a.DesiredState(1, suspended=True, restore=RestoreSpec("one", step)))
     assert not restores(fleet)
-    order(fleet, 2)
+    order(fleet, step)
     assert len(restores(fleet)) == 1
     assert fleet.arbiter.durable.manifest is not None
-    assert fleet.arbiter.durable.manifest.step == 2
+    assert fleet.arbiter.durable.manifest.step == step
+
+
+def test_what_agents_delete_is_forgotten() -> None:
+    """Else the job would wait for it one day."""
+    fleet = running(steps=9, every=2)
+    fleet.until(lambda: committed(fleet, 8))
+    assert [m.step for m in fleet.arbiter.durable.manifests] == [6, 8]

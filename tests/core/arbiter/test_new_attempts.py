@@ -48,6 +48,7 @@ def unreadable(fleet: Fleet, *there: Manifest) -> Listed:
 
 def test_an_attempt_that_has_computed_nothing_hides_no_newer_file() -> None:
     fleet = restored_late()
+    fleet.lists = True
     fleet.receive(next(iter(fleet.agents)), unreadable(fleet, Manifest(0, 4, "0/4", "d")))
     fleet.run()
     durable = fleet.arbiter.durable
@@ -238,6 +239,7 @@ def test_only_steps_that_are_computed_again_count_as_undone() -> None:
 def test_an_attempt_that_computes_nothing_undoes_nothing_by_itself() -> None:
     """It went back to 2, and the next one begins from 4."""
     fleet = restored_late()
+    fleet.lists = True
     fleet.receive(next(iter(fleet.agents)), unreadable(fleet, Manifest(0, 4, "0/4", "d")))
     fleet.run()
     assert fleet.arbiter.durable.attempt == 2
