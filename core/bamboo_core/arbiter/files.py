@@ -121,6 +121,7 @@ def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float)
     out, since what was read before is still held."""
     mark = (bad.attempt, bad.step)
     text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
+    is_certain = False
     if mark not in state.durable.bad:
         is_certain = bad.cause != "" or _is_confirmed(state, agent, bad, now)
         if is_certain:
@@ -138,7 +139,7 @@ def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float)
         is_written = mark == (state.durable.attempt, state.in_force.plan.target) and not bad.cause
         if is_written or mark == _loaded(state.in_force.directives):
             begin(state, text)
-    elif isinstance(state.phase, Holding) and mark in state.durable.bad and not bad.cause:
+    elif isinstance(state.phase, Holding) and is_certain and not bad.cause:
         state.reconsider()
 
 

@@ -24,6 +24,7 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     points: Counter[Point] = field(default_factory=Counter)
     violations: list[tuple[History, str]] = field(default_factory=list)
+    effects: Counter[str] = field(default_factory=Counter)  # of faults of the storage
     families: Counter[str] = field(default_factory=Counter)  # cases of each, if they were drawn
     cases: int = 0
     cpu_s: float = 0.0
@@ -54,12 +55,14 @@ class Tally:
         if outcome == "complete":
             self.histories.add(world.trace)
         self.points.update(world.points)
+        self.effects.update(world.sealed.effects)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another process."""
         self.histories |= other.histories
         self.outcomes += other.outcomes
         self.points += other.points
+        self.effects += other.effects
         self.violations += other.violations
         self.families += other.families
         self.cases += other.cases
@@ -81,6 +84,8 @@ class Tally:
         phases: Counter[str] = Counter()
         for (_, _, phase), n in self.points.items():
             phases[phase] += n
+        effects = ", ".join(f"{name} {n}" for name, n in sorted(self.effects.items()))
+        lines.append(f"effects on storage: {effects or 'none'}")
         lines.append("by phase: " + ", ".join(f"{p} {n}" for p, n in sorted(phases.items())))
         return "\n".join(lines)
 

@@ -7,7 +7,7 @@ plans in two parts, M: memory).
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, plans, rounds, training
+from bamboo_core.arbiter import endings, files, plans, rounds
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.state import State
@@ -21,7 +21,14 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.scheduling import schedule
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import Symbolic
-from bamboo_sim.protocol.planted import faults_ahead, faults_bits, faults_edges, rules, rules_edges
+from bamboo_sim.protocol.planted import (
+    faults_ahead,
+    faults_bits,
+    faults_edges,
+    faults_files,
+    rules,
+    rules_edges,
+)
 from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
 SMALL = Job(2, 2, 2)
@@ -97,7 +104,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(plans, "planned", rules.late_directives),
             (("seconds", SMALL), ("seconds", TALL))),
     Planted("a torn file that all have read is restored from", "R1",
-            patched(training, "bad_checkpoint", rules.restore_at_once),
+            patched(files, "bad_checkpoint", rules.restore_at_once),
             (("restores", SAVING),)),
     Planted("files of the needed version are not read", "R2",
             patched(Seating, "__init__", rules.no_files), (("restores", SAVING),)),
@@ -158,5 +165,6 @@ FAULTS: tuple[Planted, ...] = (
     *(p for p in faults_edges.PLANTS if p.row not in NOT_SHOWN),
     *faults_ahead.PLANTS,
     *faults_bits.PLANTS,
+    *faults_files.PLANTS,
 )
 """The faults that the explorer must detect."""

@@ -6,7 +6,7 @@ A: failures and evidence. L: who is needed, and in which order.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, losses, plans, refusals, rounds, training
+from bamboo_core.arbiter import endings, files, losses, plans, refusals, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.membership import Membership
@@ -120,7 +120,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(endings, "with_newer", rules_edges.every_fork),
             (("absences", SAVING), ("absences", SLEEPING))),
     Planted("a list of the loss before counts", "F7",
-            patched(training, "listed", rules_edges.any_list), (("lists", SAVING),)),
+            patched(files, "listed", rules_edges.any_list), (("lists", SAVING),)),
     Planted("a write replaces whatever is there", "D1",
             patched(LeaderFacts, "check", rules_edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(

@@ -13,6 +13,7 @@ from bamboo_core.model.program import COMPUTE
 from bamboo_core.protocol.effects import ProtocolError
 from bamboo_core.protocol.supervisor import FromOperator
 from bamboo_sim.protocol.checker.memory_bounds import check_memory
+from bamboo_sim.protocol.checker.pruning import check_pruned
 from bamboo_sim.protocol.checker.verdict import check_commit, judge
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.messages import Closed, FindLeader
@@ -138,6 +139,8 @@ class Simulation(World):
             self.storage_faults -= fails
             self.has_storage_failed |= fails
             self.rng.choice(stored)(fails)
+            self.has_storage_failed |= bool(self.sealed.refused)
+            check_pruned(self)
         elif not worker.can_run:
             return
         else:

@@ -19,8 +19,8 @@ from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.messages import Ended, Look
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, WATCH, Network
 from bamboo_sim.protocol.parts.symbolic import Flip
+from bamboo_sim.protocol.world.folder import Folder
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.worker import Sealings
 
 
 class World:
@@ -71,7 +71,7 @@ class World:
         self.are_answers_lost = False  # they are performed all the same
         self.nodes: dict[AgentId, Node] = {}  # the live agents
         self.ready: list[AgentId] = []  # agents that have work
-        self.sealed: Sealings = {}
+        self.sealed = Folder()
         self.dead: set[AgentId] = set()
         self.orphans: Counter[Fence] = Counter()  # commits of superseded plans
         self.network, self.operators = Network(), Operators(job)
