@@ -115,8 +115,8 @@ class Checkpointing:
         for error in listing.bad:
             self.refuse(error.attempt, error.step, error, listing.fence)
             self._torn.add((error.attempt, error.step))
-        error = listing.unreachable
-        self._send(Listed(listing.good, listing.fence, is_partial=bool(error), error=error))
+        lacks = listing.unreachable
+        self._send(Listed(listing.good, listing.fence, is_partial=bool(lacks), error=lacks))
 
     def refuse(
         self, attempt: int, step: int, why: CheckpointError, fence: Fence | None = None
