@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bamboo_core.arbiter import endings, files
+from bamboo_core.model import pruning
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted import rules_files
 from bamboo_sim.protocol.planted.patches import Planted, patched
-from bamboo_sim.protocol.world import worker
 
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 LONG = Job(1, 2, 2, replica=False, steps=7, save_every=1, salted=True)
@@ -17,9 +17,9 @@ PLANTS: tuple[Planted, ...] = (
     Planted("one agent's word makes a checkpoint bad", "F9",
             patched(files, "_is_confirmed", rules_files.one_word), (("folders", SAVING),)),
     Planted("a later attempt's files push out higher steps", "F10",
-            patched(worker, "removable", rules_files.by_attempt), (("attempts", LONG),)),
+            patched(pruning, "removable", rules_files.by_attempt), (("attempts", LONG),)),
     Planted("the first seal of an attempt deletes all before", "F11",
-            patched(worker, "removable", rules_files.older_attempts), (("attempts", LONG),)),
+            patched(pruning, "removable", rules_files.older_attempts), (("attempts", LONG),)),
     Planted("old forks are forgotten", "F12",
             patched(endings, "shrunk", rules_files.no_forks),
             (("attempts", LONG), ("forks", SAVING))),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
+from bamboo_core.model import pruning
 from bamboo_core.model.claims import DisputedError, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.model.pruning import LEAST_KEPT, removable
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.executor import (
     Drop,
@@ -229,10 +229,10 @@ class Worker:
     def _prune(self, attempt: int, step: int) -> None:
         """As the production storage does, by the same rule."""
         folder = self.sealed
-        for mark in removable(
+        for mark in pruning.removable(
             folder.seen(),
             newest=(attempt, step),
-            keep=LEAST_KEPT,
+            keep=pruning.LEAST_KEPT,
             sealed=set(folder.seen()) - self.bad,
             forks=self.forks,
         ):
