@@ -23,6 +23,4 @@ PLANTS: tuple[Planted, ...] = (
     Planted("old forks are forgotten", "F12",
             patched(endings, "shrunk", rules_files.no_forks),
             (("attempts", LONG), ("forks", SAVING))),
-    Planted("a wrong checkpoint is loaded again without a pause", "F13",
-            patched(files, "looks_first", rules_files.no_look), (("folders", SAVING),)),
 )  # fmt: skip

@@ -42,8 +42,3 @@ def older_attempts(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: A
 def no_forks(durable: Any) -> tuple[()]:
     """Only the newest fork is remembered."""
     return ()
-
-
-def no_look(*_: Any) -> bool:
-    """A checkpoint that was found wrong is loaded again at once."""
-    return False
