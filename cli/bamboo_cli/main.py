@@ -21,6 +21,7 @@ COMMANDS = {
     " --profile`.",
     "quickstart": "Train a small GPT on a real Kubernetes control plane on this machine.",
     "report": "Report what a job did and cost: fleet, losses, pauses, progress, throughput, money.",
+    "restore": "Let a job go on from an older checkpoint, or from the start.",
     "status": "Show a BambooJob: progress, grid, zones, conditions, checkpoint.",
     "top": "Show jobs, or the agents of JOB: progress, speed, loss, zones, pauses, preemptions.",
     "version": "Print the version.",

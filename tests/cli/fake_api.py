@@ -1,4 +1,4 @@
-"""A small fake of the API server: it answers GET from a table and records DELETE."""
+"""A small fake of the API server: it answers GET from a table and records DELETE and PATCH."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, tuple[int, Any]] = {}
         self.deleted: list[tuple[str, dict[str, Any]]] = []  # path, options
+        self.patched: list[tuple[str, str, Any]] = []  # path, kind of patch, body
         self.asked: list[str] = []  # paths with their queries
         self.names: list[list[tuple[str, str]]] = []  # of each request, headers that impersonate
         self.on_delete: Callable[[str], None] = lambda path: None
@@ -50,6 +51,14 @@ class Handler(BaseHTTPRequestHandler):
             self.server.deleted.append((path, options))
             self.server.on_delete(path)
         self._answer(code, body)
+
+    def do_PATCH(self) -> None:
+        self._note_names()
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        code, answer = self.server.answers.get(f"PATCH {self.path}", (200, body))
+        if code == 200:
+            self.server.patched.append((self.path, self.headers["Content-Type"], body))
+        self._answer(code, answer)
 
     def _note_names(self) -> None:
         given = [(name.lower(), value) for name, value in self.headers.items()]

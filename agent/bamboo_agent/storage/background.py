@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -12,13 +13,20 @@ from bamboo_agent.ipc.mailbox import Mailbox
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True)
+class _Note(Generic[_T]):
+    """A result of a job that has not ended."""
+
+    result: _T
+
+
 class Background(Generic[_T]):
     """One thread. Only the owner calls the methods, and none of them but :meth:`close` blocks."""
 
     def __init__(self, name: str) -> None:
         """name: of the thread."""
         self._jobs: SimpleQueue[Callable[[], _T | None] | None] = SimpleQueue()
-        self._results: Mailbox[_T | Exception | None] = Mailbox()
+        self._results: Mailbox[_T | Exception | _Note[_T] | None] = Mailbox()
         self._outstanding = 0
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -33,10 +41,17 @@ class Background(Generic[_T]):
         self._outstanding += 1
         self._results.put(result)
 
+    def note(self, result: _T) -> None:
+        """A result of the job that runs, besides its last one. Only the job calls this."""
+        self._results.put(_Note(result))
+
     def poll(self) -> list[_T]:
         """Results since the last call, in order."""
         results: list[_T] = []
         for result in self._results.take_all():
+            if isinstance(result, _Note):
+                results.append(result.result)
+                continue
             self._outstanding -= 1
             if isinstance(result, Exception):
                 raise result

@@ -21,7 +21,8 @@ from safetensors import SafetensorError
 
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.protocol.messages import Manifest
+from bamboo_core.model.pruning import removable
+from bamboo_core.protocol.messages import Fork, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ _PIECE_BYTES = 64 << 20  # of a file at a time, so that a slow storage is seen t
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be written, or is torn or altered. The text names the file.
+    """A checkpoint cannot be written, or was read and is wrong. The text names the file.
 
     cause: why a write failed, without the file's name.
     """
@@ -46,7 +47,12 @@ class CheckpointError(Exception):
 
 
 class UnreachableError(CheckpointError):
-    """The storage fails. This says nothing about a checkpoint."""
+    """The storage fails, or a file or folder is not there: a mount may be late, and a folder may
+    be away for a while. This says nothing about a checkpoint."""
+
+
+class AbsentError(UnreachableError):
+    """The storage answers, but a file is not there."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +65,24 @@ class Header:
     batch: BatchShape
 
 
+class Facts(NamedTuple):
+    """What the operator knows of the checkpoints, for pruning."""
+
+    forks: tuple[Fork, ...] = ()
+    bad: frozenset[Mark] = frozenset()  # read and wrong
+
+
 class Scan(NamedTuple):
-    """Complete checkpoints, oldest first, and an error for each one that is torn."""
+    """Complete checkpoints, oldest first, and an error for each one that is wrong."""
 
     good: list[Manifest]
     bad: list[CheckpointError]
-    is_partial: bool  # a checkpoint could not be reached; it is neither good nor torn
+    unreachable: str = ""  # why one of them is neither good nor wrong; empty: all could be read
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a checkpoint could not be reached."""
+        return self.unreachable != ""
 
 
 class Checkpoints:
@@ -170,15 +188,18 @@ class Checkpoints:
         self._fs.invalidate_cache()
         good: list[Manifest] = []
         bad: list[CheckpointError] = []
-        is_partial = False
+        unreachable = ""
         unsealed: list[tuple[Mark, str]] = []
-        for parent in self._children(self._root, "attempt-"):
-            for folder in self._children(parent, "step-"):
+        there = self._list(self._root)
+        if there is None and self._is_local:  # the set-up has made it
+            return Scan([], [], f"{self._root} is not there"), []
+        for parent in _named(self._root, there, "attempt-"):
+            for folder in _named(parent, self._list(parent), "step-"):
                 attempt, step = (int(x.rpartition("-")[2]) for x in folder.split("/")[-2:])
                 try:
                     manifest = self._check(folder)
                 except UnreachableError as error:
-                    is_partial = True
+                    unreachable = unreachable or str(error)
                     if str(error) not in told:
                         told.add(str(error))
                         log.warning("%s; it may be complete", error)
@@ -189,19 +210,14 @@ class Checkpoints:
                         unsealed.append(((attempt, step), folder))
                     else:
                         good.append(manifest)
-        return Scan(good, bad, is_partial), unsealed
+        return Scan(good, bad, unreachable), unsealed
 
-    def _children(self, folder: str, prefix: str) -> list[str]:
-        names = (path.rpartition("/")[2] for path in self._list(folder))
-        found = (n for n in names if n.startswith(prefix) and n.removeprefix(prefix).isdecimal())
-        return [f"{folder}/{name}" for name in sorted(found)]
-
-    def _list(self, folder: str) -> dict[str, int | None]:
-        """Path -> bytes, with as few requests as the storage allows; empty: no such folder."""
+    def _list(self, folder: str) -> dict[str, int | None] | None:
+        """Path -> bytes, with as few requests as the storage allows; None: no such folder."""
         try:
             entries = self._fs.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
-            return {}
+            return None
         except Exception as error:
             raise UnreachableError(f"listing {folder} failed: {_why(error)}") from error
         return {entry["name"].rstrip("/"): entry["size"] for entry in entries}
@@ -217,28 +233,42 @@ class Checkpoints:
         if data is None:
             return None
         content = _parse(path, data)
-        sizes = {name.rpartition("/")[2]: size for name, size in self._list(folder).items()}
+        found = self._list(folder) or {}
+        sizes = {name.rpartition("/")[2]: size for name, size in found.items()}
         for entry in content["files"]:
             size = sizes.get(entry["path"].rpartition("/")[2])
             if size != entry["bytes"]:
                 if self._find(path) is None:
                     return None
-                found = "is missing" if size is None else f"has {size} bytes"
-                raise CheckpointError(f"{entry['path']} {found}, expected {entry['bytes']} bytes")
+                if size is None:
+                    raise AbsentError(f"{entry['path']} is not there")
+                text = f"{entry['path']} has {size} bytes, expected {entry['bytes']} bytes"
+                raise CheckpointError(text)
         digest = hashlib.sha256(data).hexdigest()
         return Manifest(content["attempt"], content["step"], path, digest)
 
     def read_layers(self, manifest: Manifest, layers: Iterable[int]) -> Iterator[LayerRecord]:
-        """The state of these layers. CheckpointError if the manifest or a file was altered."""
-        data = self._read(manifest.path)
-        if hashlib.sha256(data).hexdigest() != manifest.digest:
-            raise CheckpointError(f"{manifest.path} has been altered: its hash does not match")
-        files = _parse(manifest.path, data)["files"]
+        """The state of these layers. CheckpointError if the manifest or a file was altered,
+        UnreachableError if one is not there."""
+        files = self._files(manifest)
         for layer in layers:
             if layer >= len(files):
                 text = f"{manifest.path} has {len(files)} layers, none is layer {layer}"
                 raise CheckpointError(text)
             yield self._read_file(files[layer])
+
+    def check(self, manifest: Manifest) -> None:
+        """Read all of a checkpoint. CheckpointError if it is wrong, UnreachableError if something
+        of it is not there."""
+        for entry in self._files(manifest):
+            self._read_file(entry)
+
+    def _files(self, manifest: Manifest) -> list[dict[str, Any]]:
+        """The entries of a manifest."""
+        data = self._read(manifest.path)
+        if hashlib.sha256(data).hexdigest() != manifest.digest:
+            raise CheckpointError(f"{manifest.path} has been altered: its hash does not match")
+        return _parse(manifest.path, data)["files"]  # type: ignore[no-any-return]
 
     def read_layer(self, manifest: Manifest, layer: int) -> LayerRecord:
         """A layer's state. CheckpointError if the manifest or the file was altered."""
@@ -273,26 +303,32 @@ class Checkpoints:
     def _read(self, path: str) -> bytes:
         data = self._find(path)
         if data is None:
-            raise CheckpointError(f"reading {path} failed: No such file or directory")
+            raise AbsentError(f"reading {path} failed: No such file or directory")
         return data
 
     # ------------------------------------------------------------ pruning
 
-    def prune(self, *, keep: int, newest: Manifest) -> None:
-        """Remove all but the newest ``keep`` checkpoints up to ``newest``, manifests first; also
-        what older ones have left that were given up.
+    def prune(self, *, keep: int, newest: Manifest, facts: Facts) -> None:
+        """Remove what is not needed any more, manifests first, and what was left by checkpoints
+        that were given up. CheckpointError if one cannot be removed.
 
-        Nobody writes to those any more: each agent writes in order, and the files of a sealed
-        checkpoint are complete. CheckpointError if one cannot be removed.
+        The rule is :func:`removable`. It also holds for a folder without a manifest, which may only
+        be away for a moment.
         """
         scan, unsealed = self._survey(set())
-        older = [m for m in scan.good if (m.attempt, m.step) <= (newest.attempt, newest.step)]
-        for manifest in older[: max(0, len(older) - keep)]:
-            self._remove(manifest.path)
-            self._remove(manifest.path.rpartition("/")[0])
-        kept = min((m.attempt, m.step) for m in (*older[-keep:], newest))
+        found = {(m.attempt, m.step): m.path for m in scan.good}
+        gone = removable(
+            [*found, *(mark for mark, _ in unsealed)],
+            newest=(newest.attempt, newest.step),
+            keep=keep,
+            sealed=found.keys() - facts.bad,
+            forks=[(f.attempt, f.step) for f in facts.forks],
+        )
+        for path in (found[mark] for mark in gone if mark in found):
+            self._remove(path)
+            self._remove(path.rpartition("/")[0])
         for mark, folder in unsealed:
-            if mark < kept:
+            if mark in gone:
                 self._remove(folder)
 
     def _remove(self, path: str) -> None:
@@ -309,6 +345,13 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{type(error).__name__}: {error}"
+
+
+def _named(folder: str, paths: Iterable[str] | None, prefix: str) -> list[str]:
+    """Paths in the folder that are a prefix and a number."""
+    names = (path.rpartition("/")[2] for path in paths or ())
+    found = (n for n in names if n.startswith(prefix) and n.removeprefix(prefix).isdecimal())
+    return [f"{folder}/{name}" for name in sorted(found)]
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

@@ -10,7 +10,12 @@ from threading import Event
 
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.storage.background import Background
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, UnreachableError
+from bamboo_agent.storage.checkpoint import (
+    AbsentError,
+    CheckpointError,
+    Checkpoints,
+    UnreachableError,
+)
 from bamboo_core.model.ids import Fence, Range
 from bamboo_core.protocol.messages import Manifest
 
@@ -24,12 +29,12 @@ PARTIAL_TRIES = 5
 
 @dataclass(frozen=True)
 class Listing:
-    """Complete checkpoints, oldest first, and an error for each one that is torn."""
+    """Complete checkpoints, oldest first, and an error for each one that is wrong."""
 
     good: tuple[Manifest, ...]
     bad: tuple[CheckpointError, ...]
     fence: Fence  # of its order
-    is_partial: bool  # a checkpoint could not be reached
+    unreachable: str  # why a checkpoint could not be reached; empty: all could
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,7 @@ class Order:
     """A listing that is asked for. One that is given up before it has begun does nothing."""
 
     fence: Fence
+    suspect: Manifest | None  # is read whole
     is_given_up: Event = field(default_factory=Event)
     told: set[str] = field(default_factory=set)  # warnings
     pauses: Iterator[float] = field(default_factory=lambda: islice(pauses(), PARTIAL_TRIES - 1))
@@ -53,11 +59,21 @@ class Reading:
 
 @dataclass(frozen=True)
 class Read:
-    """The layers in order, or in what way the checkpoint is torn or altered."""
+    """The layers in order, or in what way the checkpoint is wrong."""
 
     reading: Reading
     records: tuple[LayerRecord, ...] = ()
     error: CheckpointError | None = None
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """Layers cannot be read for now, since a file cannot be reached, and which checkpoints are
+    there; or, if the text is empty, they can again."""
+
+    reading: Reading
+    text: str
+    good: tuple[Manifest, ...] = ()
 
 
 def pauses() -> Iterator[float]:
@@ -73,7 +89,7 @@ class Reader:
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._thread: Background[Listing | Read] = Background("reader")
+        self._thread: Background[Listing | Read | Unreachable] = Background("reader")
         self._wanted: Reading | None = None
         self._ordered: Order | None = None
 
@@ -95,13 +111,14 @@ class Reader:
             self._wanted.is_given_up.set()
         self._wanted = None
 
-    def begin_listing(self, fence: Fence) -> None:
-        """Queue a listing. The last one before it is given up.
+    def begin_listing(self, fence: Fence, suspect: Manifest | None = None) -> None:
+        """Queue a listing. The last one before it is given up. suspect: a checkpoint of which all
+        is read, since it may be wrong.
 
         While the storage cannot be reached, the thread tries again.
         """
         self._forget_listing()
-        self._ordered = order = Order(fence)
+        self._ordered = order = Order(fence, suspect)
         self._thread.submit(lambda: self._list(order))
 
     def _forget_listing(self) -> None:
@@ -109,11 +126,11 @@ class Reader:
             self._ordered.is_given_up.set()
         self._ordered = None
 
-    def poll(self) -> list[Listing | Read]:
+    def poll(self) -> list[Listing | Read | Unreachable]:
         """Results since the last call, without layers that are not wanted any more."""
         results = self._thread.poll()
         for result in results:
-            if isinstance(result, Listing) and result.is_partial:
+            if isinstance(result, Listing) and result.unreachable:
                 self._complete(result)
         return [r for r in results if isinstance(r, Listing) or r.reading is self._wanted]
 
@@ -147,20 +164,36 @@ class Reader:
     def _read(self, reading: Reading) -> Read | None:
         records: list[LayerRecord] = []
         told: set[str] = set()
+        known = Unreachable(reading, "")
         waits = pauses()
         while not reading.is_given_up.is_set():
             count = len(records)
             try:
                 self._read_more(reading, records)
-                return Read(reading, tuple(records))
             except UnreachableError as error:
                 _warn_once(told, f"{error}; the load waits until the storage can be reached")
+                others = self._others(told) if isinstance(error, AbsentError) else ()
+                found = Unreachable(reading, str(error), others)
+                if found != known:
+                    known = found
+                    self._thread.note(found)
             except CheckpointError as error:
                 return Read(reading, error=error)
+            else:
+                if known.text:
+                    self._thread.note(Unreachable(reading, ""))
+                return Read(reading, tuple(records))
             if len(records) > count:
                 waits = pauses()
             reading.is_given_up.wait(next(waits))
         return None
+
+    def _others(self, told: set[str]) -> tuple[Manifest, ...]:
+        """What is there instead: a newer checkpoint may have replaced the one that is wanted."""
+        try:
+            return tuple(self._checkpoints.scan(told).good)
+        except CheckpointError:
+            return ()
 
     def _read_more(self, reading: Reading, records: list[LayerRecord]) -> None:
         """Add the layers that are missing, until the reading is given up. CheckpointError."""
@@ -176,13 +209,30 @@ class Reader:
         waits = pauses()
         while not order.is_given_up.is_set():
             try:
-                good, bad, is_partial = self._checkpoints.scan(order.told)
+                suspect = self._check(order.suspect)
+                good, bad, unreachable = self._checkpoints.scan(order.told)
             except CheckpointError as error:
                 text = f"{error}; the listing waits until the storage can be reached"
                 _warn_once(order.told, text)
                 order.is_given_up.wait(next(waits))
             else:
-                return Listing(tuple(good), tuple(bad), order.fence, is_partial)
+                if suspect is not None:
+                    marks = suspect.attempt, suspect.step
+                    good = [m for m in good if (m.attempt, m.step) != marks]
+                    bad = [*(e for e in bad if (e.attempt, e.step) != marks), suspect]
+                return Listing(tuple(good), tuple(bad), order.fence, unreachable)
+        return None
+
+    def _check(self, suspect: Manifest | None) -> CheckpointError | None:
+        """In what way it is wrong. None if it is not, or cannot be reached."""
+        if suspect is None:
+            return None
+        try:
+            self._checkpoints.check(suspect)
+        except UnreachableError:
+            return None
+        except CheckpointError as error:
+            return CheckpointError(str(error), suspect.attempt, suspect.step)
         return None
 
     def _list_again(self, order: Order, pause_s: float) -> Listing | None:

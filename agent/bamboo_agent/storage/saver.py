@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
 from bamboo_agent.storage.background import Background
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, Header
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import Manifest
@@ -83,9 +83,9 @@ class Saver:
         """Queue the manifest over these files."""
         self._thread.submit(lambda: self._seal(header, records))
 
-    def prune(self, *, keep: int, newest: Manifest) -> None:
-        """Queue the removal of all but the newest ``keep`` checkpoints up to ``newest``."""
-        self._thread.submit(lambda: self._prune(keep, newest))
+    def prune(self, *, keep: int, newest: Manifest, facts: Facts) -> None:
+        """Queue the removal of checkpoints (:meth:`Checkpoints.prune`)."""
+        self._thread.submit(lambda: self._prune(keep, newest, facts))
 
     # ------------------------------------------------------------ results
 
@@ -141,9 +141,9 @@ class Saver:
             return Sealing(header.attempt, header.step, error=why)
         return Sealing(header.attempt, header.step, manifest)
 
-    def _prune(self, keep: int, newest: Manifest) -> None:
+    def _prune(self, keep: int, newest: Manifest, facts: Facts) -> None:
         try:
-            self._checkpoints.prune(keep=keep, newest=newest)
+            self._checkpoints.prune(keep=keep, newest=newest, facts=facts)
         except CheckpointError as error:
             log.warning("an old checkpoint stays: %s", error)
 

@@ -9,13 +9,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bamboo_agent.payloads.kinds import LayerRecord
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
-from bamboo_agent.storage.reader import Listing, Read, Reader
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, Header
+from bamboo_agent.storage.reader import Listing, Read, Reader, Unreachable
 from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver, Sealing
 from bamboo_core.api.spec import CheckpointSpec, JobSpec
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Listed, Manifest, Sealed
+from bamboo_core.model.pruning import LEAST_KEPT
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    BadCheckpoint,
+    Directive,
+    Listed,
+    Manifest,
+    Sealed,
+)
 
 
 class Checkpointing:
@@ -37,6 +45,8 @@ class Checkpointing:
         self._saver = None if checkpoints is None else Saver(checkpoints, agent)
         self._reader = None if checkpoints is None else Reader(checkpoints)
         self._torn: set[tuple[int, int]] = set()  # (attempt, step), found since the last report
+        self._plan = Fence()  # of the newest directive
+        self._facts = Facts()  # of the same
         self.attempt = 0
         self.loaded: tuple[LayerRecord, ...] | None = None  # for the LOAD that waits
 
@@ -81,6 +91,8 @@ class Checkpointing:
                     self._sealed(result)
                 case Listing():
                     self._listed(result)
+                case Unreachable(_, text, good):
+                    self._send(Listed(good, self._plan, is_partial=True, error=text))
                 case Read(error=None):
                     self.loaded = result.records
                 case Read():
@@ -96,30 +108,44 @@ class Checkpointing:
             return
         self._send(Sealed(sealing.manifest))
         assert self._saver is not None
-        # the newest one is verified by the commit of its step, which may not have come yet
-        self._saver.prune(keep=max(2, self._spec.keep), newest=sealing.manifest)
+        keep = max(LEAST_KEPT, self._spec.keep)
+        self._saver.prune(keep=keep, newest=sealing.manifest, facts=self._facts)
 
     def _listed(self, listing: Listing) -> None:
         for error in listing.bad:
-            text = f"{error}; this checkpoint is not used"
-            self._send(BadCheckpoint(error.attempt, error.step, text))
+            self.refuse(error.attempt, error.step, error, listing.fence)
             self._torn.add((error.attempt, error.step))
-        self._send(Listed(listing.good, listing.fence, listing.is_partial))
+        lacks = listing.unreachable
+        self._send(Listed(listing.good, listing.fence, is_partial=bool(lacks), error=lacks))
+
+    def refuse(
+        self, attempt: int, step: int, why: CheckpointError, fence: Fence | None = None
+    ) -> None:
+        """Tell the operator that a checkpoint was read and is wrong. fence: of the order to read
+        it; None: of the plan."""
+        self._send(BadCheckpoint(attempt, step, str(why), fence=fence or self._plan))
 
     # ------------------------------------------------------------ reports
 
-    def begin_listing(self, fence: Fence) -> None:
-        """List the checkpoints for the STOP of this fence; the operator is told when it is done."""
+    def begin_listing(self, fence: Fence, suspect: Manifest | None = None) -> None:
+        """List the checkpoints for the STOP of this fence; the operator is told when it is done.
+        suspect: one to be read whole."""
         if self._reader is None:
             self._send(Listed((), fence))
         else:
-            self._reader.begin_listing(fence)
+            self._reader.begin_listing(fence, suspect)
+
+    def begin(self, directive: Directive) -> None:
+        """A plan begins."""
+        self._plan = directive.fence
+        bad = frozenset((mark.attempt, mark.step) for mark in directive.bad)
+        self._facts = Facts(directive.forks, bad)
 
     def adopt(self, attempt: int, held: Collection[Item], store: Mapping[Item, Any]) -> set[int]:
         """Prepare for a report. Returns the steps whose FILE items must not be in it.
 
         Those are files that could not be written, and files of checkpoints that a listing has found
-        torn. Such a listing may come at any time, but a plan relies on the items that were
+        wrong. Such a listing may come at any time, but a plan relies on the items that were
         reported, and its programs seal them. So the items are kept until the next report; what is
         sealed from them in between is a checkpoint that the operator knows to be bad.
         """

@@ -47,7 +47,6 @@ from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
-    BadCheckpoint,
     Cause,
     CommitRecord,
     Continuation,
@@ -111,7 +110,7 @@ class Worker:
         the operator wants is made in the background.
         """
         if stop.want_manifests:
-            self._storage.begin_listing(stop.fence)
+            self._storage.begin_listing(stop.fence, stop.suspect)
         self._perform(self._events.stop(stop))
         if self.executor.is_stopping and self.waits_for_storage:
             self._abandon()
@@ -126,6 +125,7 @@ class Worker:
             self.backend.host_memory.is_used = directive.hosts_ahead
             self.backend.held.host({x for lo, hi in directive.hosted for x in range(lo, hi)})
             self._manifest = directive.manifest
+            self._storage.begin(directive)
         self._perform(self._events.install(directive))
 
     def proceed(self, continuation: Continuation) -> None:
@@ -378,10 +378,9 @@ class Worker:
         self._perform(self._events.abandon())
 
     def _refuse(self, error: CheckpointError) -> None:
-        """A checkpoint is torn or altered: report it and wait for another plan."""
+        """A checkpoint is wrong: report it and wait for another plan."""
         assert self._manifest is not None
-        text = f"{error}; the checkpoint before it is used"
-        self._send(BadCheckpoint(self._manifest.attempt, self._manifest.step, text))
+        self._storage.refuse(self._manifest.attempt, self._manifest.step, error)
         self._abandon()
 
     def _is_last(self, save: Instruction) -> bool:

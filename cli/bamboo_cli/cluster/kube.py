@@ -1,4 +1,5 @@
-"""The command's synchronous client of the Kubernetes API. It reads, and `preempt` deletes pods.
+"""The command's synchronous client of the Kubernetes API. It reads, `preempt` deletes pods, and
+`restore` changes a job.
 
 Objects are parsed JSON, without control characters: terminals show their texts. Every failure
 raises ClusterError.
@@ -92,6 +93,14 @@ class Kube:
         except NotFoundError as error:
             problem = f'there is no BambooJob "{name}" in namespace "{namespace}"'
             raise ClusterError(f"{problem}; {self._there(namespace)}") from error
+
+    def patch_job(self, namespace: str, name: str, changes: Manifest) -> None:
+        """Merge the changes into the BambooJob. ConflictError if their UID is not the job's."""
+        self._ask(
+            self._custom.patch_namespaced_custom_object,
+            GROUP, VERSION, namespace, PLURAL, name, changes,
+            _content_type="application/merge-patch+json",
+        )  # fmt: skip
 
     def jobs(self, namespace: str | None = None) -> list[Manifest]:
         """All BambooJobs of a namespace, or of all namespaces, by name."""

@@ -2,5 +2,5 @@
 reading of objects, and drawing.
 
 Public: ``explain``, ``logs``, ``plan``, ``preempt``, ``profile``, ``quickstart``, ``report``,
-``status``, ``top``, ``version``.
+``restore``, ``status``, ``top``, ``version``.
 """

@@ -55,6 +55,8 @@ REMEDIES: Mapping[str, str] = {
     " again and again, replace the node",
     Reason.LAST_WRITE_WAITS: "make room, or repair the storage at spec.checkpoint.uri and its"
     " permissions; to have more time, raise spec.runPolicy.lastWriteDeadlineSeconds",
+    Reason.CHECKPOINT_UNREACHABLE: "make the path in the message reachable on every node, and the"
+    " job goes on by itself; or go back on purpose with `bamboo restore`",
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
     Reason.USER_CODE_FAILED: f"repair the code that the message names, {_NEW_JOB}",

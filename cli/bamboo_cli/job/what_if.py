@@ -72,15 +72,20 @@ class Held:
         )
 
 
-def plan_in_force(manifest: Manifest) -> Durable | None:
-    """The arbiter's facts; None if no plan is in force. CommandError if they cannot be read."""
+def facts(manifest: Manifest) -> Durable:
+    """The arbiter's facts. CommandError if they cannot be read."""
     try:
-        durable = from_json((manifest.get("status") or {}).get("arbiter") or {})
+        return from_json((manifest.get("status") or {}).get("arbiter") or {})
     except ValueError as error:
         raise CommandError(
             f"status.arbiter of the job cannot be read ({error}); use the `bamboo` of the"
             " operator's version."
         ) from error
+
+
+def plan_in_force(manifest: Manifest) -> Durable | None:
+    """The arbiter's facts; None if no plan is in force. CommandError if they cannot be read."""
+    durable = facts(manifest)
     has_plan = bool(durable.pipelines and durable.voters)
     if not has_plan or durable.outcome is not None or durable.plan.attempt != durable.attempt:
         return None

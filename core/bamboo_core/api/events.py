@@ -58,12 +58,15 @@ class EventReason(StrEnum):
     on; in mode Eager nothing is computed ahead."""
     RESTORING = "Restoring"
     """A new attempt starts from a checkpoint or from the beginning."""
+    RESTORE_REFUSED = "RestoreRefused"
+    """spec.restore names a step of which there is no checkpoint that can be used; the message names
+    the steps."""
     CHECKPOINT_SEALED = "CheckpointSealed"
     """A checkpoint is complete."""
     CHECKPOINT_FOUND = "CheckpointFound"
     """A new attempt starts from a newer checkpoint than was known when it was decided on."""
     CHECKPOINT_BAD = "CheckpointBad"
-    """A checkpoint could not be written or read."""
+    """A checkpoint could not be written, or was read and is wrong."""
     AGENTS_RELEASED = "AgentsReleased"
     """All is done but the last checkpoint, which cannot be written: agents that are not needed for
     it have ended."""
@@ -128,9 +131,9 @@ class EventFact(StrEnum):
     the node's taints and conditions, and nothing for SIGTERM."""
     CAUSE = "cause"
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
-    step has reported in time), Corruption or Resumed. Why an agent failed: its own word,
-    such as WorkerExited. Why training stands still: InstructionOverdue, WaitCycle, ItemNotSent,
-    LinkTooSlow, SeveralOverdue or StorageSlow."""
+    step has reported in time), Corruption, Resumed or UserRequested (by spec.restore). Why an agent
+    failed: its own word, such as WorkerExited. Why training stands still: InstructionOverdue,
+    WaitCycle, ItemNotSent, LinkTooSlow, SeveralOverdue or StorageSlow."""
 
 
 class RestoreCause(StrEnum):
@@ -145,6 +148,8 @@ class RestoreCause(StrEnum):
     wrong bits were found after their step was committed."""
     RESUMED = "Resumed"
     """The user resumed a suspended job."""
+    USER_REQUESTED = "UserRequested"
+    """The user asked for it by spec.restore."""
 
 
 FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
@@ -191,6 +196,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.STEP,
         EventFact.REPEATED_STEPS,
     ),
+    EventReason.RESTORE_REFUSED: (),
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_FOUND: (EventFact.ATTEMPT, EventFact.STEP),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),

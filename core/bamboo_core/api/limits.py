@@ -54,6 +54,7 @@ LIMITS: Mapping[str, Limits] = {
     "spec.corruption.sample": Limits(_LEAST_SAMPLE, 1),
     "spec.checkpoint.everySteps": Limits(0, _STEPS),
     "spec.checkpoint.keep": Limits(1, _COUNT),
+    "spec.restore.fromStep": Limits(0, _STEPS),
     "spec.worker.gracePeriodSeconds": Limits(1, 3600),
     "spec.runPolicy.ttlSecondsAfterFinished": Limits(0, _TEN_YEARS_S),
     "spec.runPolicy.activeDeadlineSeconds": Limits(0, _TEN_YEARS_S),

@@ -143,6 +143,9 @@ class Reason(StrEnum):
     LAST_WRITE_WAITS = "LastWriteWaits"
     """All is done but the last checkpoint, which cannot be written. One copy of each layer stays on
     agents, which try again. The message says what is missing, what they cost, and for how long."""
+    CHECKPOINT_UNREACHABLE = "CheckpointUnreachable"
+    """A checkpoint that the job needs cannot be read, so the job waits. The message names the path
+    and what to do. The job does not go back to an older one by itself."""
     PROGRESSING = "Progressing"
     """Nothing is stuck."""
     # Checkpointed

@@ -245,6 +245,14 @@ class CheckpointSpec:
 
 
 @dataclass(frozen=True)
+class RestoreSpec:
+    """An order to go on from an older checkpoint. Each id is carried out once."""
+
+    id: str
+    from_step: int  # 0: the start
+
+
+@dataclass(frozen=True)
 class WorkerSpec:
     """The agent's pod. In ``pod_template`` null is as if the field were not there, as the API
     server sees it: null must not undo a default."""
@@ -299,6 +307,7 @@ class JobSpec:
     corruption: CorruptionSpec = CorruptionSpec()
     run_policy: RunPolicy = RunPolicy()
     suspend: bool = False
+    restore: RestoreSpec | None = None
 
     @property
     def least_zones(self) -> int:

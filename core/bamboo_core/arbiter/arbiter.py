@@ -24,6 +24,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter import (
     changes,
     endings,
+    files,
     last_write,
     losses,
     plans,
@@ -217,11 +218,11 @@ class Arbiter:
             case Progress():
                 training.progressed(state, agent, fact, now)
             case Sealed():
-                training.sealed(state, fact)
+                files.sealed(state, fact)
             case Listed():
-                training.listed(state, fact)
+                files.listed(state, agent, fact, now)
             case BadCheckpoint():
-                training.bad_checkpoint(state, agent, fact)
+                files.bad_checkpoint(state, agent, fact, now)
             case Disputed():
                 training.disputed(state, fact, now)
             case _:
@@ -378,6 +379,7 @@ class Arbiter:
                 endings.resume(state, desired, now)
             case _:
                 pass
+        files.go_back(state, desired, now)
         if isinstance(state.phase, Waiting):
             self._try_start(state.phase, desired, now)
 

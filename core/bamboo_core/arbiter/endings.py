@@ -7,20 +7,30 @@ from math import inf
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter_state.durable import Fork, eligible, verified, with_newer
+from bamboo_core.arbiter_state.durable import Fork, eligible, shrunk, verified, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Over, Send
 from bamboo_core.arbiter_state.last_write import Rewriting
 from bamboo_core.arbiter_state.state import Incident, Running, State, Waiting
 from bamboo_core.arbiter_state.state import Over as OverPhase
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import Release
+from bamboo_core.protocol.messages import Manifest, Release
+
+_ON_PURPOSE = (RestoreCause.CORRUPTION, RestoreCause.USER_REQUESTED)
+"""Newer checkpoints are left behind for good."""
 
 
 def restore(
-    state: State, cause: RestoreCause, why: str, now: float, *, wrong_step: float = inf
+    state: State,
+    cause: RestoreCause,
+    why: str,
+    now: float,
+    *,
+    wrong_step: float = inf,
+    ordered: tuple[Manifest | None] | None = None,
 ) -> None:
-    """A new attempt from the newest good checkpoint: the only action that loses work.
+    """A new attempt from the newest good checkpoint: the only action that loses work. ordered: the
+    one that the user wants; None in it is the start.
 
     Because of wrong bits only a verified checkpoint is good, and only if it is older than
     ``wrong_step``. No later plan uses a newer one, since the attempt forks before it.
@@ -31,11 +41,12 @@ def restore(
     known = good = eligible(durable)
     if cause is RestoreCause.CORRUPTION:
         good = verified(durable, min(newest, wrong_step - 1), state.job.spec.checkpoint)
-    manifest = next(reversed(good), None)
+    manifest = next(reversed(good), None) if ordered is None else ordered[0]
     step = manifest.step if manifest is not None else 0
     repeated = max(0, newest + 1 - step)
     source = f"the checkpoint of step {step}" if manifest is not None else "the start"
-    if skipped := [m.step for m in known if m.step > step]:
+    skipped = [m.step for m in known if m.step > step]
+    if skipped and cause is RestoreCause.CORRUPTION:
         steps = ", ".join(map(str, skipped))
         source += f" (no checkpoint of a later step is verified, so not used: {steps})"
     attempt = durable.attempt + 1
@@ -51,7 +62,7 @@ def restore(
     state.out.save(
         attempt=attempt,
         manifest=manifest,
-        forks=(*durable.forks, Fork(attempt, step)),
+        forks=(*shrunk(durable), Fork(attempt, step)),
         members=(),
         voters=(),
         pipelines=(),
@@ -61,7 +72,7 @@ def restore(
         voided=(),
         undone=max(durable.undone, newest + 1),
         last_write=None,
-        rolled_back=attempt if cause is RestoreCause.CORRUPTION else durable.rolled_back,
+        rolled_back=attempt if cause in _ON_PURPOSE else durable.rolled_back,
     )
     state.membership.members.clear()
     state.membership.without_seat.clear()

@@ -13,9 +13,9 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import last_write, redundancy, rounds
+from bamboo_core.arbiter import files, last_write, redundancy, rounds
 from bamboo_core.arbiter.endings import end
-from bamboo_core.arbiter_state.durable import computed_on
+from bamboo_core.arbiter_state.durable import Durable, computed_on
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import (
     Incident,
@@ -26,6 +26,7 @@ from bamboo_core.arbiter_state.state import (
     State,
 )
 from bamboo_core.model.counts import counted
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds, ProcessorKind
 from bamboo_core.planning.requests import (
     Continuations,
@@ -36,6 +37,7 @@ from bamboo_core.planning.requests import (
     Unplaceable,
 )
 from bamboo_core.protocol.admission import ONE_KIND
+from bamboo_core.protocol.messages import Directive, Mark
 
 _MOST_FAULTS = 8  # of the planner in a row: about five minutes
 _FAULT_PAUSE_S, _LONGEST_FAULT_PAUSE_S = 5.0, 60.0
@@ -62,7 +64,7 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
             if why := redundancy.refusal(state, result):
                 state.membership.without_seat = set(state.membership.members)
                 rounds.hold(state, why, now)
-            else:
+            elif not files.looks_first(state, result, now):
                 _direct(state, result, now)
         case Fatal(layers, committed):
             state.out.save(committed=max(committed, state.durable.committed))
@@ -112,9 +114,10 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     assert isinstance(state.phase, Planning)
     speeds = state.phase.speeds
     redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
+    directives = _with_facts(decision.directives, durable)
     state.in_force = InForce(
         plan,
-        decision.directives,
+        directives,
         is_suspending,
         shortage=decision.shortage,
         speeds=speeds,
@@ -147,7 +150,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     last_write.release_others(state)
     mode_change = redundancy.put_in_force(state)
     for agent in plan.members:
-        state.out.after_facts(Send(agent, decision.directives[agent]))
+        state.out.after_facts(Send(agent, directives[agent]))
     for agent in sorted(idle & membership.departures().keys()):
         if agent in before:
             text = f"{agent} holds nothing that is needed"
@@ -155,6 +158,14 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         state.let_go(agent)
     state.fence_suspects()
     _record_plan(state, decision, repeated, redone.tasks, mode_change)
+
+
+def _with_facts(directives: dict[AgentId, Directive], durable: Durable) -> dict[AgentId, Directive]:
+    """With what an agent must know to prune."""
+    forks, bad = durable.forks, tuple(Mark(*mark) for mark in durable.bad)
+    if not (forks or bad):
+        return directives
+    return {agent: replace(told, forks=forks, bad=bad) for agent, told in directives.items()}
 
 
 def _processors(state: State, target: int) -> Kinds:

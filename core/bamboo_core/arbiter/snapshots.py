@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import last_write
+from bamboo_core.arbiter import files, last_write
 from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
 from bamboo_core.arbiter_state.state import Over, State
@@ -22,6 +22,7 @@ def glance(state: State) -> Glance:
         progress=state.ledger.progress,
         checkpoint=next(reversed(eligible(durable)), None),
         stall=_stall(state),
+        unreachable=files.waits_for(state),
         slow=frozenset(membership.slow & membership.members),
         outcome=durable.outcome,
     )
@@ -46,6 +47,7 @@ def status(state: State) -> ArbiterStatus:
         copies=_copies(state),
         route=membership.route(state.job.spec),
         stall=_stall(state),
+        unreachable=files.waits_for(state),
         stalls=dict(state.stalls.counts),
         slow=tuple(sorted(membership.slow & membership.members)),
         mode=durable.mode,

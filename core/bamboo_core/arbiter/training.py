@@ -1,4 +1,4 @@
-"""Reports of members while they train: committed steps, checkpoints, disputes, the end.
+"""Reports of members while they train: committed steps, disputes, the end.
 
 The first dispute about a step makes it void: an agent that then contradicts itself ends. The second
 one is a question: the agents that differ only send copies, others compute the step, and their claim
@@ -19,17 +19,15 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
-from bamboo_core.arbiter import last_write, redundancy
+from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, without_vote
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
 from bamboo_core.arbiter.plans import resumed
 from bamboo_core.arbiter.rounds import begin
-from bamboo_core.arbiter_state.durable import Durable, with_listed, with_manifest
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.state import (
     Collecting,
-    Holding,
-    InForce,
     Over,
     Returning,
     Running,
@@ -38,18 +36,14 @@ from bamboo_core.arbiter_state.state import (
 )
 from bamboo_core.model.claims import can_decide, has_unknown_input, odd_copies, odd_ones
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.program import Op, single
 from bamboo_core.model.sampling import newest_compared
 from bamboo_core.protocol.messages import (
-    BadCheckpoint,
     CommitRecord,
     Dispute,
     Disputed,
     Finished,
-    Listed,
     Progress,
     Question,
-    Sealed,
 )
 
 _LASTS = 2
@@ -75,6 +69,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
     if state.ledger.learn(agent, progress, now):
         state.evidence.settle()
         state.stalls.settle()
+        state.doubts.settle()
         if in_force is not None and step >= in_force.plan.target:
             state.is_loading = False
             resumed(state, step)
@@ -109,82 +104,6 @@ def finished(state: State, agent: AgentId, message: Finished) -> None:
     """The agent's last program has run and its files are safe."""
     if isinstance(state.phase, Running) and message.fence == state.fence:
         state.phase.finished.add(agent)
-
-
-def sealed(state: State, message: Sealed) -> None:
-    """A checkpoint is complete. One of an earlier attempt counts until this one has a plan."""
-    manifest, durable = message.manifest, state.durable
-    is_last = manifest.attempt < durable.attempt and not durable.voters
-    if manifest.attempt != durable.attempt and not is_last:
-        return
-    known, bad = with_manifest(durable.manifests, manifest), durable.bad
-    if is_last:
-        known = with_listed(durable, (manifest,), state.ledger.newest(durable))
-    if state.in_force is not None and _writes_again(state.in_force, manifest.step):
-        bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
-    if (known, bad) != (durable.manifests, durable.bad):
-        state.out.save(manifests=known, bad=bad)
-        last_write.sealed(state, manifest)
-        text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
-        state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
-
-
-def listed(state: State, message: Listed) -> None:
-    """Checkpoints that an agent has found. If the job waits for them, all agents report anew: they
-    do not name files any more that have turned out to be unreadable.
-
-    A list that was begun before the job asked may lack the newest ones. An agent of an earlier
-    version does not say when it began.
-    """
-    durable, listing = state.durable, state.listing
-    known = with_listed(durable, message.manifests, state.ledger.newest(durable))
-    if known != durable.manifests:
-        state.out.save(manifests=known)
-    is_asked = listing.since is not None and message.fence >= listing.since
-    is_of_old_agent = listing.since is not None and message.fence == Fence()
-    is_answer = (is_asked or is_of_old_agent) and not message.is_partial
-    is_news = is_answer and not listing.is_here
-    listing.is_here |= is_answer
-    if is_news and isinstance(state.phase, Holding):
-        begin(state, "the checkpoints are listed")
-
-
-def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint) -> None:
-    """The checkpoint is not read any more. Whether a layer is lost with it is for the next plan to
-    find out, since what was read before is still held."""
-    if last_write.failed(state, agent, bad):
-        return
-    mark = (bad.attempt, bad.step)
-    text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
-    if mark not in state.durable.bad:
-        state.out.save(bad=(*state.durable.bad, mark))
-        state.record(
-            EventReason.CHECKPOINT_BAD, text, Severity.WARNING, agents=agent, step=bad.step
-        )
-    if isinstance(state.phase, Running):
-        assert state.in_force is not None
-        is_written = mark == (state.durable.attempt, state.in_force.plan.target) and not bad.cause
-        if is_written or _loads_from(state.in_force, *mark):
-            begin(state, text)
-
-
-def _loads_from(in_force: InForce, attempt: int, step: int) -> bool:
-    """Whether some agent is told to read layers from this checkpoint."""
-    return any(
-        d.manifest is not None
-        and (d.manifest.attempt, d.manifest.step) == (attempt, step)
-        and any(x.op is Op.LOAD for x in single(d.resume))
-        for d in in_force.directives.values()
-    )
-
-
-def _writes_again(in_force: InForce, step: int) -> bool:
-    """Whether the plan in force writes every layer of this step's checkpoint again."""
-    if in_force.plan.target != step:
-        return False
-    saves = [i for d in in_force.directives.values() for i in single(d.resume) if i.op is Op.SAVE]
-    layers = {x for i in saves for x in range(i.lo, i.hi)}
-    return layers == set(range(in_force.plan.layers))
 
 
 def disputed(state: State, message: Disputed, now: float) -> None:

@@ -10,6 +10,7 @@ import base64
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from bamboo_core.api.outcome import Outcome
@@ -23,6 +24,7 @@ from bamboo_core.model.processors import Kinds, ProcessorKind, bounded
 from bamboo_core.placement.plan import Cut, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
 from bamboo_core.protection.measured import Measured
+from bamboo_core.protocol.messages import Fork as Fork
 from bamboo_core.protocol.messages import Manifest
 
 _MAX_PLAIN = 2048
@@ -31,14 +33,7 @@ _MAX_BAD = 8
 _MAX_VOIDED = 8
 _MAX_SUSPECTS = 32
 _MAX_PROCESSORS = 8
-
-
-@dataclass(frozen=True)
-class Fork:
-    """Attempt ``attempt`` began with version ``step``; later files of older attempts are void."""
-
-    attempt: int
-    step: int
+_MAX_FORKS = 32
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ class Durable:
     term: int = 0  # of the newest leader
     attempt: int = 0
     manifest: Manifest | None = None  # the checkpoint that the attempt began with; None: no file
-    forks: tuple[Fork, ...] = ()  # one for each attempt but the first
+    forks: tuple[Fork, ...] = ()  # of all attempts but the first; see shrunk
     plan: Fence = Fence()  # of the newest plan; a NamedTuple is immutable
     members: tuple[AgentId, ...] = ()  # agents that must report
     voters: tuple[AgentId, ...] = ()  # at least one of them must report
@@ -78,7 +73,10 @@ class Durable:
     suspects: tuple[AgentId, ...] = ()  # one of them held a wrong copy, and nobody knows which
     undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     rollbacks: int = 0  # restores because of wrong bits that were committed
-    rolled_back: int = 0  # newest attempt that began because of wrong bits, committed or not
+    # Newest attempt that has left newer checkpoints behind on purpose, committed or not: because of
+    # wrong bits, or since the user wanted it.
+    rolled_back: int = 0
+    restored: str = ""  # id of the newest order of the user to restore a checkpoint
     last_write: LastWrite | None = None  # None: nothing but training is left to do
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
@@ -111,7 +109,7 @@ def eligible(durable: Durable) -> tuple[Manifest, ...]:
 
 def with_newer(durable: Durable, newest: int) -> Durable:
     """The facts without the fork of an attempt that has committed nothing: no bit depends on it, so
-    newer files of the attempt before may be read again. Not if that was left because of wrong bits.
+    newer files of the attempt before may be read again. Not if they were left behind on purpose.
     newest: step of the newest known commit."""
     forks = durable.forks
     is_idle = forks and forks[-1].attempt == durable.attempt and newest < forks[-1].step
@@ -132,6 +130,40 @@ def computed_on(durable: Durable) -> Kinds:
         if kind.attempt in attempts
         and all(kind.step < f.step for f in forks if f.attempt > kind.attempt)
     )
+
+
+def shrunk(durable: Durable) -> tuple[Fork, ...]:
+    """The forks without those that rule out nothing, since a later one rules out as much, and
+    without those of too many old attempts: all their files are void then, but none that is known.
+
+    The last fork must be final (:func:`with_newer`): else what it rules out may count again.
+    """
+    named = {kind.attempt for kind in durable.processors}  # see computed_on
+    kept: list[Fork] = []
+    least = inf
+    for fork in reversed(durable.forks):
+        if fork.step < least or fork.attempt in named:
+            kept.append(fork)
+        least = min(least, fork.step)
+    found = replace(durable, forks=tuple(reversed(kept)))
+    while len(found.forks) > _MAX_FORKS:
+        fewer = _without_oldest(found)
+        if fewer is None:
+            break
+        found = fewer
+    return found.forks
+
+
+def _without_oldest(durable: Durable) -> Durable | None:
+    """The facts without one old fork. The next one takes its step, and so rules out a few files
+    more, which nobody knows. None if every fork is needed."""
+    forks, wanted = durable.forks, (eligible(durable), computed_on(durable))
+    for n in range(len(forks) - 1):
+        joined = Fork(forks[n + 1].attempt, min(forks[n].step, forks[n + 1].step))
+        fewer = replace(durable, forks=(*forks[:n], joined, *forks[n + 2 :]))
+        if (eligible(fewer), computed_on(fewer)) == wanted:
+            return fewer
+    return None
 
 
 def would_repeat(durable: Durable) -> bool:
@@ -217,6 +249,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["rollbacks"] = d.rollbacks
     if d.last_write is not None:
         out["lastWrite"] = list(d.last_write)
+    if d.restored:
+        out["restored"] = d.restored
     if d.attempt or d.rolled_back:
         out["rolledBack"] = d.rolled_back
     if d.processors:
@@ -269,6 +303,7 @@ def _read(value: dict[str, Any]) -> Durable:
         suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
         undone=int(value.get("undone", 0)),
         rollbacks=int(value.get("rollbacks", 0)),
+        restored=str(value.get("restored", "")),
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
         last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress, Unwritten
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import JobSpec, RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import StallCause
@@ -122,6 +122,7 @@ class DesiredState:
     least: int = 1  # pipelines without which the job does not train
     bandwidth_gbps: float | None = None  # between two agents; None: as the arbiter's spec says
     last_write_s: float = 3600.0  # for the last checkpoint, if it cannot be written
+    restore: RestoreSpec | None = None  # the user's order; None: there is none
 
     @property
     def at_least(self) -> int:
@@ -257,6 +258,7 @@ class Glance:
     progress: TrainingProgress
     checkpoint: Manifest | None
     stall: str
+    unreachable: str  # why a checkpoint that is needed cannot be read; empty: none is, or it can
     slow: frozenset[AgentId]
     outcome: Outcome | None
 
@@ -279,6 +281,7 @@ class ArbiterStatus:
     copies: dict[int, int]  # layer -> live agents that hold it by plan
     route: Route | None  # of items between agents; None: no agent is ready yet
     stall: str  # who holds up the training, and how; empty: nobody
+    unreachable: str  # why a checkpoint that is needed cannot be read; empty: none is, or it can
     stalls: dict[StallCause, int]  # how many there were
     slow: tuple[AgentId, ...]  # members that are to be replaced
     mode: RedundancyMode | None  # that Auto has put in force; None: the spec's own mode holds

@@ -164,6 +164,12 @@ class Membership:
         """Whether it is, or was, an agent of the job."""
         return any(agent in x for x in (self.agents, self.suspected, self.fenced, self.dead))
 
+    def node_of(self, agent: AgentId) -> str:
+        """The node of an agent, whether it counts or not; its own name if that is not known."""
+        suspect = self.suspected.get(agent)
+        record = self.agents.get(agent) or (suspect.record if suspect is not None else None)
+        return record.hello.node if record is not None and record.hello.node else agent
+
     def is_connected(self, agent: AgentId) -> bool:
         """Whether the agent counts and its session stands."""
         return agent in self.agents and self.agents[agent].is_connected

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.arbiter_state.doubts import Doubts
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import (
     ArbiterJob,
@@ -45,6 +46,7 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     Continuation,
     Directive,
+    Manifest,
     Progress,
     Release,
     Stop,
@@ -385,6 +387,7 @@ class State:
     users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
     listing: Listing = field(default_factory=Listing)
     rewriting: Rewriting = field(default_factory=Rewriting)
+    doubts: Doubts = field(default_factory=Doubts)
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
 
@@ -507,9 +510,9 @@ class State:
         self.out.after_facts(Send(agent, Release(ExitCode.DRAINED, "drained")))
         self.dismiss(agent, "drained")
 
-    def stop(self, *, want_manifests: bool = False) -> Stop:
+    def stop(self, *, want_manifests: bool = False, suspect: Manifest | None = None) -> Stop:
         """The newest STOP."""
-        return Stop(self.fence, want_manifests, self.durable.void)
+        return Stop(self.fence, want_manifests, self.durable.void, suspect)
 
     def fence_suspects(self) -> None:
         """Training goes on without the suspects: those that live must end."""

@@ -327,6 +327,9 @@ def _stalled(seen: Seen) -> Condition:
     if seen.training.unwritten is not None and seen.is_training:
         text = _unwritten(seen, seen.training.unwritten)
         return Condition(Type.STALLED, True, Reason.LAST_WRITE_WAITS, text)
+    if seen.training.unreachable and not seen.is_resting:
+        text = seen.training.unreachable
+        return Condition(Type.STALLED, True, Reason.CHECKPOINT_UNREACHABLE, text)
     if seen.training.stall and not seen.is_resting:
         return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
     return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")

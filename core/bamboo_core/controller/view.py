@@ -284,6 +284,7 @@ class TrainingView:
     verdict: Verdict | None = None  # why; None: the present leader has made no plan yet
     shortage: str = ""  # why the smallest device does not suffice for the mode; empty: it does
     stall: str = ""  # who holds up the training, and how; empty: nobody
+    unreachable: str = ""  # why a checkpoint that is needed cannot be read, and what to do
     stalls: tuple[tuple[str, int], ...] = ()  # (cause, how many since this operator leads the job)
     checkpoint_step: int = -1  # of the newest complete one; -1: none
     checkpoint_path: str = ""

@@ -27,6 +27,7 @@ def desired_state(
         least=spec.pipelines.min,
         bandwidth_gbps=spec.transport.bandwidth_gbps,
         last_write_s=spec.run_policy.last_write_deadline_s,
+        restore=spec.restore,
     )
 
 
@@ -53,15 +54,16 @@ def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
 def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
     """False: the arbiter must start again, since its part of the spec differs.
 
-    Number of pipelines, bandwidth and ``suspend`` reach it by the desired state. Of the limits,
-    only the deadline of an agent's start concerns it.
+    Number of pipelines, bandwidth, ``suspend`` and ``restore`` reach it by the desired state. Of
+    the limits, only the deadline of an agent's start concerns it.
     """
 
     def core(spec: JobSpec) -> JobSpec:
         grid = PipelinesSpec(count=1, stages=spec.pipelines.stages, min=1, max=1)
         policy = RunPolicy(start_deadline_s=spec.run_policy.start_deadline_s)
         network = replace(spec.transport, bandwidth_gbps=1.0)
-        return replace(spec, suspend=False, run_policy=policy, pipelines=grid, transport=network)
+        same = replace(spec, suspend=False, restore=None)
+        return replace(same, run_policy=policy, pipelines=grid, transport=network)
 
     return core(one) == core(other)
 

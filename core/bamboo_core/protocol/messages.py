@@ -109,6 +109,22 @@ class Manifest:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """Attempt ``attempt`` began with version ``step``; later files of older attempts are void."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Names a checkpoint."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True)
 class AgentReport:
     """All that a stopped agent holds."""
 
@@ -218,21 +234,26 @@ class Sealed:
 
 @dataclass(frozen=True)
 class BadCheckpoint:
-    """A checkpoint is torn or altered, or could not be written."""
+    """A checkpoint was read and is wrong, or could not be written."""
 
     attempt: int
     step: int
     message: str
-    cause: str = ""  # why it was not written, the same text for every step; empty: it is unusable
+    cause: str = ""  # why it was not written, the same text for every step; empty: it is wrong
+    fence: Fence | None = None  # of the plan or the STOP for which it was read; None: not known
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The complete checkpoints that the agent sees: answers ``Stop.want_manifests``, later."""
+    """The complete checkpoints that the agent sees: answers ``Stop.want_manifests``, later.
+
+    A partial one also comes when a plan cannot be begun because of ``error``, or can again.
+    """
 
     manifests: tuple[Manifest, ...] = ()
     fence: Fence = Fence()  # of a STOP that asked for it, before the listing began
     is_partial: bool = False  # something could not be reached
+    error: str = ""  # why a file that the agent needs cannot be reached, with its path
 
 
 @dataclass(frozen=True)
@@ -287,6 +308,7 @@ class Stop:
     fence: Fence
     want_manifests: bool = False  # also list the checkpoints; the report does not wait for that
     void: Fence = Fence()  # what was made before it in steps that are not committed may be wrong
+    suspect: Manifest | None = None  # another agent has found it wrong: read all of it
 
 
 @dataclass(frozen=True)
@@ -326,6 +348,8 @@ class Directive:
     hosts_ahead: bool = False  # what they keep for their backwards goes to host memory
     hosted: tuple[Range, ...] = ()  # layers whose weights and optimizer state go to host memory
     question: Question | None = None  # a forward that is to be compared with these older claims
+    forks: tuple[Fork, ...] = ()  # for pruning: which checkpoints are void,
+    bad: tuple[Mark, ...] = ()  # and which are wrong
 
 
 @dataclass(frozen=True)

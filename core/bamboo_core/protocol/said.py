@@ -94,4 +94,6 @@ def _key(word: Progress | Sealed | BadCheckpoint | Listed | Disputed) -> _Key:
         return (Sealed, word.manifest.attempt, word.manifest.step)
     if isinstance(word, BadCheckpoint):
         return (BadCheckpoint, word.attempt, word.step)
+    if isinstance(word, Listed):
+        return (Listed, word.is_partial)  # what cannot be reached must not replace a whole list
     return (type(word),)

@@ -56,6 +56,7 @@ SIZES: Mapping[str, Size] = {
     "spec.placement.onDemand.nodeSelector": Size(0, 16, kinds=(dict,)),
     "spec.placement.onDemand.nodeSelector{}": Size(0, 63),
     "spec.checkpoint.uri": Size(1, 1024),
+    "spec.restore.id": Size(1, 64),
     "spec.worker.image": Size(1, 1024),
     "spec.worker.resources.limits": _AMOUNTS,
     "spec.worker.resources.limits{}": _AMOUNT,
@@ -86,7 +87,8 @@ def problems(manifest: Json, spec: JobSpec) -> list[Problem]:
     for path, key in UNIQUE.items():
         for where, value in _values(manifest, path):
             found += _doubles(where, value, key)
-    return [*found, *_format_problems(spec), *_grid_problems(manifest, spec), *_zone_problems(spec)]
+    found += [*_format_problems(spec), *_grid_problems(manifest, spec), *_zone_problems(spec)]
+    return [*found, *_restore_problems(spec)]
 
 
 def _name_problems(metadata: Json) -> Iterator[Problem]:
@@ -185,6 +187,16 @@ def _grid_problems(manifest: Json, spec: JobSpec) -> Iterator[Problem]:
     if every and spec.data.validation is None:
         text = f"is {every}, but there is no spec.data.validation: add it, or set validateEvery to"
         yield Problem("spec.training.validateEvery", f"{text} 0")
+
+
+def _restore_problems(spec: JobSpec) -> Iterator[Problem]:
+    field, step = "spec.restore.fromStep", spec.restore.from_step if spec.restore else 0
+    if step and spec.checkpoint is None:
+        text = f"is {step}, but there is no spec.checkpoint: use 0 for the start"
+        yield Problem(field, text)
+    if step > spec.training.steps:
+        text = f"{step} is more than spec.training.steps {spec.training.steps}"
+        yield Problem(field, f"{text}: name the step of a checkpoint")
 
 
 def _zone_problems(spec: JobSpec) -> Iterator[Problem]:

@@ -321,26 +321,30 @@ class Sealed(_message.Message):
     def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ...) -> None: ...
 
 class BadCheckpoint(_message.Message):
-    __slots__ = ("attempt", "step", "message", "cause")
+    __slots__ = ("attempt", "step", "message", "cause", "fence")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     step: int
     message: str
     cause: str
-    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
+    fence: Fence
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ..., cause: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Listed(_message.Message):
-    __slots__ = ("manifests", "fence", "is_partial")
+    __slots__ = ("manifests", "fence", "is_partial", "error")
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     IS_PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     manifests: _containers.RepeatedCompositeFieldContainer[Manifest]
     fence: Fence
     is_partial: bool
-    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., is_partial: _Optional[bool] = ...) -> None: ...
+    error: str
+    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., is_partial: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ("fence",)
@@ -449,14 +453,32 @@ class Welcome(_message.Message):
     def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., job_uid: _Optional[str] = ..., spec_json: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., start_ms: _Optional[int] = ..., instruction_floor_ms: _Optional[int] = ...) -> None: ...
 
 class Stop(_message.Message):
-    __slots__ = ("fence", "want_manifests", "void")
+    __slots__ = ("fence", "want_manifests", "void", "suspect")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     WANT_MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     VOID_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     want_manifests: bool
     void: Fence
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., want_manifests: _Optional[bool] = ..., void: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
+    suspect: Manifest
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., want_manifests: _Optional[bool] = ..., void: _Optional[_Union[Fence, _Mapping]] = ..., suspect: _Optional[_Union[Manifest, _Mapping]] = ...) -> None: ...
+
+class Fork(_message.Message):
+    __slots__ = ("attempt", "step")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    step: int
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("attempt", "step")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    step: int
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("agent", "data_address", "liveness_address", "key", "zone")
@@ -473,7 +495,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead", "forks", "bad")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -493,6 +515,8 @@ class Directive(_message.Message):
     HOSTED_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     HOSTS_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    FORKS_FIELD_NUMBER: _ClassVar[int]
+    BAD_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -512,7 +536,9 @@ class Directive(_message.Message):
     hosted: _containers.RepeatedCompositeFieldContainer[Range]
     question: Question
     hosts_ahead: bool
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ...) -> None: ...
+    forks: _containers.RepeatedCompositeFieldContainer[Fork]
+    bad: _containers.RepeatedCompositeFieldContainer[Mark]
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ..., forks: _Optional[_Iterable[_Union[Fork, _Mapping]]] = ..., bad: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")

@@ -14,11 +14,17 @@ from tests.agent.worker.test_equality import assert_equal
 
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.storage import checkpoint, saver
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
+from bamboo_agent.storage.checkpoint import (
+    CheckpointError,
+    Checkpoints,
+    Facts,
+    Header,
+    UnreachableError,
+)
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.protocol.messages import BadCheckpoint, Listed, Progress, Sealed
+from bamboo_core.protocol.messages import BadCheckpoint, Fork, Listed, Progress, Sealed
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -61,13 +67,16 @@ def test_a_layer_comes_back_as_it_was(checkpoints):
 def test_a_scan_finds_complete_checkpoints_in_order_and_no_temporary_files(checkpoints, tmp_path):
     manifests = [write(checkpoints, attempt=a, step=s)[0] for a, s in ((0, 3), (0, 12), (1, 5))]
     checkpoints.write_layer(attempt=1, step=9, layer=0, record=RECORD)  # never sealed
-    assert checkpoints.scan() == (manifests, [], False)
+    assert checkpoints.scan() == (manifests, [], "")
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_a_job_sees_its_own_checkpoints_only(checkpoints, tmp_path):
     write(checkpoints)
-    assert Checkpoints(str(tmp_path), "another uid").scan() == ([], [], False)
+    other = Checkpoints(str(tmp_path), "another uid")
+    assert other.scan() == ([], [], f"{tmp_path}/another uid is not there")
+    other.probe()
+    assert other.scan() == ([], [], "")
 
 
 def test_a_torn_file_is_found_by_the_scan(checkpoints):
@@ -82,10 +91,10 @@ def test_a_torn_file_is_found_by_the_scan(checkpoints):
     assert f"expected {files[1].num_bytes} bytes" in str(error)
 
 
-def test_a_missing_file_is_found_by_the_scan(checkpoints):
+def test_a_missing_file_makes_a_checkpoint_unreachable(checkpoints):
     _, files = write(checkpoints)
     Path(files[0].path).unlink()
-    assert "is missing" in str(checkpoints.scan().bad[0])
+    assert checkpoints.scan() == ([], [], f"{files[0].path} is not there")
 
 
 def test_a_manifest_that_is_none_is_found_by_the_scan(checkpoints):
@@ -118,7 +127,7 @@ def test_a_checkpoint_that_is_removed_during_a_scan_is_not_torn(checkpoints, mon
         return listing(self, folder)
 
     monkeypatch.setattr(Checkpoints, "_list", late)
-    assert checkpoints.scan() == ([], [], False)
+    assert checkpoints.scan() == ([], [], "")
 
 
 def test_a_checkpoint_that_cannot_be_reached_is_neither_good_nor_torn(checkpoints, monkeypatch):
@@ -133,7 +142,9 @@ def test_a_checkpoint_that_cannot_be_reached_is_neither_good_nor_torn(checkpoint
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(checkpoints._fs, "open", fail)
-    assert checkpoints.scan() == ([good], [], True)
+    found = checkpoints.scan()
+    assert (found.good, found.bad, found.is_partial) == ([good], [], True)
+    assert bad.path in found.unreachable
 
 
 def test_an_altered_file_is_refused_when_it_is_read(checkpoints):
@@ -155,23 +166,68 @@ def test_an_altered_manifest_is_refused(checkpoints):
         checkpoints.read_layer(replace(manifest, digest="0"), 0)
     with pytest.raises(CheckpointError, match="has 2 layers, none is layer 2"):
         checkpoints.read_layer(manifest, 2)
-    with pytest.raises(CheckpointError, match=r"reading .* failed: No such file"):
+    with pytest.raises(UnreachableError, match=r"reading .* failed: No such file"):
         checkpoints.read_layer(replace(manifest, path="/nowhere"), 0)
+
+
+def test_all_of_a_checkpoint_is_checked(checkpoints):
+    manifest, files = write(checkpoints)
+    checkpoints.check(manifest)
+    path = Path(files[1].path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match=r"layer-0001.* has been altered"):
+        checkpoints.check(manifest)
+    path.unlink()
+    with pytest.raises(UnreachableError, match=r"layer-0001.* failed: No such file"):
+        checkpoints.check(manifest)
 
 
 def test_only_the_newest_are_kept(checkpoints):
     manifests = [write(checkpoints, step=step)[0] for step in (1, 2, 3, 4)]
     later = write(checkpoints, attempt=1, step=2)[0]
-    checkpoints.prune(keep=2, newest=manifests[3])
+    checkpoints.prune(keep=2, newest=manifests[3], facts=Facts())
     assert checkpoints.scan().good == [*manifests[2:], later]
     assert not Path(manifests[0].path).parent.exists()
+
+
+def test_a_checkpoint_of_an_old_attempt_stays_until_enough_newer_steps_are_sealed(checkpoints):
+    """Attempt 1 began from the start, since the folder was away."""
+    old = [write(checkpoints, step=step)[0] for step in (4, 6)]
+    young = []
+    for step, left in ((2, old), (4, old), (6, old), (7, old[1:]), (8, [])):
+        young.append(write(checkpoints, attempt=1, step=step)[0])
+        checkpoints.prune(keep=2, newest=young[-1], facts=Facts())
+        assert checkpoints.scan().good == [*left, *young[-2:]]
+
+
+def test_what_a_fork_has_ruled_out_goes_at_once(checkpoints):
+    four, six = (write(checkpoints, step=step)[0] for step in (4, 6))
+    new = write(checkpoints, attempt=1, step=5)[0]
+    checkpoints.prune(keep=2, newest=new, facts=Facts((Fork(1, 4),)))
+    assert checkpoints.scan().good == [four, new]
+    assert not Path(six.path).exists()
+
+
+def test_a_wrong_checkpoint_does_not_let_a_good_one_go(checkpoints):
+    manifests = [write(checkpoints, step=step)[0] for step in (2, 4, 6)]
+    checkpoints.prune(keep=2, newest=manifests[2], facts=Facts(bad=frozenset({(0, 4)})))
+    assert checkpoints.scan().good == manifests
+
+
+def test_a_checkpoint_whose_manifest_is_away_stays_like_one_that_is_there(checkpoints):
+    old = write(checkpoints, step=6)[0]
+    away = Path(old.path).rename(Path(old.path).with_suffix(".away"))
+    checkpoints.prune(keep=2, newest=write(checkpoints, attempt=1, step=2)[0], facts=Facts())
+    away.rename(old.path)
+    assert old in checkpoints.scan().good
 
 
 def test_what_older_checkpoints_left_unsealed_is_removed(checkpoints, tmp_path):
     for attempt, step in ((0, 7), (1, 1), (1, 3), (1, 5)):
         checkpoints.write_layer(attempt=attempt, step=step, layer=0, record=RECORD)
     newest = [write(checkpoints, attempt=1, step=step)[0] for step in (2, 4)][-1]
-    checkpoints.prune(keep=2, newest=newest)
+    checkpoints.prune(keep=2, newest=newest, facts=Facts((Fork(1, 0),)))
     found = sorted(str(p.parent.relative_to(tmp_path)) for p in tmp_path.rglob("layer-0000*"))
     assert found == [f"uid/attempt-0001/step-0000000{step}" for step in (2, 3, 4, 5)]
 
@@ -289,7 +345,7 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_it_is_used(tmp_path):
     complaint = next(m for _, m in fleet.messages if isinstance(m, BadCheckpoint))
     assert complaint.step == newest.step
     assert str(torn) in complaint.message
-    assert "the checkpoint before it is used" in complaint.message
+    assert complaint.fence == Fence(1, 1, 2)
 
     fence = Fence(2, 1, 3)
     plan(fleet, fence, fleet.stop(fence), grid=(2, 1), manifest=older)
@@ -311,7 +367,7 @@ def test_files_of_a_torn_checkpoint_are_in_no_report_after_the_listing(tmp_path)
         return {i.lo for i in items if i.step == newest.step}
 
     layers = set(range(fleet.layers))
-    (Path(newest.path).parent / "layer-0002.safetensors").unlink()
+    (Path(newest.path).parent / "layer-0002.safetensors").write_bytes(b"short")
     fleet.messages.clear()
     assert files(Fence(0, 1, 2)) == layers  # no report waits for a listing
     fleet.wait(lambda: len(listed(fleet)) == 2)

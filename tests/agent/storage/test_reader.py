@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import select
+from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.agent.storage.test_checkpoint import write
 
 from bamboo_agent.storage import reader
 from bamboo_agent.storage.checkpoint import Checkpoints, Scan
@@ -13,6 +15,7 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Manifest
 
 DEADLINE_S = 60.0
+WHY = "0/2 is not there"
 GOOD = Manifest(0, 4, "0/4", "d")
 FIRST, SECOND = Fence(0, 1, 1), Fence(0, 1, 2)
 
@@ -25,7 +28,7 @@ class Partial:
 
     def scan(self, told: set[str]) -> Scan:
         self.scans += 1
-        return Scan([GOOD], [], True)
+        return Scan([GOOD], [], WHY)
 
 
 def answer(busy: reader.Reader) -> reader.Listing:
@@ -45,7 +48,7 @@ def test_a_partial_list_is_given_out_at_once_and_again_at_every_question(
     for fence in (FIRST, SECOND):
         busy.begin_listing(fence)
         found = answer(busy)
-        assert (found.good, found.fence, found.is_partial) == ((GOOD,), fence, True)
+        assert (found.good, found.fence, found.unreachable) == ((GOOD,), fence, WHY)
         assert busy.is_busy, "it tries again, after a pause"
     busy.close()
 
@@ -58,7 +61,64 @@ def test_only_a_few_tries_are_made_for_what_stays_out_of_reach(
     busy = reader.Reader(cast(Checkpoints, folder))
     busy.begin_listing(FIRST)
     for _ in range(reader.PARTIAL_TRIES):
-        assert answer(busy).is_partial
+        assert answer(busy).unreachable
     assert not busy.is_busy
     busy.close()
     assert folder.scans == reader.PARTIAL_TRIES
+
+
+def test_a_load_says_what_is_not_there_and_what_is_instead_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Somebody may have deleted the checkpoint and written a newer one."""
+    monkeypatch.setattr(reader, "FIRST_PAUSE_S", 1e-3)
+    folder = Checkpoints(str(tmp_path), "uid")
+    old, new = (write(folder, step=step)[0] for step in (2, 4))
+    file = Path(old.path).parent / "layer-0000.safetensors"
+    away = file.rename(tmp_path / "away")
+    busy = reader.Reader(folder)
+    busy.read(old, (0, 1))
+    assert result(busy) == reader.Unreachable(
+        reading(busy), f"reading {file} failed: No such file or directory", (new,)
+    )
+    away.rename(file)
+    assert result(busy) == reader.Unreachable(reading(busy), "")
+    found = result(busy)
+    assert isinstance(found, reader.Read)
+    assert found.error is None
+    assert len(found.records) == 1
+    busy.close()
+
+
+def test_a_suspect_is_read_whole_and_left_out_of_the_list(tmp_path: Path) -> None:
+    folder = Checkpoints(str(tmp_path), "uid")
+    good, suspect = (write(folder, step=step)[0] for step in (2, 4))
+    file = Path(suspect.path).parent / "layer-0001.safetensors"
+    data = file.read_bytes()
+    busy = reader.Reader(folder)
+    for content, bad in ((data, []), (data[:-1] + bytes([data[-1] ^ 1]), [(0, 4)])):
+        file.write_bytes(content)
+        busy.begin_listing(FIRST, suspect)
+        found = answer(busy)
+        assert [(e.attempt, e.step) for e in found.bad] == bad
+        assert found.good == ((good,) if bad else (good, suspect))
+    file.unlink()
+    busy.begin_listing(FIRST, suspect)
+    found = answer(busy)
+    assert (found.good, found.bad) == ((good,), ())
+    assert found.unreachable == f"{file} is not there"
+    busy.close()
+
+
+def reading(busy: reader.Reader) -> reader.Reading:
+    assert busy._wanted is not None
+    return busy._wanted
+
+
+def result(busy: reader.Reader) -> object:
+    """The next one; more may come with it."""
+    waiting = busy.__dict__.setdefault("_of_test", [])
+    while not waiting:
+        assert select.select([busy], [], [], DEADLINE_S)[0]
+        waiting += busy.poll()
+    return waiting.pop(0)

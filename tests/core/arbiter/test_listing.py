@@ -43,7 +43,7 @@ def test_the_job_waits_for_a_list() -> None:
     status = fleet.arbiter.status()
     assert status.phase is a.ArbiterPhase.HOLDING
     assert status.detail == "no live copy of layers 1; the checkpoints are being listed"
-    fleet.receive(next(iter(fleet.agents)), Listed())
+    fleet.receive(next(iter(fleet.agents)), Listed(tuple(fleet.sealed)))
     fleet.run()
     assert fleet.arbiter.durable.attempt == 1
     assert fleet.over is not None
@@ -147,7 +147,7 @@ def test_only_the_first_list_makes_agents_report_anew() -> None:
     fleet = lost()
     before = fleet.arbiter.fence
     for _ in range(2):
-        fleet.receive(next(iter(fleet.agents)), Listed())
+        fleet.receive(next(iter(fleet.agents)), Listed(tuple(fleet.sealed)))
     assert fleet.arbiter.fence.epoch == before.epoch + 1
 
 
@@ -156,7 +156,7 @@ def test_a_list_that_comes_late_does_not_count_at_the_next_loss() -> None:
     fleet = lost()
     first, second, *_ = fleet.agents
     before = fleet.arbiter.fence
-    fleet.receive(first, Listed())
+    fleet.receive(first, Listed(tuple(fleet.sealed)))
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 9))
     state = fleet.arbiter.state
     for late in (Listed(), Listed((), before)):
@@ -187,6 +187,9 @@ def test_what_a_partial_list_names_is_known_but_the_job_waits_for_a_whole_one() 
     assert fleet.arbiter.durable.attempt == 0
     assert four in fleet.arbiter.durable.manifests
     fleet.receive(second, Listed((), fleet.arbiter.fence))
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 0, "the second one does not even see what is known"
+    fleet.receive(second, Listed((four,), fleet.arbiter.fence))
     fleet.run()
     assert fleet.arbiter.durable.manifest == four
 
@@ -225,7 +228,7 @@ def test_a_list_for_the_first_question_counts_after_the_second() -> None:
     fleet.add("a-newcomer", "z0")
     fleet.run()
     assert fleet.arbiter.fence > first
-    fleet.receive("a3", Listed((), first))
+    fleet.receive("a3", Listed(tuple(fleet.sealed), first))
     fleet.run()
     assert fleet.arbiter.durable.attempt == 1
 

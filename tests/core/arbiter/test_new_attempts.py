@@ -21,7 +21,7 @@ from bamboo_core.arbiter_state.durable import (
     with_newer,
 )
 from bamboo_core.planning.requests import PlannerFault
-from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Sealed
+from bamboo_core.protocol.messages import Listed, Manifest, Sealed
 
 from .fleet import Fleet, committed, running, spec
 from .test_listing import alone, lost
@@ -35,14 +35,21 @@ def restored_late() -> Fleet:
     assert fleet.arbiter.durable.attempt == 1
     fleet.idle(61.0)
     fleet.until(lambda: fleet.arbiter.status().plan is not None)
-    fleet.receive(next(iter(fleet.agents)), BadCheckpoint(0, 2, "no such file"))
-    fleet.run()
+    fleet.receive(next(iter(fleet.agents)), unreadable(fleet))
+    assert fleet.arbiter.durable.attempt == 1
     return fleet
+
+
+def unreadable(fleet: Fleet, *there: Manifest) -> Listed:
+    """The plan's checkpoint is not there, but others are."""
+    error = "reading 0/2 failed: No such file or directory"
+    return Listed(there, fleet.arbiter.fence, is_partial=True, error=error)
 
 
 def test_an_attempt_that_has_computed_nothing_hides_no_newer_file() -> None:
     fleet = restored_late()
-    fleet.receive(next(iter(fleet.agents)), Listed((Manifest(0, 4, "0/4", "d"),)))
+    fleet.lists = True
+    fleet.receive(next(iter(fleet.agents)), unreadable(fleet, Manifest(0, 4, "0/4", "d")))
     fleet.run()
     durable = fleet.arbiter.durable
     assert durable.manifest is not None
@@ -232,7 +239,8 @@ def test_only_steps_that_are_computed_again_count_as_undone() -> None:
 def test_an_attempt_that_computes_nothing_undoes_nothing_by_itself() -> None:
     """It went back to 2, and the next one begins from 4."""
     fleet = restored_late()
-    fleet.receive(next(iter(fleet.agents)), Listed((Manifest(0, 4, "0/4", "d"),)))
+    fleet.lists = True
+    fleet.receive(next(iter(fleet.agents)), unreadable(fleet, Manifest(0, 4, "0/4", "d")))
     fleet.run()
     assert fleet.arbiter.durable.attempt == 2
     assert sum(map(int, map(str, undone(fleet)))) == 2

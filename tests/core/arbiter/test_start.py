@@ -60,7 +60,7 @@ def test_a_job_whose_last_checkpoint_cannot_be_written_has_failed() -> None:
     fleet = started(steps=4)
     while not any(step == 3 for _, step in fleet.commits):
         assert fleet.step()
-    fleet.receive(AgentId("a0"), BadCheckpoint(0, 4, "disk full"))
+    fleet.receive(AgentId("a0"), BadCheckpoint(0, 4, "not complete", cause="disk full"))
     fleet.run()
     assert fleet.over is not None
     assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, "CheckpointFailed")

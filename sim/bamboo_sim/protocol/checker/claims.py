@@ -26,7 +26,8 @@ def check_said(world: World) -> None:
     leader = world.operators.leader
     view = world.operators.running[leader].leadership.view()
     is_mute = any(("machine", x) in world.still for x in (STORE, leader))
-    if not is_mute and not view.detail and not view.stall and not is_too_few(world):
+    is_said = view.detail or view.stall or view.unreachable
+    if not is_mute and not is_said and not is_too_few(world):
         raise Violation(f"stands still without a word; {positions(world)}")
 
 
@@ -140,7 +141,8 @@ def check_reports(wanted: ComputePlan) -> None:
 
 def check_stall(world: World, record: Record) -> None:
     """Agents wait in vain only where something was lost in silence: else it is our own fault."""
-    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and world.has_storage_stalled:
+    is_slow = world.has_storage_stalled or was_away(world)
+    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and is_slow:
         return
     if not (world.is_misled or world.is_silent):
         raise Violation(f"a deadlock of our own: {record.message}; {positions(world)}")
@@ -156,6 +158,11 @@ def check_listed(world: World, name: AgentId) -> None:
     """Before a restore, files that no facts name are looked for, if an agent can do that."""
     state = world.operators.running[name].arbiter.state
     can_list = not world.nodes.keys().isdisjoint(state.membership.reachable())
-    is_up = not world.has_storage_stalled
+    is_up = not world.has_storage_stalled and not was_away(world)
     if can_list and is_up and not state.listing.is_here and world.sealed and not world.is_misled:
         raise Violation("restored before the checkpoints were listed")
+
+
+def was_away(world: World) -> bool:
+    """Whether an agent has met files that were not there."""
+    return not {"folder away", "file away"}.isdisjoint(world.sealed.effects)

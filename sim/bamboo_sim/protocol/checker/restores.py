@@ -17,7 +17,9 @@ from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.protocol.messages import Manifest
+from bamboo_sim.protocol.checker.claims import was_away
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
+from bamboo_sim.protocol.checker.pruning import check_base
 from bamboo_sim.protocol.checker.verdict import is_too_few, versions
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.parts.violation import Violation
@@ -29,6 +31,8 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
     """Raise a Violation if the restore is not justified. before: the durable facts until then."""
     cause = record.facts[EventFact.CAUSE]
     _check_base(world, cause)
+    if cause not in (RestoreCause.CORRUPTION, RestoreCause.USER_REQUESTED):
+        check_base(world, before)
     if cause == RestoreCause.RESUMED:
         if before.outcome is not Outcome.SUSPENDED:
             raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
@@ -70,7 +74,8 @@ def check_newest(world: World, operator: Operator) -> None:
     read it."""
     state = operator.arbiter.state
     _check_trusted(world, state.durable.manifest)
-    facts, is_slow = state.durable, world.has_storage_stalled and not state.listing.is_here
+    is_slow = world.has_storage_stalled or was_away(world)
+    facts, is_slow = state.durable, is_slow and not state.listing.is_here
     if world.is_misled or is_slow or facts.voters or facts.attempt in (0, *world.rolled_back):
         return
     base = facts.manifest.step if facts.manifest is not None else 0

@@ -15,17 +15,18 @@ from bamboo_core.arbiter_state.state import Holding
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.pruning import LEAST_KEPT
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
 from bamboo_core.protocol.messages import AgentReport
-from bamboo_core.protocol.said import MOST_SEALED
 from bamboo_sim.protocol.checker.corruption import (
     check_copies,
     check_question,
     check_told,
     check_unseen,
 )
+from bamboo_sim.protocol.checker.pruning import is_gone
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.state import World
@@ -190,6 +191,8 @@ def judge(world: World) -> str:
     if not is_writing and is_short:
         return "waiting"
     status = world.operators.arbiter.status()
+    if status.unreachable and is_gone(world):
+        return "waits for files"
     raise Violation(f"deadlock: {status.phase} {status.detail}; {positions(world)}")
 
 
@@ -225,7 +228,7 @@ def _check_last_checkpoint(world: World) -> None:
     known = {(m.attempt, m.step) for m in durable.manifests} | set(durable.bad)
     live = [] if world.has_cuts else [n for a, n in world.nodes.items() if a in plan.live]
     sealed = {mark for node in live for mark in node.worker.sealings}
-    newest = sorted(mark for mark in sealed if mark[0] == durable.attempt)[-MOST_SEALED:]
+    newest = sorted(mark for mark in sealed if mark[0] == durable.attempt)[-LEAST_KEPT:]
     if not known.issuperset(newest):
         raise Violation(f"checkpoints {newest} are sealed, but the job knows only {sorted(known)}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import eq, is_
 from typing import Any
 
 from bamboo_core.arbiter_state.durable import Durable
@@ -52,7 +54,12 @@ class Seats:
     def installed(self, agent: AgentId, directive: Directive) -> None:
         """An agent installs a directive: its plan must be durable, and its seat free."""
         fence = directive.fence
-        of = [d.plan for d in self._made[fence] if d.directives.get(agent) is directive]
+        plain = directive
+        if directive.forks or directive.bad:  # which the arbiter adds
+            plain = replace(directive, forks=(), bad=())
+        made = [(d.plan, d.directives.get(agent)) for d in self._made[fence]]
+        is_same = eq if plain is not directive else is_
+        of = [plan for plan, told in made if is_same(told, plain)]
         if not of:
             raise Violation(f"{agent} follows a directive of {fence} that was not planned")
         if self._facts.get(fence) != facts_of(as_durable(of[0])):

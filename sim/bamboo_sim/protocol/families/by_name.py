@@ -6,7 +6,16 @@ import random
 from collections.abc import Callable
 
 from bamboo_core.model.ids import AgentId
-from bamboo_sim.protocol.families import blips, edges, fleets, flips, losses, moments, restores
+from bamboo_sim.protocol.families import (
+    blips,
+    edges,
+    fleets,
+    flips,
+    folders,
+    losses,
+    moments,
+    restores,
+)
 from bamboo_sim.protocol.families.losses import links
 from bamboo_sim.protocol.histories.branching import POLICIES, WHOLE, Histories, Part, inject
 from bamboo_sim.protocol.histories.history import History
@@ -59,6 +68,9 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: ("stand still", rng.choice(("lease", "storage")), OPERATOR, seconds),
         lambda: ("fail writes", rng.randrange(1, 4), rng.random() < 0.5),
         lambda: ("fail storage", rng.randrange(1, 4)),
+        lambda: (("folder away", True), ("folder away", False), ("file away",))[rng.randrange(3)],
+        lambda: ("files back",),
+        lambda: ("misread", name, 1),
         lambda: ("fail", name, rng.random() < 0.5),
         lambda: ("cut quietly", *links(rng.randrange(2), names, rng)),
         lambda: ("drop", rng.randrange(9)),
@@ -107,6 +119,8 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "forks": restores.forks,
     "absences": restores.absences,
     "suspensions": restores.suspensions,
+    "folders": folders.folders,
+    "attempts": folders.attempts,
     "shrinks": losses.shrinks,
     "restores": restores.restores,
     "successors": restores.successors,

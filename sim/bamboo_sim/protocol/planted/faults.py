@@ -7,7 +7,7 @@ plans in two parts, M: memory).
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, plans, rounds, training
+from bamboo_core.arbiter import endings, files, plans, rounds
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.state import State
@@ -26,6 +26,7 @@ from bamboo_sim.protocol.planted import (
     faults_asking,
     faults_bits,
     faults_edges,
+    faults_files,
     rules,
     rules_edges,
 )
@@ -104,7 +105,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(plans, "planned", rules.late_directives),
             (("seconds", SMALL), ("seconds", TALL))),
     Planted("a torn file that all have read is restored from", "R1",
-            patched(training, "bad_checkpoint", rules.restore_at_once),
+            patched(files, "bad_checkpoint", rules.restore_at_once),
             (("restores", SAVING),)),
     Planted("files of the needed version are not read", "R2",
             patched(Seating, "__init__", rules.no_files), (("restores", SAVING),)),
@@ -166,5 +167,6 @@ FAULTS: tuple[Planted, ...] = (
     *faults_asking.PLANTS,
     *faults_ahead.PLANTS,
     *faults_bits.PLANTS,
+    *faults_files.PLANTS,
 )
 """The faults that the explorer must detect."""

@@ -6,7 +6,16 @@ A: failures and evidence. L: who is needed, and in which order.
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, last_write, losses, plans, refusals, rounds, training
+from bamboo_core.arbiter import (
+    endings,
+    files,
+    last_write,
+    losses,
+    plans,
+    refusals,
+    rounds,
+    training,
+)
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.membership import Membership
@@ -125,7 +134,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(endings, "with_newer", rules_edges.every_fork),
             (("absences", SAVING), ("absences", SLEEPING))),
     Planted("a list of the loss before counts", "F7",
-            patched(training, "listed", rules_edges.any_list), (("lists", SAVING),)),
+            patched(files, "listed", rules_edges.any_list), (("lists", SAVING),)),
     Planted("agents are released that hold the only copy of a layer", "F8",
             patched(last_write, "staying", rules_edges.without_last_holder), (("space", SAVING),)),
     Planted("the last checkpoint is written once", "F9",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.api.events import RestoreCause
-from bamboo_core.arbiter import endings, plans, training
+from bamboo_core.arbiter import endings, files, plans
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.durable import Durable
@@ -154,15 +154,15 @@ def persist_late(self: Outbox, effect: Any) -> None:
     self._ready.append(effect)
 
 
-def restore_at_once(state: State, agent: AgentId, bad: Any) -> None:
+def restore_at_once(state: State, agent: AgentId, bad: Any, now: float) -> None:
     """The file from which the attempt had begun: as if nothing that was read from it lived."""
     base = state.durable.manifest
-    _bad_checkpoint(state, agent, bad)
+    _bad_checkpoint(state, agent, bad, now)
     if base is not None and (base.attempt, base.step) == (bad.attempt, bad.step):
         endings.restore(state, RestoreCause.LAYER_LOST, "the base cannot be read", state.real_s)
 
 
-_bad_checkpoint = training.bad_checkpoint
+_bad_checkpoint = files.bad_checkpoint
 
 
 def any_answer(state: State, request: int, result: Any, now: float) -> None:

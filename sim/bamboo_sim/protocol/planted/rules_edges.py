@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from bamboo_core.arbiter import last_write, losses, rounds, training
+from bamboo_core.arbiter import files, last_write, losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.state import Collecting, Running, State
@@ -256,12 +256,12 @@ def every_fork(durable: durable_module.Durable, newest: int) -> durable_module.D
     return durable
 
 
-_listed = training.listed
+_listed = files.listed
 
 
-def any_list(state: State, message: Listed) -> None:
+def any_list(state: State, agent: AgentId, message: Listed, now: float) -> None:
     """A list counts, whoever was asked for it, and when."""
-    _listed(state, replace(message, fence=state.fence))
+    _listed(state, agent, replace(message, fence=state.fence), now)
 
 
 def no_files_due(self: Any) -> bool:

@@ -22,6 +22,7 @@ from bamboo_sim.protocol.running.agent_shell import (
     freeze,
     heal,
     inform,
+    pass_on,
     suspect,
     thaw,
 )
@@ -144,6 +145,31 @@ def _corrupt(world: World, *, are_known: bool = False) -> None:
         world.strike("corrupt")
     for mark in known.intersection(whole) if are_known else sorted(whole)[-1:]:
         world.sealed[mark] = None
+
+
+def _send_away(world: World, is_replaced: bool) -> None:
+    """The folder is not there for a while; a new one may be made in its place."""
+    world.sealed.is_away, world.sealed.is_replaced = True, is_replaced
+
+
+def _miss(world: World) -> None:
+    """A file of the newest checkpoint that the operator knows is not there for a while."""
+    known = {(m.attempt, m.step) for m in world.operators.durable.manifests}
+    world.sealed.missing |= frozenset(sorted(known & world.sealed.keys())[-1:])
+
+
+def _bring_back(world: World) -> None:
+    """All files are there again."""
+    folder = world.sealed
+    folder.is_away, folder.is_replaced, folder.missing = False, False, frozenset()
+    for node in list(world.nodes.values()):
+        node.worker.retry()
+        pass_on(world, node)
+
+
+def _misread(world: World, name: AgentId, times: int) -> None:
+    """The next reads of an agent are wrong, though the files are right."""
+    world.sealed.misreads[name] = times
 
 
 def _cut(world: World, *links: Link) -> None:
@@ -389,6 +415,10 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "resume": _resume,
     "corrupt": _corrupt,
     "corrupt known": lambda w: _corrupt(w, are_known=True),
+    "folder away": _send_away,
+    "file away": _miss,
+    "files back": _bring_back,
+    "misread": _misread,
     "cut": _cut,
     "cut quietly": _cut_quietly,
     "mute": _mute,

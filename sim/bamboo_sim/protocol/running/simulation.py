@@ -13,6 +13,7 @@ from bamboo_core.model.program import COMPUTE
 from bamboo_core.protocol.effects import ProtocolError
 from bamboo_core.protocol.supervisor import FromOperator
 from bamboo_sim.protocol.checker.memory_bounds import check_memory
+from bamboo_sim.protocol.checker.pruning import check_pruned
 from bamboo_sim.protocol.checker.verdict import check_commit, judge
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.messages import Closed, FindLeader
@@ -144,8 +145,9 @@ class Simulation(World):
             act, fails = self.rng.choice(stored), self.storage_faults > 0
             self.storage_faults -= fails
             fails |= act == worker.write and is_full(self)
-            self.has_storage_failed |= fails
             act(fails)
+            self.has_storage_failed |= bool(self.sealed.refused)
+            check_pruned(self)
         elif not worker.can_run:
             return
         else:

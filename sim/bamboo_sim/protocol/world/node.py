@@ -11,7 +11,8 @@ from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import ActivityKind, Hello
 from bamboo_core.protocol.supervisor import Effect, Event, Progressed, Supervisor
 from bamboo_sim.protocol.parts.job import Job
-from bamboo_sim.protocol.world.worker import Sealings, Worker
+from bamboo_sim.protocol.world.folder import Folder
+from bamboo_sim.protocol.world.worker import Worker
 
 _OF_STORAGE = frozenset({Op.LOAD, Op.SAVE, Op.SEAL})
 _MEASURED_S, _UNKNOWN_S = 30.0, 300.0  # limits of instructions, as a worker writes them
@@ -26,7 +27,7 @@ class Node:
     peers on its liveness sockets.
     """
 
-    def __init__(self, name: AgentId, job: Job, sealed: Sealings) -> None:
+    def __init__(self, name: AgentId, job: Job, sealed: Folder) -> None:
         self.name = name
         self.supervisor = Supervisor(_identity(name, job.zone(name)))
         self.worker = Worker(
@@ -46,7 +47,7 @@ class Node:
         self.traffic = 0
         self.received = Counter[AgentId]()  # payloads by sender
 
-    def copy(self, sealed: Sealings) -> Node:
+    def copy(self, sealed: Folder) -> Node:
         """An independent copy that sees those checkpoints."""
         new = Node.__new__(Node)
         new.__dict__.update(self.__dict__)

@@ -19,8 +19,8 @@ from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.messages import Ended, Look
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, WATCH, Network
 from bamboo_sim.protocol.parts.symbolic import Flip
+from bamboo_sim.protocol.world.folder import Folder
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.worker import Sealings
 
 LINKS = "links"
 """What stands still while links are cut for a time."""
@@ -88,7 +88,7 @@ class World:
         self.are_answers_lost = False  # they are performed all the same
         self.nodes: dict[AgentId, Node] = {}  # the live agents
         self.ready: list[AgentId] = []  # agents that have work
-        self.sealed: Sealings = {}
+        self.sealed = Folder()
         self.dead: set[AgentId] = set()
         self.orphans: Counter[Fence] = Counter()  # commits of superseded plans
         self.network, self.operators = Network(), Operators(job)
@@ -124,7 +124,8 @@ class World:
         """Kinds of faults that have had an effect, as far as that is counted."""
         network = self.network
         sent = (("mute", network.has_muffled), ("inbox", network.has_waited))
-        return self.struck | {kind for kind, has_struck in sent if has_struck}
+        files = self.sealed.effects.keys()
+        return self.struck | files | {kind for kind, has_struck in sent if has_struck}
 
     @property
     def plan(self) -> Plan | None:

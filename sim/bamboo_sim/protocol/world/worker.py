@@ -6,8 +6,9 @@ from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
+from bamboo_core.model import pruning
 from bamboo_core.model.claims import DisputedError, name_of
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
@@ -43,9 +44,7 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_sim.protocol.parts.symbolic import ContradictionError, Symbolic
 from bamboo_sim.protocol.parts.violation import Violation
-
-Sealings = dict[tuple[int, int], tuple[int, ...] | None]
-"""(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is corrupt."""
+from bamboo_sim.protocol.world.folder import Folder
 
 Write = tuple[int, int, int, Any]
 """Attempt, step, layer and symbol of a file; layer -1: a manifest over the symbols of all layers"""
@@ -56,7 +55,7 @@ class Worker:
         self,
         name: AgentId,
         num_layers: int,
-        sealed: Sealings,
+        sealed: Folder,
         *,
         salted: bool,
         costs: tuple[LayerCost, ...],
@@ -70,7 +69,10 @@ class Worker:
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
         self.pending: Instruction | None = None  # the running one
         self.writes: list[Write] = []  # of its storage threads, one that writes
-        self.reads: list[Manifest | Fence] = []  # and one that reads; a fence: a listing for it
+        self.reads: list[Manifest | Stop] = []  # and one that reads; a STOP asks for a list
+        self.blocked: Manifest | None = None  # is not there
+        self.forks: tuple[tuple[int, int], ...] = ()  # of the newest directive
+        self.bad: frozenset[tuple[int, int]] = frozenset()
         self.loaded: tuple[int, ...] | None = None  # for the LOAD that waits
         self.torn: set[tuple[int, int]] = set()  # checkpoints found since the last report
         self.farewell: Any = None  # waits until all is written
@@ -84,7 +86,7 @@ class Worker:
         self.settled: frozenset[int] = frozenset()  # layers that it must keep
         self.ended = -1
 
-    def copy(self, sealed: Sealings) -> Worker:
+    def copy(self, sealed: Folder) -> Worker:
         """An independent copy that uses these checkpoints."""
         new = Worker.__new__(Worker)
         new.__dict__.update(self.__dict__)
@@ -126,7 +128,7 @@ class Worker:
         match message:
             case Stop():
                 if message.want_manifests:
-                    self.reads.append(message.fence)
+                    self.reads.append(message)
                 self.perform(executor.stop(message))
                 if executor.is_stopping and self._waits_for_layers:
                     self._abandon()
@@ -136,6 +138,8 @@ class Worker:
                     self.backend.compares = message.compares
                     self.backend.question = message.question
                     self.manifest = message.manifest
+                    self.forks = tuple((f.attempt, f.step) for f in message.forks)
+                    self.bad = frozenset((m.attempt, m.step) for m in message.bad)
                     self.backend.salt = message.fence.attempt if self.salted else 0
                 self.perform(executor.install(message))
             case Continuation():
@@ -203,6 +207,11 @@ class Worker:
     def write(self, fails: bool = False) -> None:
         """Complete the oldest file or manifest. Those of an attempt that is over count no more."""
         attempt, step, layer, value = self.writes.pop(0)
+        if self.sealed.is_away:
+            self.sealed.effects["folder away"] += 1
+            fails = True
+        if fails:
+            self.sealed.refused |= {(attempt, step)}
         if attempt == self.executor.fence.attempt:
             if layer >= 0:
                 item = Item.file(step, layer)
@@ -214,7 +223,20 @@ class Worker:
                 self.sealed[attempt, step] = value
                 self.sealings |= {(attempt, step)}
                 self.said.append(Sealed(_manifest(attempt, step)))
+                self._prune(attempt, step)
         self._say_farewell()
+
+    def _prune(self, attempt: int, step: int) -> None:
+        """As the production storage does, by the same rule."""
+        folder = self.sealed
+        for mark in pruning.removable(
+            folder.seen(),
+            newest=(attempt, step),
+            keep=pruning.LEAST_KEPT,
+            sealed=set(folder.seen()) - self.bad,
+            forks=self.forks,
+        ):
+            folder.deleted.append((mark, attempt))
 
     def _say_unsaved(self, attempt: int, step: int) -> None:
         self.said.append(BadCheckpoint(attempt, step, "not complete", cause="the disk is full"))
@@ -223,30 +245,54 @@ class Worker:
         """Complete the oldest listing, or reading for the LOAD that waits. A listing that fails is
         tried again."""
         wanted = self.reads.pop(0)
-        if isinstance(wanted, Fence):
+        if isinstance(wanted, Stop):
             if fails:
                 self.reads.append(wanted)
             else:
                 self._list(wanted)
         elif wanted is self.manifest and self._waits_for_layers:
-            self.loaded = None if fails else self.sealed[wanted.attempt, wanted.step]
-            if self.loaded is None:
-                self.said.append(BadCheckpoint(wanted.attempt, wanted.step, "torn"))
-                self._abandon()
+            self._load(wanted, fails)
+
+    def _load(self, wanted: Manifest, fails: bool) -> None:
+        """Wait while it is not there; what is wrong is reported."""
+        mark, fence = (wanted.attempt, wanted.step), self.executor.fence
+        if trouble := self.sealed.trouble(mark):
+            self.blocked = wanted
+            good = tuple(_manifest(*x) for x in self.sealed.seen())
+            self.said.append(Listed(good, fence, is_partial=True, error=trouble))
+            return
+        if self.blocked is not None:
+            self.blocked = None
+            self.said.append(Listed((), fence, is_partial=True))
+        self.loaded = self.sealed.read(self.name, mark, fails=fails)
+        if self.loaded is None:
+            self.said.append(BadCheckpoint(*mark, "wrong", fence=fence))
+            self._abandon()
+
+    def retry(self) -> None:
+        """Files may be there again."""
+        if self.blocked is not None and self.blocked is self.manifest and self._waits_for_layers:
+            self.reads.append(self.blocked)
 
     def _abandon(self) -> None:
         self.pending = self.loaded = None
         self.perform(self.executor.abandon())
 
-    def _list(self, fence: Fence) -> None:
-        """All readable checkpoints; the others are reported as bad."""
-        marks = sorted(self.sealed)
-        for mark in marks:
-            if self.sealed[mark] is None:
-                self.said.append(BadCheckpoint(*mark, "torn"))
+    def _list(self, stop: Stop) -> None:
+        """All checkpoints that are there and right; those that are wrong are reported. One that
+        another agent suspects is read."""
+        good, suspect, trouble = [], stop.suspect, self.sealed.trouble()
+        for mark in self.sealed.seen():
+            files = self.sealed[mark]
+            if suspect is not None and mark == (suspect.attempt, suspect.step):
+                files = self.sealed.read(self.name, mark, fails=False)
+            if files is None:
+                self.said.append(BadCheckpoint(*mark, "wrong", fence=stop.fence))
                 self.torn.add(mark)
-        good = (_manifest(*mark) for mark in marks if self.sealed[mark] is not None)
-        self.said.append(Listed(tuple(good), fence))
+            else:
+                good.append(_manifest(*mark))
+        error = bool(trouble)
+        self.said.append(Listed(tuple(good), stop.fence, is_partial=error, error=trouble))
 
     def settle(self) -> bool:
         """Take note of an ended step. After the plan's target, all assigned layers must be here.

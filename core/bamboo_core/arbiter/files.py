@@ -1,0 +1,246 @@
+"""Checkpoints: what agents say of their files, and what the arbiter concludes.
+
+No silence and no absence says that a checkpoint is bad: a folder may be away for a while. A
+checkpoint that was read and is wrong counts as bad once that is confirmed; see
+:mod:`bamboo_core.arbiter_state.doubts`. Until then the job waits.
+"""
+
+from __future__ import annotations
+
+from bamboo_core.api.events import EventReason, RestoreCause, Severity
+from bamboo_core.arbiter import last_write
+from bamboo_core.arbiter.endings import restore
+from bamboo_core.arbiter.rounds import begin, hold
+from bamboo_core.arbiter_state.doubts import AGAIN_S
+from bamboo_core.arbiter_state.durable import eligible, with_listed, with_manifest, with_newer
+from bamboo_core.arbiter_state.events import DesiredState, Send
+from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.program import Op, single
+from bamboo_core.model.pruning import LEAST_KEPT, removable
+from bamboo_core.planning.requests import Decision
+from bamboo_core.protocol.messages import BadCheckpoint, Directive, Listed, Manifest, Sealed
+
+_MOST_LOOKS = 8  # agents that read a doubtful checkpoint
+
+
+# ---------------------------------------------------------------- what agents say
+
+
+def sealed(state: State, message: Sealed) -> None:
+    """A checkpoint is complete. One of an earlier attempt counts until this one has a plan."""
+    manifest, durable = message.manifest, state.durable
+    is_last = manifest.attempt < durable.attempt and not durable.voters
+    if manifest.attempt != durable.attempt and not is_last:
+        return
+    known, bad = with_manifest(durable.manifests, manifest), durable.bad
+    if is_last:
+        known = with_listed(durable, (manifest,), state.ledger.newest(durable))
+    if state.in_force is not None and _writes_again(state.in_force, manifest.step):
+        bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
+        state.doubts.found.pop((manifest.attempt, manifest.step), None)
+    known = _still_there(state, manifest, known)
+    if (known, bad) != (durable.manifests, durable.bad):
+        state.out.save(manifests=known, bad=bad)
+        last_write.sealed(state, manifest)
+        text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
+        state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
+
+
+def _still_there(
+    state: State, newest: Manifest, known: tuple[Manifest, ...]
+) -> tuple[Manifest, ...]:
+    """Without those that the agent deletes now that it has sealed the newest one."""
+    durable, checkpoint = state.durable, state.job.spec.checkpoint
+    if checkpoint is None or newest.attempt != durable.attempt:
+        return known
+    marks = [(m.attempt, m.step) for m in known]
+    gone = removable(
+        marks,
+        newest=(newest.attempt, newest.step),
+        keep=max(LEAST_KEPT, checkpoint.keep),
+        sealed=set(marks) - set(durable.bad),
+        forks=[(f.attempt, f.step) for f in durable.forks],
+    )
+    return tuple(m for m in known if (m.attempt, m.step) not in gone)
+
+
+def listed(state: State, agent: AgentId, message: Listed, now: float) -> None:
+    """Checkpoints that an agent has found. If the job waits for them, all agents report anew: they
+    do not name files any more that have turned out to be wrong.
+
+    A list that was begun before the job asked may lack the newest ones. An agent of an earlier
+    version does not say when it began. One that lacks what the facts name is of an agent that
+    does not see the folder.
+    """
+    _note_unreachable(state, agent, message)
+    durable, listing = state.durable, state.listing
+    known = with_listed(durable, message.manifests, state.ledger.newest(durable))
+    if known != durable.manifests:
+        state.out.save(manifests=known)
+    if message.error and isinstance(state.phase, Running) and _is_passed(state):
+        why = "the checkpoint of this attempt cannot be read, and there is a newer one"
+        restore(state, RestoreCause.LAYER_LOST, why, now)
+        return
+    is_asked = listing.since is not None and message.fence >= listing.since
+    is_of_old_agent = listing.since is not None and message.fence == Fence()
+    is_whole = not message.is_partial and _sees_folder(state, message)
+    is_answer = (is_asked or is_of_old_agent) and is_whole
+    is_news = is_answer and not listing.is_here
+    listing.is_here |= is_answer
+    if is_news and isinstance(state.phase, Holding):
+        begin(state, "the checkpoints are listed")
+
+
+def _is_passed(state: State) -> bool:
+    """Whether this attempt, which has computed nothing, could have begun from a newer checkpoint:
+    that one may have replaced its own while no operator was there."""
+    durable = with_newer(state.durable, state.ledger.newest(state.durable))
+    newest = next(reversed(eligible(durable)), None)
+    base = durable.manifest.step if durable.manifest is not None else 0
+    return durable is not state.durable and newest is not None and newest.step > base
+
+
+def _sees_folder(state: State, message: Listed) -> bool:
+    """Whether the list has what the facts name, but for what was found wrong, or something newer:
+    the newest checkpoint is never deleted before."""
+    good = [m for m in eligible(state.durable) if (m.attempt, m.step) not in state.doubts.found]
+    return not good or any(m.step >= good[-1].step for m in message.manifests)
+
+
+def _note_unreachable(state: State, agent: AgentId, message: Listed) -> None:
+    if agent not in state.membership.agents:
+        return
+    if message.error:
+        state.doubts.unreachable[agent] = message.error
+    else:
+        state.doubts.unreachable.pop(agent, None)
+
+
+def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> None:
+    """A checkpoint could not be written, or was found wrong. In the first case, or once that is
+    confirmed, it is not read any more. Whether a layer is lost with it is for the next plan to find
+    out, since what was read before is still held."""
+    if last_write.failed(state, agent, bad):
+        return
+    mark = (bad.attempt, bad.step)
+    text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
+    is_certain = False
+    if mark not in state.durable.bad:
+        is_certain = bad.cause != "" or _is_confirmed(state, agent, bad, now)
+        if is_certain:
+            state.out.save(bad=(*state.durable.bad, mark))
+        else:
+            text = (
+                f"{agent} has found the checkpoint of step {bad.step} wrong: {bad.message}; another"
+                f" agent looks at it, or the same one again after {AGAIN_S:g} s"
+            )
+        state.record(
+            EventReason.CHECKPOINT_BAD, text, Severity.WARNING, agents=agent, step=bad.step
+        )
+    if isinstance(state.phase, Running):
+        assert state.in_force is not None
+        is_written = mark == (state.durable.attempt, state.in_force.plan.target) and not bad.cause
+        if is_written or mark == _loaded(state.in_force.directives):
+            begin(state, text)
+    elif isinstance(state.phase, Holding) and is_certain and not bad.cause:
+        state.reconsider()
+
+
+def _is_confirmed(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> bool:
+    membership = state.membership
+    node = membership.node_of(agent)
+    is_alone = all(membership.node_of(other) == node for other in membership.connected())
+    return state.doubts.hear(agent, node, bad, now, is_alone=is_alone)
+
+
+def _loaded(directives: dict[AgentId, Directive]) -> tuple[int, int] | None:
+    """The checkpoint from which some agent is told to read layers."""
+    for told in directives.values():
+        if told.manifest is not None and any(x.op is Op.LOAD for x in single(told.resume)):
+            return told.manifest.attempt, told.manifest.step
+    return None
+
+
+def _writes_again(in_force: InForce, step: int) -> bool:
+    """Whether the plan in force writes every layer of this step's checkpoint again."""
+    if in_force.plan.target != step:
+        return False
+    saves = [i for d in in_force.directives.values() for i in single(d.resume) if i.op is Op.SAVE]
+    layers = {x for i in saves for x in range(i.lo, i.hi)}
+    return layers == set(range(in_force.plan.layers))
+
+
+# ---------------------------------------------------------------- before a plan that loads
+
+
+def looks_first(state: State, decision: Decision, now: float) -> bool:
+    """A plan would load a checkpoint that an agent has just found wrong: others look at it first,
+    and it is loaded again only after a pause. Whether the job waits for that."""
+    mark = _loaded(decision.directives)
+    doubt = state.doubts.found.get(mark) if mark is not None else None
+    if doubt is None or now >= doubt.again_at:
+        return False
+    suspect = next(m for m in state.durable.manifests if (m.attempt, m.step) == mark)
+    stop = state.stop(want_manifests=True, suspect=suspect)
+    for agent in _lookers(state, set(doubt.words)):
+        state.out.after_facts(Send(agent, stop))
+    text = f"the checkpoint of step {suspect.step} is read again, since it was found wrong"
+    hold(state, text, now, plan_by=doubt.again_at)
+    return True
+
+
+def _lookers(state: State, known: set[str]) -> list[AgentId]:
+    """Connected members on nodes that have not said anything, one of each."""
+    membership, found = state.membership, dict[str, AgentId]()
+    for agent in sorted(membership.members & membership.connected()):
+        node = membership.node_of(agent)
+        if node not in known:
+            found.setdefault(node, agent)
+    return list(found.values())[:_MOST_LOOKS]
+
+
+def waits_for(state: State) -> str:
+    """Why a checkpoint that is needed cannot be read, and what to do; empty: none is needed, or it
+    can be read."""
+    doubts, members = state.doubts, state.membership.members
+    if isinstance(state.phase, Over):
+        return ""
+    found = [f"{a}: {text}" for a, text in sorted(doubts.unreachable.items()) if a in members]
+    found += [doubt.text for _, doubt in sorted(doubts.found.items())]
+    if not found:
+        return ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    name = state.job.name.rpartition("/")[2]
+    return (
+        f"a checkpoint cannot be read, so the job waits: {found[0]}{more}; make the files reachable"
+        f" on every node, or go back on purpose: bamboo restore {name} --from-step N|start"
+    )
+
+
+# ---------------------------------------------------------------- the user's order
+
+
+def go_back(state: State, desired: DesiredState, now: float) -> None:
+    """Restore what the user has asked for, once."""
+    order, durable = desired.restore, state.durable
+    if order is None or order.id == durable.restored or isinstance(state.phase, Over | Returning):
+        return
+    state.out.save(restored=order.id)
+    if durable.plan == Fence():
+        return  # nothing has been computed yet
+    good = eligible(with_newer(durable, state.ledger.newest(durable)))
+    base = next((m for m in reversed(good) if m.step == order.from_step), None)
+    if base is None and order.from_step:
+        state.record(EventReason.RESTORE_REFUSED, _refusal(order.from_step, good), Severity.WARNING)
+        return
+    why = "spec.restore asks for it"
+    restore(state, RestoreCause.USER_REQUESTED, why, now, ordered=(base,))
+
+
+def _refusal(step: int, good: tuple[Manifest, ...]) -> str:
+    steps = ", ".join(str(m.step) for m in good) or "none"
+    return (
+        f"spec.restore.fromStep {step} is no step of a checkpoint that can be used: choose one of"
+        f" {steps}, or 0 for the start, with a new spec.restore.id"
+    )

@@ -1,0 +1,63 @@
+"""Checkpoints that cannot be read for now, and those that an agent has read and found wrong.
+
+A checkpoint is bad once two agents on different nodes have found it wrong, or the only node twice,
+some time apart: one agent's storage or memory may be at fault. What cannot be reached is never bad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import BadCheckpoint
+
+AGAIN_S = 30.0
+"""Between two looks of one node at a checkpoint that it has found wrong; attentive time."""
+
+Mark = tuple[int, int]
+"""Attempt and step of a checkpoint."""
+
+
+@dataclass
+class Doubt:
+    """A checkpoint that was found wrong."""
+
+    text: str  # of the newest word, with its agent
+    again_at: float  # nobody is told to load it before
+    # node -> its first word: when it came, and for which order it was read
+    words: dict[str, tuple[float, Fence]] = field(default_factory=dict)
+
+    def is_settled(self, node: str, fence: Fence | None, now: float, *, is_alone: bool) -> bool:
+        """Note the word of a node; whether the checkpoint is bad. is_alone: no other node has an
+        agent that could look. A word of an earlier version of the agent has no fence, and one that
+        is repeated in a new session has the same."""
+        at, first = self.words.setdefault(node, (now, fence or Fence()))
+        if len(self.words) > 1:
+            return True
+        return is_alone and fence not in (None, first) and now >= at + AGAIN_S
+
+
+@dataclass
+class Doubts:
+    """All doubts since the newest commit."""
+
+    found: dict[Mark, Doubt] = field(default_factory=dict)
+    unreachable: dict[AgentId, str] = field(default_factory=dict)  # what each cannot read, and why
+
+    def hear(
+        self, agent: AgentId, node: str, bad: BadCheckpoint, now: float, *, is_alone: bool
+    ) -> bool:
+        """An agent has found a checkpoint wrong; whether it is bad now."""
+        mark = bad.attempt, bad.step
+        doubt = self.found.setdefault(mark, Doubt("", -inf))
+        doubt.text, doubt.again_at = f"{agent}: {bad.message}", now + AGAIN_S
+        is_bad = doubt.is_settled(node, bad.fence, now, is_alone=is_alone)
+        if is_bad:
+            del self.found[mark]
+        return is_bad
+
+    def settle(self) -> None:
+        """A step is committed, so all that was needed was read."""
+        self.found.clear()
+        self.unreachable.clear()

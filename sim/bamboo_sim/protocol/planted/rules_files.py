@@ -1,0 +1,44 @@
+"""Wrong rules about files that are away, wrong, or not needed any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bamboo_core.arbiter import files
+from bamboo_core.arbiter_state.state import State
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.pruning import Mark
+from bamboo_core.protocol.messages import BadCheckpoint, Listed
+
+_listed = files.listed
+
+
+def absent_is_bad(state: State, agent: AgentId, message: Listed, now: float) -> None:
+    """What an agent cannot reach is never read again."""
+    loaded = files._loaded(state.in_force.directives) if state.in_force is not None else None
+    if message.error and loaded is not None:
+        bad = BadCheckpoint(*loaded, message.error, cause="not there")
+        files.bad_checkpoint(state, agent, bad, now)
+    else:
+        _listed(state, agent, message, now)
+
+
+def one_word(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> bool:
+    """One agent's word is enough."""
+    return True
+
+
+def by_attempt(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) -> list[Mark]:
+    """A later attempt counts more than a higher step."""
+    older = sorted(mark for mark in marks if mark <= newest)
+    return older[: max(0, len(older) - keep)]
+
+
+def older_attempts(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) -> list[Mark]:
+    """The first checkpoint of an attempt replaces all of those before."""
+    return [mark for mark in marks if mark[0] < newest[0]]
+
+
+def no_forks(durable: Any) -> tuple[()]:
+    """Only the newest fork is remembered."""
+    return ()

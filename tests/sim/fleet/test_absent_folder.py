@@ -1,0 +1,59 @@
+"""A checkpoint folder that is away for a while costs time, not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.arbiter_state.events import Timing
+from bamboo_core.protocol.messages import Progress
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
+
+TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, listing_s=2.0)
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def test_a_folder_that_comes_back_is_read(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
+    """Both agents die, and the folder is away while the new ones come."""
+    job = tiny_gpt(
+        tmp_path / "kept", stages=2, steps=1_000_000, every_steps=2, mode=RedundancyMode.NONE
+    )
+    folder, away = tmp_path / "kept", tmp_path / "away"
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING) as fleet:
+        await fleet.add({"a-0": "zone-a", "a-1": "zone-b"})
+        await fleet.committed(7, deadline_s=120.0)
+        newest = max(m.step for m in fleet.operator.arbiter.durable.manifests)
+        assert newest >= 4
+        fleet.kill("a-0", "a-1")
+        folder.rename(away)
+        await fleet.add({"b-0": "zone-a", "b-1": "zone-b"})
+        await fleet.until(
+            lambda: fleet.status().unreachable != "" or committed_again(fleet) is not None,
+            "word that the checkpoint cannot be read",
+            deadline_s=120.0,
+        )
+        assert committed_again(fleet) is None
+        assert "bamboo restore job --from-step" in fleet.status().unreachable
+        assert fleet.operator.arbiter.durable.bad == ()
+        newest = fleet.operator.arbiter.durable.manifest.step
+        if folder.exists():  # the new agents have tried whether they can write
+            folder.rename(tmp_path / "other")
+        away.rename(folder)
+        await fleet.until(lambda: committed_again(fleet) is not None, "a step", deadline_s=120.0)
+        assert committed_again(fleet) == newest
+        over = await fleet.suspended(deadline_s=90.0)
+        assert over.outcome is Outcome.SUSPENDED
+        assert fleet.status().unreachable == ""
+
+
+def committed_again(fleet: LocalFleet) -> int | None:
+    """The first step that the second attempt has committed."""
+    steps = [m.commit.step for m in fleet.messages(Progress) if m.fence.attempt > 0]
+    return min(steps, default=None)
