@@ -252,7 +252,7 @@ def staying(state: State) -> list[AgentId]:
 def _ranks(
     state: State, held: Mapping[AgentId, Collection[int]]
 ) -> dict[AgentId, tuple[bool, int, AgentId]]:
-    """The order in which agents stay: first those of the pipeline that has most agents left."""
+    """The order in which agents stay: first those of the fullest pipeline, so that few move."""
     rows = sorted(state.durable.pipelines, key=lambda row: -sum(agent in held for agent in row))
     places = {agent: n for n, row in enumerate(rows) for agent in row if agent is not None}
     voters, membership = set(state.durable.voters), state.membership

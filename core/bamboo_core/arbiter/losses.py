@@ -9,7 +9,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason, user_reason
-from bamboo_core.arbiter import redundancy, refusals
+from bamboo_core.arbiter import last_write, redundancy, refusals
 from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter.rounds import begin
 from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning, Running, State
@@ -183,7 +183,8 @@ def lose(state: State, agent: AgentId, why: str, *, confirmed: bool) -> None:
         if agent in membership.suspected:
             state.reconsider()
         membership.dead.add(agent)
-        if not isinstance(state.phase, Over):  # its log is all that is left of the job
+        is_released = isinstance(state.phase, Over) or last_write.refuses(state, agent)
+        if not is_released:  # else its log is all that is left of it
             state.dismiss(agent, why)
     elif agent in membership.agents or was_member:
         membership.suspect(agent, why)

@@ -109,6 +109,14 @@ def test_one_holder_of_each_layer_stays_and_the_others_end_as_those_of_a_finishe
     assert set(released(fleet).values()) == {0}
 
 
+def test_the_pod_of_a_released_agent_is_not_deleted_once_it_has_ended() -> None:
+    fleet = full(2, 2)
+    for agent in released(fleet):
+        fleet.tell(a.Lost(agent, confirmed=True, evidence="its pod has ended with exit code 0"))
+    assert len(released(fleet)) == 3
+    assert fleet.dismissed == []
+
+
 def test_agents_that_will_leave_do_not_stay_if_others_hold_their_layers() -> None:
     fleet = running(2, 2, steps=4, every=0, mode=NONE)
     fleet.until(lambda: committed(fleet, 3))
