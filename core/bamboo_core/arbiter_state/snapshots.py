@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import files
 from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
 from bamboo_core.arbiter_state.state import Over, State
@@ -22,7 +21,7 @@ def glance(state: State) -> Glance:
         progress=state.ledger.progress,
         checkpoint=next(reversed(eligible(durable)), None),
         stall=state.stalls.text or state.stalls.storage,
-        unreachable=files.waits_for(state),
+        unreachable=_waits_for(state),
         slow=frozenset(membership.slow & membership.members),
         outcome=durable.outcome,
     )
@@ -47,7 +46,7 @@ def status(state: State) -> ArbiterStatus:
         copies=_copies(state),
         route=membership.route(state.job.spec),
         stall=state.stalls.text or state.stalls.storage,
-        unreachable=files.waits_for(state),
+        unreachable=_waits_for(state),
         stalls=dict(state.stalls.counts),
         slow=tuple(sorted(membership.slow & membership.members)),
         mode=durable.mode,
@@ -70,3 +69,21 @@ def _copies(state: State) -> dict[int, int]:
             for layer in layers_of(ranges):
                 count[layer] += 1
     return count
+
+
+def _waits_for(state: State) -> str:
+    """Why a checkpoint that is needed cannot be read, and what to do; empty: none is needed, or it
+    can be read."""
+    findings, members = state.findings, state.membership.members
+    if isinstance(state.phase, Over):
+        return ""
+    found = [f"{a}: {text}" for a, text in sorted(findings.unreachable.items()) if a in members]
+    found += [finding.text for _, finding in sorted(findings.found.items())]
+    if not found:
+        return ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    name = state.job.name.rpartition("/")[2]
+    return (
+        f"a checkpoint cannot be read, so the job waits: {found[0]}{more}; make the files reachable"
+        f" on every node, or go back on purpose: bamboo restore {name} --from-step N|start"
+    )
