@@ -189,7 +189,7 @@ class Reader:
         return None
 
     def _others(self, told: set[str]) -> tuple[Manifest, ...]:
-        """What is there instead: a newer checkpoint may have replaced the one that is wanted."""
+        """Checkpoints that are there instead: a newer one may have replaced what is wanted."""
         try:
             return tuple(self._checkpoints.scan(told).good)
         except CheckpointError:

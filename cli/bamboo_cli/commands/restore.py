@@ -30,7 +30,7 @@ def step_of(text: str) -> int:
 
 
 def check(manifest: Manifest, step: int) -> str:
-    """What would happen, in a sentence. CommandError if there is no such checkpoint."""
+    """A sentence about the consequences. CommandError if there is no such checkpoint."""
     from bamboo_cli.job.what_if import facts  # the planner takes long to import
     from bamboo_core.arbiter_state.durable import eligible, with_newer
 

@@ -31,9 +31,9 @@ from bamboo_core.arbiter import (
     redundancy,
     refusals,
     rounds,
-    snapshots,
     training,
 )
+from bamboo_core.arbiter_state import snapshots
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import (
     ArbiterJob,

@@ -2,7 +2,7 @@
 
 No silence and no absence says that a checkpoint is bad: a folder may be away for a while. A
 checkpoint that was read and is wrong counts as bad once that is confirmed; see
-:mod:`bamboo_core.arbiter_state.doubts`. Until then the job waits.
+:mod:`bamboo_core.arbiter_state.findings`. Until then the job waits.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter.endings import restore
 from bamboo_core.arbiter.rounds import begin, hold
-from bamboo_core.arbiter_state.doubts import AGAIN_S
 from bamboo_core.arbiter_state.durable import eligible, with_listed, with_manifest, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Send
+from bamboo_core.arbiter_state.findings import AGAIN_S
 from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op, single
@@ -21,7 +21,7 @@ from bamboo_core.model.pruning import LEAST_KEPT, removable
 from bamboo_core.planning.requests import Decision
 from bamboo_core.protocol.messages import BadCheckpoint, Directive, Listed, Manifest, Sealed
 
-_MOST_LOOKS = 8  # agents that read a doubtful checkpoint
+_MOST_LOOKS = 8  # agents that read a suspect checkpoint
 
 
 # ---------------------------------------------------------------- what agents say
@@ -38,7 +38,7 @@ def sealed(state: State, message: Sealed) -> None:
         known = with_listed(durable, (manifest,), state.ledger.newest(durable))
     if state.in_force is not None and _writes_again(state.in_force, manifest.step):
         bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
-        state.doubts.found.pop((manifest.attempt, manifest.step), None)
+        state.findings.found.pop((manifest.attempt, manifest.step), None)
     known = _still_there(state, manifest, known)
     if (known, bad) != (durable.manifests, durable.bad):
         state.out.save(manifests=known, bad=bad)
@@ -104,7 +104,7 @@ def _is_passed(state: State) -> bool:
 def _sees_folder(state: State, message: Listed) -> bool:
     """Whether the list has what the facts name, but for what was found wrong, or something newer:
     the newest checkpoint is never deleted before."""
-    good = [m for m in eligible(state.durable) if (m.attempt, m.step) not in state.doubts.found]
+    good = [m for m in eligible(state.durable) if (m.attempt, m.step) not in state.findings.found]
     return not good or any(m.step >= good[-1].step for m in message.manifests)
 
 
@@ -112,9 +112,9 @@ def _note_unreachable(state: State, agent: AgentId, message: Listed) -> None:
     if agent not in state.membership.agents:
         return
     if message.error:
-        state.doubts.unreachable[agent] = message.error
+        state.findings.unreachable[agent] = message.error
     else:
-        state.doubts.unreachable.pop(agent, None)
+        state.findings.unreachable.pop(agent, None)
 
 
 def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> None:
@@ -151,7 +151,7 @@ def _is_confirmed(state: State, agent: AgentId, bad: BadCheckpoint, now: float) 
     membership = state.membership
     node = membership.node_of(agent)
     is_alone = all(membership.node_of(other) == node for other in membership.connected())
-    return state.doubts.hear(agent, node, bad, now, is_alone=is_alone)
+    return state.findings.hear(agent, node, bad, now, is_alone=is_alone)
 
 
 def _loaded(directives: dict[AgentId, Directive]) -> tuple[int, int] | None:
@@ -178,15 +178,15 @@ def looks_first(state: State, decision: Decision, now: float) -> bool:
     """A plan would load a checkpoint that an agent has just found wrong: others look at it first,
     and it is loaded again only after a pause. Whether the job waits for that."""
     mark = _loaded(decision.directives)
-    doubt = state.doubts.found.get(mark) if mark is not None else None
-    if doubt is None or now >= doubt.again_at:
+    finding = state.findings.found.get(mark) if mark is not None else None
+    if finding is None or now >= finding.again_at:
         return False
     suspect = next(m for m in state.durable.manifests if (m.attempt, m.step) == mark)
     stop = state.stop(want_manifests=True, suspect=suspect)
-    for agent in _lookers(state, set(doubt.words)):
+    for agent in _lookers(state, set(finding.words)):
         state.out.after_facts(Send(agent, stop))
     text = f"the checkpoint of step {suspect.step} is read again, since it was found wrong"
-    hold(state, text, now, plan_by=doubt.again_at)
+    hold(state, text, now, plan_by=finding.again_at)
     return True
 
 
@@ -198,24 +198,6 @@ def _lookers(state: State, known: set[str]) -> list[AgentId]:
         if node not in known:
             found.setdefault(node, agent)
     return list(found.values())[:_MOST_LOOKS]
-
-
-def waits_for(state: State) -> str:
-    """Why a checkpoint that is needed cannot be read, and what to do; empty: none is needed, or it
-    can be read."""
-    doubts, members = state.doubts, state.membership.members
-    if isinstance(state.phase, Over):
-        return ""
-    found = [f"{a}: {text}" for a, text in sorted(doubts.unreachable.items()) if a in members]
-    found += [doubt.text for _, doubt in sorted(doubts.found.items())]
-    if not found:
-        return ""
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    name = state.job.name.rpartition("/")[2]
-    return (
-        f"a checkpoint cannot be read, so the job waits: {found[0]}{more}; make the files reachable"
-        f" on every node, or go back on purpose: bamboo restore {name} --from-step N|start"
-    )
 
 
 # ---------------------------------------------------------------- the user's order

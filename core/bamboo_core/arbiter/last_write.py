@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
-from bamboo_core.api.progress import Unwritten
 from bamboo_core.arbiter import endings
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.last_write import LastWrite, Rewriting
@@ -176,17 +175,6 @@ def due(state: State) -> str:
 
 def _going(state: State) -> set[AgentId]:
     return {a for a in state.membership.members if state.membership.is_departing(a)}
-
-
-def unwritten(state: State) -> Unwritten | None:
-    """The checkpoint that is still to be written, and how long it is tried; None: there is none."""
-    known = state.durable.last_write
-    if known is None:
-        return None
-    left_s = state.rewriting.left_s
-    if left_s == inf:  # a new leader has not heard yet what is wanted
-        left_s = state.job.spec.run_policy.last_write_deadline_s - known.waited_s
-    return Unwritten(known.step, known.why, max(0.0, left_s))
 
 
 def refuses(state: State, agent: AgentId) -> bool:

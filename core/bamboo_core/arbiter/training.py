@@ -69,7 +69,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
     if state.ledger.learn(agent, progress, now):
         state.evidence.settle()
         state.stalls.settle()
-        state.doubts.settle()
+        state.findings.settle()
         if in_force is not None and step >= in_force.plan.target:
             state.is_loading = False
             resumed(state, step)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.arbiter_state.doubts import Doubts
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import (
     ArbiterJob,
@@ -23,6 +22,7 @@ from bamboo_core.arbiter_state.events import (
     Record,
     Send,
 )
+from bamboo_core.arbiter_state.findings import Findings
 from bamboo_core.arbiter_state.last_write import Rewriting
 from bamboo_core.arbiter_state.membership import Membership
 from bamboo_core.arbiter_state.outbox import Outbox
@@ -387,7 +387,7 @@ class State:
     users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
     listing: Listing = field(default_factory=Listing)
     rewriting: Rewriting = field(default_factory=Rewriting)
-    doubts: Doubts = field(default_factory=Doubts)
+    findings: Findings = field(default_factory=Findings)
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
 

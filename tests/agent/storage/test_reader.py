@@ -12,7 +12,10 @@ from tests.agent.storage.test_checkpoint import write
 from bamboo_agent.storage import reader
 from bamboo_agent.storage.checkpoint import Checkpoints, Scan
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import Manifest
+from bamboo_core.protocol.messages import Listed, Manifest
+from bamboo_sim.workers.in_process_fleet import InProcessFleet
+from bamboo_sim.workers.jobs import tiny_gpt
+from bamboo_sim.workers.plans import names
 
 DEADLINE_S = 60.0
 WHY = "0/2 is not there"
@@ -122,3 +125,10 @@ def result(busy: reader.Reader) -> object:
         assert select.select([busy], [], [], DEADLINE_S)[0]
         waiting += busy.poll()
     return waiting.pop(0)
+
+
+def test_a_job_without_checkpoints_lists_none() -> None:
+    fleet = InProcessFleet(tiny_gpt(), names(1))
+    fleet.stop(FIRST, want_manifests=True)
+    assert [m for _, m in fleet.messages if isinstance(m, Listed)] == [Listed((), FIRST)]
+    fleet.close()

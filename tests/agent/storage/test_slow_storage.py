@@ -293,13 +293,6 @@ def test_a_listing_that_keeps_failing_ends_with_the_reader(monkeypatch, checkpoi
     assert "reader" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_job_without_checkpoints_lists_none():
-    fleet = InProcessFleet(tiny_gpt(), (ALONE,))
-    fleet.stop(FIRST, want_manifests=True)
-    assert said(fleet, Listed) == [Listed((), FIRST)]
-    fleet.close()
-
-
 # ---------------------------------------------------------------- sealing and pruning
 
 

@@ -11,7 +11,7 @@ from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state import events as a
-from bamboo_core.arbiter_state.doubts import AGAIN_S
+from bamboo_core.arbiter_state.findings import AGAIN_S
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import BadCheckpoint, Fork, Listed, Mark, Stop
 
@@ -139,7 +139,7 @@ def test_one_word_is_not_enough_and_another_node_is_asked() -> None:
 
 
 def test_it_is_read_again_after_a_pause_if_nobody_else_finds_it_wrong() -> None:
-    """What one agent has read was wrong, not the file."""
+    """One agent has read something wrong; the file is right."""
     fleet = restored()
     says_wrong(fleet, "b0")
     fleet.run()

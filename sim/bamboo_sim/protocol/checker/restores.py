@@ -74,8 +74,8 @@ def check_newest(world: World, operator: Operator) -> None:
     read it."""
     state = operator.arbiter.state
     _check_trusted(world, state.durable.manifest)
-    is_slow = world.has_storage_stalled or was_away(world)
-    facts, is_slow = state.durable, is_slow and not state.listing.is_here
+    is_slow = world.has_storage_stalled and not state.listing.is_here
+    facts, is_slow = state.durable, is_slow or was_away(world)  # a list of another folder
     if world.is_misled or is_slow or facts.voters or facts.attempt in (0, *world.rolled_back):
         return
     base = facts.manifest.step if facts.manifest is not None else 0

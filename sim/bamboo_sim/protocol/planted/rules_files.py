@@ -14,7 +14,7 @@ _listed = files.listed
 
 
 def absent_is_bad(state: State, agent: AgentId, message: Listed, now: float) -> None:
-    """What an agent cannot reach is never read again."""
+    """A checkpoint that an agent cannot reach is never read again."""
     loaded = files._loaded(state.in_force.directives) if state.in_force is not None else None
     if message.error and loaded is not None:
         bad = BadCheckpoint(*loaded, message.error, cause="not there")

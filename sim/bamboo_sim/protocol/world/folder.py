@@ -52,7 +52,7 @@ class Folder(dict[Mark, Files]):
         return ""
 
     def read(self, agent: AgentId, wanted: Mark, *, fails: bool) -> Files:
-        """What the agent reads; None: it looks wrong."""
+        """Symbols as the agent reads them; None: it looks wrong."""
         found, left = self[wanted], self.misreads.get(agent, 0)
         if found is None:
             self.effects["file wrong"] += 1

@@ -20,7 +20,7 @@ Mark = tuple[int, int]
 
 
 @dataclass
-class Doubt:
+class Finding:
     """A checkpoint that was found wrong."""
 
     text: str  # of the newest word, with its agent
@@ -39,10 +39,10 @@ class Doubt:
 
 
 @dataclass
-class Doubts:
-    """All doubts since the newest commit."""
+class Findings:
+    """All findings since the newest commit."""
 
-    found: dict[Mark, Doubt] = field(default_factory=dict)
+    found: dict[Mark, Finding] = field(default_factory=dict)
     unreachable: dict[AgentId, str] = field(default_factory=dict)  # what each cannot read, and why
 
     def hear(
@@ -50,9 +50,9 @@ class Doubts:
     ) -> bool:
         """An agent has found a checkpoint wrong; whether it is bad now."""
         mark = bad.attempt, bad.step
-        doubt = self.found.setdefault(mark, Doubt("", -inf))
-        doubt.text, doubt.again_at = f"{agent}: {bad.message}", now + AGAIN_S
-        is_bad = doubt.is_settled(node, bad.fence, now, is_alone=is_alone)
+        finding = self.found.setdefault(mark, Finding("", -inf))
+        finding.text, finding.again_at = f"{agent}: {bad.message}", now + AGAIN_S
+        is_bad = finding.is_settled(node, bad.fence, now, is_alone=is_alone)
         if is_bad:
             del self.found[mark]
         return is_bad

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import files, last_write
+from math import inf
+
+from bamboo_core.api.progress import Unwritten
 from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
 from bamboo_core.arbiter_state.state import Over, State
@@ -22,7 +24,7 @@ def glance(state: State) -> Glance:
         progress=state.ledger.progress,
         checkpoint=next(reversed(eligible(durable)), None),
         stall=_stall(state),
-        unreachable=files.waits_for(state),
+        unreachable=_waits_for(state),
         slow=frozenset(membership.slow & membership.members),
         outcome=durable.outcome,
     )
@@ -47,17 +49,28 @@ def status(state: State) -> ArbiterStatus:
         copies=_copies(state),
         route=membership.route(state.job.spec),
         stall=_stall(state),
-        unreachable=files.waits_for(state),
+        unreachable=_waits_for(state),
         stalls=dict(state.stalls.counts),
         slow=tuple(sorted(membership.slow & membership.members)),
         mode=durable.mode,
         verdict=state.protection.verdict,
         shortage=state.in_force.shortage if state.in_force is not None else "",
-        unwritten=last_write.unwritten(state),
+        unwritten=_unwritten(state),
         outcome=durable.outcome,
         reason=durable.reason,
         message=durable.message,
     )
+
+
+def _unwritten(state: State) -> Unwritten | None:
+    """The last checkpoint, if it is still to be written, and for how long that is tried."""
+    known = state.durable.last_write
+    if known is None:
+        return None
+    left_s = state.rewriting.left_s
+    if left_s == inf:  # a new leader has not heard yet what is wanted
+        left_s = state.job.spec.run_policy.last_write_deadline_s - known.waited_s
+    return Unwritten(known.step, known.why, max(0.0, left_s))
 
 
 def _stall(state: State) -> str:
@@ -76,3 +89,21 @@ def _copies(state: State) -> dict[int, int]:
             for layer in layers_of(ranges):
                 count[layer] += 1
     return count
+
+
+def _waits_for(state: State) -> str:
+    """Why a checkpoint that is needed cannot be read, and what to do; empty: none is needed, or it
+    can be read."""
+    findings, members = state.findings, state.membership.members
+    if isinstance(state.phase, Over):
+        return ""
+    found = [f"{a}: {text}" for a, text in sorted(findings.unreachable.items()) if a in members]
+    found += [finding.text for _, finding in sorted(findings.found.items())]
+    if not found:
+        return ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    name = state.job.name.rpartition("/")[2]
+    return (
+        f"a checkpoint cannot be read, so the job waits: {found[0]}{more}; make the files reachable"
+        f" on every node, or go back on purpose: bamboo restore {name} --from-step N|start"
+    )
