@@ -10,8 +10,9 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter_state.durable import Fork, eligible, shrunk, verified, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Over, Send
 from bamboo_core.arbiter_state.last_write import Rewriting
-from bamboo_core.arbiter_state.state import Incident, Running, State, Waiting
 from bamboo_core.arbiter_state.state import Over as OverPhase
+from bamboo_core.arbiter_state.state import Running, State, Waiting
+from bamboo_core.arbiter_state.waits import Incident
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Manifest, Release
@@ -90,7 +91,7 @@ def restore(
 
 
 def unsaved(state: State) -> str:
-    """What a job repeats if it ends now and goes on later."""
+    """Say how many steps a job repeats that ends now and goes on later."""
     newest = state.ledger.newest(state.durable)
     manifest = next(reversed(eligible(with_newer(state.durable, newest))), None)
     step = manifest.step if manifest is not None else 0

@@ -18,13 +18,13 @@ from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter_state.durable import Durable, computed_on
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import (
-    Incident,
     InForce,
     Listing,
     Planning,
     Running,
     State,
 )
+from bamboo_core.arbiter_state.waits import Incident
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds, ProcessorKind

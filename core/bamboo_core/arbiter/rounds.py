@@ -22,8 +22,6 @@ from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter_state.state import (
-    ASKS,
-    MOST_WAITS,
     Collecting,
     Holding,
     Planning,
@@ -31,6 +29,7 @@ from bamboo_core.arbiter_state.state import (
     Stopped,
     Waiting,
 )
+from bamboo_core.arbiter_state.waits import ASKS, MOST_WAITS
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
@@ -173,7 +172,7 @@ class Verdict(NamedTuple):
 
 
 def decide(state: State, now: float) -> Verdict:
-    """What follows from the reports of members, and why. It changes nothing."""
+    """Judge the reports of members: the next action, and why. It changes nothing."""
     phase, membership = state.phase, state.membership
     if not isinstance(phase, Collecting):
         return Verdict(Next.COLLECT, "no STOP is to be answered")

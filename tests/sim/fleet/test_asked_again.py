@@ -11,7 +11,7 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
-from bamboo_core.arbiter_state.state import RETRY_S
+from bamboo_core.arbiter_state.waits import RETRY_S
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
 

@@ -12,7 +12,6 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.arbiter_state.state import (
-    ASKS,
     Collecting,
     Holding,
     Over,
@@ -20,6 +19,7 @@ from bamboo_core.arbiter_state.state import (
     Stopped,
     Waiting,
 )
+from bamboo_core.arbiter_state.waits import ASKS
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import AgentReport
 from bamboo_sim.protocol.control.operator import Operator

@@ -25,8 +25,6 @@ from bamboo_sim.protocol.world.node import Node
 LINKS = "links"
 """What stands still while links are cut for a time."""
 
-_SAME_ILLNESS_S = 5.0
-
 
 class World:
     """Everything that exists in one history, and notes of what has happened in it."""
@@ -153,7 +151,7 @@ class World:
     def make_ill(self, *agents: AgentId) -> None:
         """Something is wrong with these agents at this moment."""
         known = self.ill_at if self.ill_after == self.newest else {}
-        new = {a: self.now for a in agents if self.now - known.get(a, -inf) > _SAME_ILLNESS_S}
+        new = {a: self.now for a in agents if a not in known}
         self.ill_since, self.ill_after = {**self.ill_since, **new}, self.newest
         self.ill_at = {**self.ill_at, **dict.fromkeys(agents, self.now)}
 
