@@ -56,11 +56,12 @@ def test_a_job_trains_to_its_end() -> None:
     assert [m.step for m in fleet.arbiter.durable.manifests] == [2, 4]
 
 
-def test_a_job_whose_last_checkpoint_cannot_be_written_has_failed() -> None:
+def test_a_job_whose_last_checkpoint_is_torn_has_failed() -> None:
     fleet = started(steps=4)
     while not any(step == 3 for _, step in fleet.commits):
         assert fleet.step()
-    fleet.receive(AgentId("a0"), BadCheckpoint(0, 4, "not complete", cause="disk full"))
+    for agent in ("a0", "a1"):
+        fleet.receive(AgentId(agent), BadCheckpoint(0, 4, "not complete"))
     fleet.run()
     assert fleet.over is not None
     assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, "CheckpointFailed")

@@ -298,7 +298,8 @@ def test_an_attempt_from_the_start_is_no_restart_from_a_checkpoint() -> None:
 def test_a_restart_is_measured_without_the_wait_for_agents() -> None:
     made = fleet(pipelines=1)
     newest = made.arbiter.status().progress.committed
-    made.receive(AgentId("a0"), Sealed(Manifest(0, newest + 1, "0/4", "d")))
+    made.sealed.append(Manifest(0, newest + 1, "0/4", "d"))
+    made.receive(AgentId("a0"), Sealed(made.sealed[-1]))
     made.kill("a0")
     made.kill("a1")
     made.run()
