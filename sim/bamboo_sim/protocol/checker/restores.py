@@ -31,8 +31,6 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
     """Raise a Violation if the restore is not justified. before: the durable facts until then."""
     cause = record.facts[EventFact.CAUSE]
     _check_base(world, cause)
-    if cause not in (RestoreCause.CORRUPTION, RestoreCause.USER_REQUESTED):
-        check_base(world, before)
     if cause == RestoreCause.RESUMED:
         if before.outcome is not Outcome.SUSPENDED:
             raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
@@ -42,6 +40,8 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
         _check_deadline(world, before)
     else:
         _check_lost(world, before, record.message)
+    if cause not in (RestoreCause.CORRUPTION, RestoreCause.USER_REQUESTED):
+        check_base(world, before)
 
 
 def _check_base(world: World, cause: Any) -> None:

@@ -113,14 +113,16 @@ def test_files_are_listed_before_a_layer_is_given_up():
 
 
 def test_a_job_that_waits_says_for_what(world):
-    view = SimpleNamespace(detail="", stall="")
+    view = SimpleNamespace(detail="", stall="", unreachable="")
     leadership = SimpleNamespace(view=lambda: view)
     operator = SimpleNamespace(leadership=leadership)
     world.operators.running[world.operators.leader] = operator
     with pytest.raises(Violation, match="stands still without a word"):
         claims.check_said(world)
-    view.detail = "for more agents"
-    claims.check_said(world)
+    for word in vars(view):
+        setattr(view, word, "for more agents")
+        claims.check_said(world)
+        setattr(view, word, "")
 
 
 def test_messages_are_received_in_the_order_sent():

@@ -25,13 +25,19 @@ def world():
     return world
 
 
-def restored(world, cause=RestoreCause.LAYER_LOST, **facts):
-    """Let the checker judge a restore to the start."""
+def restored(world, cause=RestoreCause.LAYER_LOST, base=None, **facts):
+    """Let the checker judge a restore from the base, or to the start."""
     before = replace(world.operators.durable, **facts)
-    world.arbiter.state.out.durable = replace(before, forks=(Fork(1, 0),))
+    fork = Fork(1, base.step if base is not None else 0)
+    world.arbiter.state.out.durable = replace(before, manifest=base, forks=(fork,))
     facts_of_event = {EventFact.CAUSE: cause}
     record = Record(Severity.WARNING, EventReason.RESTORING, "attempt 1", facts_of_event)
     check_restore(world, before, record)
+
+
+def newest(world):
+    """The newest checkpoint of the facts."""
+    return max(world.operators.durable.manifests, key=lambda m: m.step)
 
 
 def kill(world, *names):
@@ -57,8 +63,9 @@ def test_a_file_of_the_needed_version_keeps_it(world):
     world.sealed[0, needed] = None
     restored(world, manifests=manifests)
     world.sealed[0, needed] = (1, 2)
-    restored(world, manifests=(Manifest(0, needed - 1, "older", ""),))
-    restored(world, manifests=manifests, forks=(Fork(1, needed - 1),))
+    older = Manifest(0, needed - 1, "older", "")
+    restored(world, base=older, manifests=(older,))
+    restored(world, base=older, manifests=manifests, forks=(Fork(1, needed - 1),))
     with pytest.raises(Violation, match="no layer is lost"):
         restored(world, manifests=manifests)
 
@@ -91,11 +98,34 @@ def test_the_deadline_is_for_unreachable_voters(world):
     with pytest.raises(Violation, match="can be reached"):
         restored(world, RestoreCause.NO_VOTER)
     kill(world, *world.plan.live)
-    restored(world, RestoreCause.NO_VOTER)
+    restored(world, RestoreCause.NO_VOTER, newest(world))
+
+
+def test_no_restore_begins_behind_a_whole_checkpoint(world):
+    older, last = sorted(world.operators.durable.manifests, key=lambda m: m.step)
+    mark = last.attempt, last.step
+    kill(world, *world.plan.live)
+    with pytest.raises(Violation, match=rf"from step {older.step}, though .* is only out of reach"):
+        restored(world, RestoreCause.NO_VOTER, older)
+    world.sealed.missing = frozenset({mark})  # absent says nothing
+    with pytest.raises(Violation, match="is only out of reach"):
+        restored(world, RestoreCause.NO_VOTER, older, bad=(mark,))
+    restored(world, RestoreCause.USER_REQUESTED, older)
+    world.sealed.misread[mark] = 1
+    with pytest.raises(Violation, match="is only out of reach"):
+        restored(world, RestoreCause.NO_VOTER, older)
+    world.sealed.misread[mark] = 2
+    restored(world, RestoreCause.NO_VOTER, older)
+    world.sealed.misread.clear()
+    world.sealed.refused = frozenset({mark})
+    restored(world, RestoreCause.NO_VOTER, older)
+    world.sealed.refused = frozenset()
+    world.sealed[mark] = None
+    restored(world, RestoreCause.NO_VOTER, older)
 
 
 def test_only_a_suspended_job_is_resumed(world):
-    restored(world, RestoreCause.RESUMED, outcome=Outcome.SUSPENDED)
+    restored(world, RestoreCause.RESUMED, newest(world), outcome=Outcome.SUSPENDED)
     with pytest.raises(Violation, match="a job that is not suspended is resumed"):
         restored(world, RestoreCause.RESUMED)
 
