@@ -179,13 +179,7 @@ def give_up_last_write(state: State) -> None:
         text = f"the trained weights are not saved: {cannot}"
         end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, text)
         return
-    good = next(reversed(eligible(durable)), None)
-    source = "the start" if good is None else f"the checkpoint of step {good.step}"
-    repeated = max(0, newest + 1 - (good.step if good is not None else 0))
-    text = (
-        f"{_suspended_after(state, newest + 1)}; {cannot}; it will begin from {source}, and"
-        f" {counted(repeated, 'committed step')} will be repeated"
-    )
+    text = f"{_suspended_after(state, newest + 1)}; {cannot}; {unsaved(state)}"
     end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
 
 

@@ -197,10 +197,10 @@ def test_a_suspension_waits_shorter_and_says_what_will_be_repeated(
     assert fleet.over.outcome is Outcome.SUSPENDED
     newest = fleet.sealed[-1].step
     assert f"could not be written for {waits:.0f} s: agent a0" in fleet.over.message
-    assert f"it will begin from the checkpoint of step {newest}" in fleet.over.message
+    assert f"since the checkpoint of step {newest} will be repeated" in fleet.over.message
     repeated = committed_steps - newest
     assert repeated > 0
-    assert f"and {repeated} committed step" in fleet.over.message
+    assert f"; {repeated} committed step" in fleet.over.message
     fleet.full = ""
     fleet.tell(a.DesiredState(1))
     fleet.add_grid(1, 2, "b")
