@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from bamboo_core.api.events import EventFact
+from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterPhase, ComputePlan, Record
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
@@ -158,9 +159,21 @@ def check_listed(world: World, name: AgentId) -> None:
     """Before a restore, files that no facts name are looked for, if an agent can do that."""
     state = world.operators.running[name].arbiter.state
     can_list = not world.nodes.keys().isdisjoint(state.membership.reachable())
-    is_up = not world.has_storage_stalled and not was_away(world)
+    is_up = not world.has_storage_stalled and not was_away(world) and _sees_named(world, name)
     if can_list and is_up and not state.listing.is_here and world.sealed and not world.is_misled:
         raise Violation("restored before the checkpoints were listed")
+
+
+def _sees_named(world: World, name: AgentId) -> bool:
+    """Whether a list has what the facts name, or something newer. If it has not, it counts as made
+    by an agent that does not see the folder, and is no answer (ADR 45). That happens if the facts
+    name what was deleted after a seal of which nobody lives to tell, and the newer ones are wrong.
+    """
+    found, facts = world.sealed, world.operators.running[name].arbiter.durable
+    marks = [(m.attempt, m.step) for m in eligible(facts)]
+    named = [mark for mark in marks if mark not in found or found[mark] is not None]
+    whole = [mark for mark in found.seen() if found[mark] is not None]
+    return not named or any(step >= named[-1][1] for _, step in whole)
 
 
 def was_away(world: World) -> bool:

@@ -62,6 +62,7 @@ PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2), AHEAD_PAIR)
 
 THIN = Job(1, 3, 2, replica=False, steps=5)
 THREE = Job(1, 3, 2, steps=6, save_every=4)
+OFTEN = Job(1, 2, 2, replica=False, steps=7, save_every=1, salted=True)
 EDGES = (
     *("sessions", "words", "resets", "races", "writes", "pauses", "hangs", "silences", "trickles"),
     "delays",
@@ -80,6 +81,7 @@ EAGER: dict[str, Job] = {
         ("restores", "successors", "tears", "forks", "absences", "storage", "suspensions"),
         _AHEAD_SAVING,
     ),
+    **dict.fromkeys(("folders", "attempts", "space"), _AHEAD_SAVING),
     **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
     **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
     **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
@@ -161,6 +163,9 @@ def runs() -> list[Run]:
         out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
         out += [(family, job, 0.3) for job in MIXED]
     out += [("storage", job, 1.0) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
+    for family in ("folders", "space"):
+        out += [(family, job, 0.6) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
+    out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]

@@ -55,7 +55,7 @@ def snapshot(at: At) -> At:
 
 
 def inject(at: At, gap: int, fault: Fault) -> At:
-    """A copy with a fault injected ``gap`` events later."""
+    """A copy with a fault injected ``gap`` events later. A Violation names the history."""
     history, world = snapshot(at)
     if history.script and history.script[-1][1] == ():
         waited = history.script[-1][0]
@@ -64,8 +64,12 @@ def inject(at: At, gap: int, fault: Fault) -> At:
     else:
         gap_all = gap
     run_on((history, world), gap)
-    apply(world, fault)
-    return history.then(gap_all, fault), world
+    history = history.then(gap_all, fault)
+    try:
+        apply(world, fault)  # time may pass in it
+    except Violation as found:
+        raise EarlyViolation(found, history) from found
+    return history, world
 
 
 def run_on(at: At, events: int) -> bool:

@@ -278,8 +278,8 @@ def _pass(world: World, ticks: int) -> None:
     """Let time pass while messages are under way: live agents may count as lost."""
     world.losses += 1
     world.is_raced = True
-    world.mislead()
     for _ in range(ticks):
+        world.mislead()  # nothing that was said before has arrived yet
         tick(world)
 
 

@@ -101,11 +101,21 @@ def test_an_agent_with_a_seat_is_not_sent_away(world):
 
 def test_files_are_listed_before_a_layer_is_given_up():
     world = Simulation(SAVING, 1, "fifo")
-    while not world.sealed:
+    while not world.operators.durable.manifests:
         assert world.step()
     leader = world.operators.leader
     state = world.operators.running[leader].arbiter.state
     state.listing.is_here = False
+    with pytest.raises(Violation, match="restored before the checkpoints were listed"):
+        claims.check_listed(world, leader)
+    named = max(world.sealed)
+    world.sealed[named] = None  # it is found wrong, so the list is an answer
+    with pytest.raises(Violation, match="restored before the checkpoints were listed"):
+        claims.check_listed(world, leader)
+    del world.sealed[named]  # a list lacks what the facts name
+    world.sealed[0, named[1] + 1] = None
+    claims.check_listed(world, leader)
+    world.sealed[0, named[1] + 1] = (1, 2)
     with pytest.raises(Violation, match="restored before the checkpoints were listed"):
         claims.check_listed(world, leader)
     world.has_storage_stalled = True

@@ -1,6 +1,7 @@
 """What nobody need die of: broken sessions, racing time, and parts that stand still or fail."""
 
 from time import time
+from unittest.mock import patch
 
 import pytest
 from tests.rotation import in_turn
@@ -19,10 +20,19 @@ from bamboo_sim.protocol.exploration.time_budget import (
     SPARE,
 )
 from bamboo_sim.protocol.families.by_name import FAMILIES
-from bamboo_sim.protocol.histories.branching import Part
-from bamboo_sim.protocol.histories.history import History, advance, apply, explain, replay
+from bamboo_sim.protocol.histories.branching import Part, inject
+from bamboo_sim.protocol.histories.history import (
+    EarlyViolation,
+    History,
+    advance,
+    apply,
+    explain,
+    replay,
+)
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.network import OPERATOR, PLANNER, STORE
+from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.running import injectors
 from bamboo_sim.protocol.running.clock import TICK_S, tick
 from bamboo_sim.protocol.running.simulation import Simulation
 
@@ -127,6 +137,18 @@ def test_time_passes_while_messages_are_under_way():
     apply(world, ("pass", 3))
     assert world.now == 3 * TICK_S
     assert set(map(id, under_way)) <= set(map(id, world.network.messages))
+    apply(world, ("pass", 200))
+    assert world.is_misled  # nothing of what was said has come for longer than suspects are excused
+
+
+def test_a_violation_while_time_passes_names_the_history():
+    base = History(SMALL, 1), Simulation(SMALL, 1)
+    with (
+        patch.object(injectors, "tick", side_effect=Violation("late")),
+        pytest.raises(EarlyViolation) as found,
+    ):
+        inject(base, 7, ("pass", 3))
+    assert found.value.history.script == ((7, ("pass", 3)),)
 
 
 def test_a_heartbeat_does_not_overtake_what_was_said_before():
