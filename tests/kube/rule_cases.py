@@ -181,4 +181,16 @@ CASES = [
         {"worker": {"notices": ["Auto", "Gce"]}},
         "spec.worker.notices: Auto and None stand alone: remove the others",
     ),
+    Case(
+        "spec.restore.fromStep needs spec.checkpoint",
+        {"restore": {"id": "1", "fromStep": 0}},
+        {"restore": {"id": "1", "fromStep": 2}},
+        "spec.restore.fromStep is 2, but there is no spec.checkpoint: use 0 for the start",
+    ),
+    Case(
+        "spec.restore.fromStep is more than spec.training.steps",
+        CHECKPOINT | {"training": {"steps": 8}, "restore": {"id": "1", "fromStep": 8}},
+        CHECKPOINT | {"training": {"steps": 8}, "restore": {"id": "1", "fromStep": 9}},
+        "spec.restore.fromStep 9 is more than spec.training.steps 8: name the step of a checkpoint",
+    ),
 ]
