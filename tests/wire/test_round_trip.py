@@ -83,7 +83,7 @@ COMMIT = st.builds(
     U32,
 )
 MANIFEST = st.builds(m.Manifest, U32, STEP, TEXT, TEXT)
-PEER = st.builds(m.Peer, AGENT, TEXT, TEXT, st.binary(max_size=8))
+PEER = st.builds(m.Peer, AGENT, TEXT, TEXT, st.binary(max_size=8), TEXT, TEXT)
 PEERS = st.lists(PEER, max_size=3).map(tuple)
 COST = st.builds(m.LayerCost, NUMBER, NUMBER, U64, U64, NUMBER, NUMBER, st.booleans(), U64)
 SUSPICION = st.builds(m.Suspicion, AGENT, st.sampled_from(m.Cause), FENCE)
@@ -131,7 +131,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Suspicion: SUSPICION,
     m.Notice: st.builds(m.Notice, SECONDS, TEXT, TEXT, st.booleans()),
     m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
-    m.Sealed: st.builds(m.Sealed, MANIFEST),
+    m.Sealed: st.builds(m.Sealed, MANIFEST, st.booleans(), TEXT),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT, st.none() | FENCE),
     m.Listed: st.builds(
         m.Listed, st.lists(MANIFEST, max_size=2).map(tuple), FENCE, st.booleans(), TEXT
@@ -165,6 +165,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.none() | QUESTION,
             st.lists(st.builds(m.Fork, U32, STEP), max_size=2).map(tuple),
             st.lists(st.builds(m.Mark, U32, STEP), max_size=2).map(tuple),
+            TEXT,
         )
     ),
     m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS, PROGRAM),
@@ -177,7 +178,7 @@ ONE = Fence(1, 2, 3)
 SAVED = m.Manifest(1, 2, "path", "digest")
 UNSURE = m.Question(4, m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 7, 6),)))
 DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7)
-OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key", "zone")
+OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key", "zone", "node")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
 SUSPECTED = m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE)
 STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
@@ -197,7 +198,7 @@ FULL: tuple[Any, ...] = (
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),
     m.Failure("Reason", "message", True, 2),
-    m.Sealed(SAVED),
+    m.Sealed(SAVED, is_seen_once=True, unseen="0/2 is not seen from node b"),
     m.BadCheckpoint(1, 2, "torn", "disk full", ONE),
     m.Listed((SAVED,), ONE, True, "0/2 is not there"),
     m.Disputed(ONE, 4, (m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 2**52 - 1, 6),)),)),
@@ -209,7 +210,7 @@ FULL: tuple[Any, ...] = (
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
         (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3, True,
         True, ((0, 1),),
-        UNSURE, (m.Fork(1, 4),), (m.Mark(0, 2),),
+        UNSURE, (m.Fork(1, 4),), (m.Mark(0, 2),), "node",
     ),
     m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),
     m.Release(3, "Fenced"),

@@ -20,6 +20,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
+from bamboo_agent.storage.sight import Look
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.pruning import removable
 from bamboo_core.protocol.messages import Fork, Manifest
@@ -109,6 +110,9 @@ class Checkpoints:
         """The folder of one checkpoint."""
         return f"{self._root}/attempt-{attempt:04d}/step-{step:08d}"
 
+    def _file(self, attempt: int, step: int, layer: int) -> str:
+        return f"{self.folder(attempt, step)}/layer-{layer:04d}.safetensors"
+
     # ------------------------------------------------------------ writing
 
     def probe(self) -> None:
@@ -122,7 +126,7 @@ class Checkpoints:
     ) -> FileRecord:
         """Write one layer. CheckpointError if it cannot be written."""
         data = safetensors.torch.save(record.tensors, {"extra": record.extra})
-        path = f"{self.folder(attempt, step)}/layer-{layer:04d}.safetensors"
+        path = self._file(attempt, step, layer)
         self._write(path, data)
         return FileRecord(path, hashlib.sha256(data).hexdigest(), len(data))
 
@@ -182,6 +186,22 @@ class Checkpoints:
         cannot be listed. told: the errors that have been logged; they are not logged again.
         """
         return self._survey(set() if told is None else told)[0]
+
+    def missing(self, look: Look) -> str:
+        """The first file that is not there with its bytes, by one listing; empty: all are.
+
+        A folder that cannot be listed has none.
+        """
+        self._fs.invalidate_cache()
+        try:
+            found = self._list(self.folder(look.attempt, look.step)) or {}
+        except UnreachableError as error:
+            log.warning("%s", error)
+            found = {}
+        sizes = {name.rpartition("/")[2]: size for name, size in found.items()}
+        paths = (self._file(look.attempt, look.step, x) for x in range(len(look.sizes)))
+        files = zip(paths, look.sizes, strict=True)
+        return next((p for p, size in files if sizes.get(p.rpartition("/")[2]) != size), "")
 
     def _survey(self, told: set[str]) -> tuple[Scan, list[tuple[Mark, str]]]:
         """The same, and the folders of checkpoints that are not sealed."""

@@ -16,7 +16,8 @@ from bamboo_agent.storage.checkpoint import (
     Checkpoints,
     UnreachableError,
 )
-from bamboo_core.model.ids import Fence, Range
+from bamboo_agent.storage.sight import Look, Seen
+from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.protocol.messages import Manifest
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,14 @@ class Unreachable:
     good: tuple[Manifest, ...] = ()
 
 
+@dataclass(frozen=True)
+class Looked:
+    """The answer to an agent's question about files."""
+
+    asker: AgentId
+    seen: Seen
+
+
 def pauses() -> Iterator[float]:
     """Seconds between attempts to reach the storage: each twice as long, up to a bound."""
     pause_s = FIRST_PAUSE_S
@@ -89,7 +98,7 @@ class Reader:
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._thread: Background[Listing | Read | Unreachable] = Background("reader")
+        self._thread: Background[Listing | Read | Unreachable | Looked] = Background("reader")
         self._wanted: Reading | None = None
         self._ordered: Order | None = None
 
@@ -126,13 +135,18 @@ class Reader:
             self._ordered.is_given_up.set()
         self._ordered = None
 
-    def poll(self) -> list[Listing | Read | Unreachable]:
+    def look(self, asker: AgentId, question: Look) -> None:
+        """Queue one look at files for another agent, which asks again if they are not there. While
+        this agent waits for the storage, it does not answer: it cannot see them."""
+        self._thread.submit(lambda: self._look(asker, question))
+
+    def poll(self) -> list[Listing | Read | Unreachable | Looked]:
         """Results since the last call, without layers that are not wanted any more."""
         results = self._thread.poll()
         for result in results:
             if isinstance(result, Listing) and result.unreachable:
                 self._complete(result)
-        return [r for r in results if isinstance(r, Listing) or r.reading is self._wanted]
+        return [r for r in results if isinstance(r, Listing | Looked) or r.reading is self._wanted]
 
     def _complete(self, listing: Listing) -> None:
         """A partial list is given out at once. A few more tries may find what it misses: that may
@@ -234,6 +248,10 @@ class Reader:
         except CheckpointError as error:
             return CheckpointError(str(error), suspect.attempt, suspect.step)
         return None
+
+    def _look(self, asker: AgentId, question: Look) -> Looked:
+        missing = self._checkpoints.missing(question)
+        return Looked(asker, Seen(question.attempt, question.step, missing))
 
     def _list_again(self, order: Order, pause_s: float) -> Listing | None:
         order.is_given_up.wait(pause_s)

@@ -1,15 +1,14 @@
-"""Writes checkpoints from snapshots in the background, while training continues."""
+"""Writes files of checkpoints from snapshots in the background, while training continues."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
 from bamboo_agent.storage.background import Background
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, Header
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import Manifest
@@ -29,25 +28,15 @@ class Saved:
     record: FileRecord
 
 
-@dataclass(frozen=True)
-class Sealing:
-    """A manifest, or why there is none."""
-
-    attempt: int
-    step: int
-    manifest: Manifest | None = None
-    error: str = ""
-
-
 class Saver:
-    """Writes in order, in one thread: a manifest after its files, and nothing twice at a time.
+    """Writes in order, in one thread, and nothing twice at a time.
 
     agent: for error messages that other agents report.
     """
 
     def __init__(self, checkpoints: Checkpoints, agent: AgentId) -> None:
         self._checkpoints, self._agent = checkpoints, agent
-        self._thread: Background[Saved | Sealing] = Background("saver")
+        self._thread: Background[Saved] = Background("saver")
         self._attempt = 0  # jobs of older ones are skipped
         self._unwritten: Counter[tuple[int, int]] = Counter()  # (attempt, step) -> layers
         self._given_up = (-1, -1)  # the last one
@@ -79,22 +68,17 @@ class Saver:
         self._given_up = (attempt, step)
         self._thread.post(Saved(attempt, Item.file(step, layer), self._failed(why)))
 
-    def seal(self, header: Header, records: Sequence[FileRecord]) -> None:
-        """Queue the manifest over these files."""
-        self._thread.submit(lambda: self._seal(header, records))
-
     def prune(self, *, keep: int, newest: Manifest, facts: Facts) -> None:
         """Queue the removal of checkpoints (:meth:`Checkpoints.prune`)."""
         self._thread.submit(lambda: self._prune(keep, newest, facts))
 
     # ------------------------------------------------------------ results
 
-    def poll(self) -> list[Saved | Sealing]:
-        """Files and manifests written or given up since the last call, in order."""
+    def poll(self) -> list[Saved]:
+        """Files written or given up since the last call, in order."""
         results = self._thread.poll()
         for result in results:
-            if isinstance(result, Saved):
-                self._count_down(result.attempt, result.item.step)
+            self._count_down(result.attempt, result.item.step)
         return results
 
     @property
@@ -129,17 +113,6 @@ class Saver:
                 log.error("layer %d of step %d is not saved: %s", layer, step, error)
             file = self._failed(error.cause)
         return Saved(attempt, item, file)
-
-    def _seal(self, header: Header, records: Sequence[FileRecord]) -> Sealing | None:
-        if header.attempt < self._attempt:
-            return None
-        try:
-            manifest = self._checkpoints.seal(header, records)
-        except CheckpointError as error:
-            log.error("the manifest of step %d is not written: %s", header.step, error)
-            why = self._failed(error.cause).error
-            return Sealing(header.attempt, header.step, error=why)
-        return Sealing(header.attempt, header.step, manifest)
 
     def _prune(self, keep: int, newest: Manifest, facts: Facts) -> None:
         try:

@@ -5,13 +5,16 @@ No method waits for the storage or touches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import count
+from typing import Any, NamedTuple
 
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, Header
-from bamboo_agent.storage.reader import Listing, Read, Reader, Unreachable
-from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver, Sealing
+from bamboo_agent.storage.reader import Listing, Looked, Read, Reader, Unreachable
+from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver
+from bamboo_agent.storage.sealer import Sealer, Sealing
+from bamboo_agent.storage.sight import Look, Seen
 from bamboo_core.api.spec import CheckpointSpec, JobSpec
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item, Kind
@@ -22,8 +25,16 @@ from bamboo_core.protocol.messages import (
     Directive,
     Listed,
     Manifest,
+    Peer,
     Sealed,
 )
+
+
+class Told(NamedTuple):
+    """A question or an answer for another agent."""
+
+    peer: AgentId
+    word: Look | Seen
 
 
 class Checkpointing:
@@ -40,13 +51,17 @@ class Checkpointing:
         spec: JobSpec,
         send: Callable[[AgentMessage], None],
     ) -> None:
+        self._agent = agent
         self._spec = spec.checkpoint or CheckpointSpec("")
         self._send = send
         self._saver = None if checkpoints is None else Saver(checkpoints, agent)
+        self._sealer = None if checkpoints is None else Sealer(checkpoints, agent)
         self._reader = None if checkpoints is None else Reader(checkpoints)
         self._torn: set[tuple[int, int]] = set()  # (attempt, step), found since the last report
         self._plan = Fence()  # of the newest directive
         self._facts = Facts()  # of the same
+        self._others: dict[AgentId, str] = {}  # voters on other nodes -> node
+        self._turns = count()  # for which of them is asked next
         self.attempt = 0
         self.loaded: tuple[LayerRecord, ...] | None = None  # for the LOAD that waits
 
@@ -56,14 +71,14 @@ class Checkpointing:
         return self._saver is not None
 
     @property
-    def sources(self) -> list[Saver | Reader]:
+    def sources(self) -> list[Saver | Sealer | Reader]:
         """Objects whose descriptors can wake the worker."""
-        return [x for x in (self._saver, self._reader) if x is not None]
+        return [x for x in (self._saver, self._sealer, self._reader) if x is not None]
 
     @property
     def is_writing(self) -> bool:
         """Whether files or manifests of this agent are not written yet."""
-        return self._saver is not None and self._saver.is_busy
+        return any(x is not None and x.is_busy for x in (self._saver, self._sealer))
 
     @property
     def is_busy(self) -> bool:
@@ -77,18 +92,23 @@ class Checkpointing:
 
     # ------------------------------------------------------------ results
 
-    def poll(self) -> tuple[bool, list[Saved | CheckpointError]]:
-        """Whether something has come, and of that: files, and why layers cannot be read."""
-        if self._saver is None or self._reader is None:
+    def poll(self) -> tuple[bool, list[Saved | CheckpointError | Told]]:
+        """Whether something has come, and of that: files, why layers cannot be read, and words for
+        other agents."""
+        if self._saver is None or self._sealer is None or self._reader is None:
             return False, []
-        news = [*self._saver.poll(), *self._reader.poll()]
-        out: list[Saved | CheckpointError] = []
+        news = [*self._saver.poll(), *self._sealer.poll(), *self._reader.poll()]
+        out: list[Saved | CheckpointError | Told] = []
         for result in news:
             match result:
                 case Saved():
                     out += [result] if result.attempt == self.attempt else []
                 case Sealing():
                     self._sealed(result)
+                case Look():
+                    out += self._asked(result)
+                case Looked(asker, seen):
+                    out.append(Told(asker, seen))
                 case Listing():
                     self._listed(result)
                 case Unreachable(_, text, good):
@@ -106,7 +126,8 @@ class Checkpointing:
         if sealing.manifest is None:
             self._say_unsaved(sealing.attempt, sealing.step, sealing.error)
             return
-        self._send(Sealed(sealing.manifest))
+        once, unseen = sealing.is_seen_once, sealing.unseen
+        self._send(Sealed(sealing.manifest, is_seen_once=once, unseen=unseen))
         assert self._saver is not None
         keep = max(LEAST_KEPT, self._spec.keep)
         self._saver.prune(keep=keep, newest=sealing.manifest, facts=self._facts)
@@ -125,6 +146,29 @@ class Checkpointing:
         it; None: of the plan."""
         self._send(BadCheckpoint(attempt, step, str(why), fence=fence or self._plan))
 
+    # ------------------------------------------------------------ other agents
+
+    def hear(self, peer: AgentId, word: Look | Seen) -> None:
+        """A question about files, or an answer."""
+        if self._reader is None or self._sealer is None:
+            return
+        if isinstance(word, Look):
+            self._reader.look(peer, word)
+        elif peer in self._others:
+            self._sealer.hear(self._others[peer], word)
+
+    def _asked(self, question: Look) -> list[Told]:
+        """To one agent on another node. The next question goes to the next one: one may be gone."""
+        others = sorted(self._others)
+        return [Told(others[next(self._turns) % len(others)], question)] if others else []
+
+    def meet(self, directive: Directive, peers: Iterable[Peer]) -> None:
+        """The peers of a plan."""
+        known = [p for p in peers if p.agent in directive.voters and p.node]
+        self._others = {p.agent: p.node for p in known if p.node != directive.node}
+        if self._sealer is not None:
+            self._sealer.meet(directive.node, has_others=bool(self._others))
+
     # ------------------------------------------------------------ reports
 
     def begin_listing(self, fence: Fence, suspect: Manifest | None = None) -> None:
@@ -136,8 +180,12 @@ class Checkpointing:
             self._reader.begin_listing(fence, suspect)
 
     def begin(self, directive: Directive) -> None:
-        """A plan begins."""
+        """A plan begins. Only its coordinator takes its time to seal: it prunes, and others may
+        leave."""
         self._plan = directive.fence
+        self.meet(directive, directive.peers)
+        if self._sealer is not None and directive.coordinator != self._agent:
+            self._sealer.hurry()
         bad = frozenset((mark.attempt, mark.step) for mark in directive.bad)
         self._facts = Facts(directive.forks, bad)
 
@@ -152,6 +200,8 @@ class Checkpointing:
         self.attempt = attempt
         if self._saver is not None:
             self._saver.adopt(attempt)
+        if self._sealer is not None:
+            self._sealer.adopt(attempt)
         torn, self._torn = {step for a, step in self._torn if a == attempt}, set()
         files = [item for item in held if item.kind is Kind.FILE]
         return {i.step for i in files if i.step in torn or store[i].error}
@@ -196,12 +246,12 @@ class Checkpointing:
 
     def seal(self, header: Header, layers: Collection[Any]) -> None:
         """Write the manifest over these file records, in order."""
-        assert self._saver is not None
+        assert self._sealer is not None
         failed = [record.error for record in layers if record.error]
         if failed:
             self._say_unsaved(header.attempt, header.step, failed[0])
         else:
-            self._saver.seal(header, list(layers))
+            self._sealer.seal(header, list(layers))
 
     def _say_unsaved(self, attempt: int, step: int, why: str) -> None:
         text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"

@@ -19,12 +19,14 @@ from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.serialization import pack, unpack
+from bamboo_agent.storage import sight
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Reader
 from bamboo_agent.storage.saver import Saved, Saver
+from bamboo_agent.storage.sealer import Sealer
 from bamboo_agent.transport.base import Arrived, Broken, Transport
 from bamboo_agent.user_code import told
-from bamboo_agent.worker.checkpointing import Checkpointing
+from bamboo_agent.worker.checkpointing import Checkpointing, Told
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
 from bamboo_agent.worker.meter import Meter
 from bamboo_core.api.spec import JobSpec
@@ -134,6 +136,7 @@ class Worker:
         if directive is not None and self.executor.takes(continuation):
             peers = {peer.agent: peer for peer in continuation.peers}
             self._transport.introduce(fence=continuation.fence, key=directive.key, peers=peers)
+            self._storage.meet(directive, continuation.peers)
         self._perform(self._events.proceed(continuation))
 
     def turn(self) -> bool:
@@ -147,7 +150,7 @@ class Worker:
         return True
 
     @property
-    def sources(self) -> list[Transport | Saver | Reader]:
+    def sources(self) -> list[Transport | Saver | Sealer | Reader]:
         """Objects whose descriptors can wake the worker."""
         return [self._transport, *self._storage.sources]
 
@@ -206,6 +209,10 @@ class Worker:
 
     def _arrived(self, event: Arrived) -> None:
         frame, item = event.frame, event.frame.item
+        word = sight.of_frame(frame)
+        if word is not None:
+            self._storage.hear(event.peer, word)
+            return
         if self.executor.accepts(item, frame.fence) and item.kind is not Kind.COMMIT:
             payload = unpack(item.kind, frame.meta, frame.tensors, self._device)
             self.backend.accept(item, payload)
@@ -222,6 +229,9 @@ class Worker:
             if isinstance(result, Saved):
                 self.backend.store[result.item] = result.record
                 self._perform(self._events.saved(result.item))
+            elif isinstance(result, Told):
+                frame = sight.to_frame(result.word, self._agent, self.executor.fence)
+                self._transport.send(result.peer, frame)
             else:
                 self._refuse(result)
         return has_news

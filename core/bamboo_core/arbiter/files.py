@@ -44,7 +44,10 @@ def sealed(state: State, message: Sealed) -> None:
         state.out.save(manifests=known, bad=bad)
         last_write.sealed(state, manifest)
         text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
-        state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
+        severity = Severity.WARNING if message.unseen else Severity.NORMAL
+        if message.unseen:
+            text += f"; {message.doubt}"
+        state.record(EventReason.CHECKPOINT_SEALED, text, severity, step=manifest.step)
 
 
 def _still_there(

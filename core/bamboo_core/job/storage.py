@@ -1,8 +1,11 @@
-"""Whether checkpoints can be written, by the agents' reports. Each cause is one event for users."""
+"""Whether checkpoints can be written, and who has seen them, by the agents' reports. Each cause of
+a failed write is one event for users."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
@@ -10,6 +13,8 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Received, Record
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Ready, Sealed
+
+_MOST_DOUBTS = 16
 
 
 class Screened(NamedTuple):
@@ -23,8 +28,9 @@ class Screened(NamedTuple):
 class Storage:
     """The reports of one job's agents."""
 
-    def __init__(self, trouble: str = "") -> None:
+    def __init__(self, trouble: str = "", doubts: Mapping[str, str] = MappingProxyType({})) -> None:
         self.trouble = trouble  # why no checkpoint can be written, with the agent; "": unknown
+        self.doubts = dict(doubts)  # path of a checkpoint -> why one node only may have its files
         self._failed = (-1, -1)  # attempt and step of the newest checkpoint that was not written
 
     def screen(self, event: Received, durable: Durable) -> Screened:
@@ -46,6 +52,8 @@ class Storage:
     def hear(self, message: AgentMessage) -> bool:
         """True: the message reports a trouble that users do not know yet."""
         before = self.trouble
+        if isinstance(message, Sealed):
+            self._doubt(message)
         match message:
             case Ready(storage_error=error) if error:
                 self.trouble = error
@@ -56,3 +64,11 @@ class Storage:
             case _:
                 pass
         return self.trouble not in ("", before)
+
+    def _doubt(self, message: Sealed) -> None:
+        path = message.manifest.path
+        self.doubts.pop(path, None)
+        if message.doubt:
+            self.doubts[path] = message.doubt
+        for old in list(self.doubts)[:-_MOST_DOUBTS]:
+            del self.doubts[old]

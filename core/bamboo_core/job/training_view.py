@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
@@ -14,6 +15,7 @@ from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds, bounded, merged
 from bamboo_core.protocol.channels import Route
+from bamboo_core.protocol.messages import Manifest
 
 _MOST_PROCESSORS = 4
 _STOPPED = frozenset(
@@ -28,6 +30,8 @@ class LastReported:
     losses: Losses = Losses()  # noqa: RUF009 - frozen
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     checkpoint_error: str = ""
+    # Path of a checkpoint -> why one node only may have its files.
+    checkpoint_doubts: Mapping[str, str] = field(default_factory=dict)
     totals: Totals = Totals()  # noqa: RUF009 - frozen
     route: Route | None = None  # of items between agents; None: no agent has been ready
 
@@ -69,6 +73,7 @@ def view(
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
+        checkpoint_doubt=_doubt(checkpoint, reported),
         unwritten=status.unwritten,
         losses=reported.losses,
         totals=reported.totals,
@@ -101,10 +106,15 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
+        checkpoint_doubt=_doubt(checkpoint, reported),
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,
     )
+
+
+def _doubt(checkpoint: Manifest | None, reported: LastReported) -> str:
+    return reported.checkpoint_doubts.get(checkpoint.path, "") if checkpoint is not None else ""
 
 
 def _processors(durable: Durable) -> Kinds:

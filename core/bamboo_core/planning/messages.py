@@ -65,6 +65,7 @@ def directives(
             hosts_ahead=hosts_ahead,
             hosted=hosted.get(agent, ()),
             question=question,
+            node=participants[agent].node,
         )
         for agent in plan.members
     }
@@ -121,4 +122,5 @@ def _named(program: Program) -> set[AgentId]:
 
 
 def _peer(agent: AgentId, found: Participant) -> Peer:
-    return Peer(agent, found.data_address, found.liveness_address, found.key, found.zone)
+    addresses = found.data_address, found.liveness_address
+    return Peer(agent, *addresses, found.key, found.zone, found.node)

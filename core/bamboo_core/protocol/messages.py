@@ -227,9 +227,21 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sealed:
-    """A checkpoint has become complete."""
+    """A checkpoint has become complete.
+
+    Two nodes have seen all its files, or nobody knows, if neither of the last two is set.
+    """
 
     manifest: Manifest
+    is_seen_once: bool = False  # all agents live on one node, so no other has looked
+    unseen: str = ""  # which file which node does not see
+
+    @property
+    def doubt(self) -> str:
+        """Why only one node may have its files, for users; empty: there is no reason."""
+        if self.unseen:
+            return f"{self.unseen}: mount the same volume for spec.checkpoint.uri on every node"
+        return "seen from one node only" if self.is_seen_once else ""
 
 
 @dataclass(frozen=True)
@@ -320,6 +332,7 @@ class Peer:
     liveness_address: str
     key: bytes  # a connection must prove that it knows it
     zone: str = ""  # empty: not known
+    node: str = ""  # as zone
 
 
 @dataclass(frozen=True)
@@ -350,6 +363,7 @@ class Directive:
     question: Question | None = None  # a forward that is to be compared with these older claims
     forks: tuple[Fork, ...] = ()  # for pruning: which checkpoints are void,
     bad: tuple[Mark, ...] = ()  # and which are wrong
+    node: str = ""  # this agent's own; empty: not known
 
 
 @dataclass(frozen=True)

@@ -315,10 +315,14 @@ class Failure(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., user_error: _Optional[bool] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class Sealed(_message.Message):
-    __slots__ = ("manifest",)
+    __slots__ = ("manifest", "is_seen_once", "unseen")
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    IS_SEEN_ONCE_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_FIELD_NUMBER: _ClassVar[int]
     manifest: Manifest
-    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ...) -> None: ...
+    is_seen_once: bool
+    unseen: str
+    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., is_seen_once: _Optional[bool] = ..., unseen: _Optional[str] = ...) -> None: ...
 
 class BadCheckpoint(_message.Message):
     __slots__ = ("attempt", "step", "message", "cause", "fence")
@@ -481,21 +485,23 @@ class Mark(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("agent", "data_address", "liveness_address", "key", "zone")
+    __slots__ = ("agent", "data_address", "liveness_address", "key", "zone", "node")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LIVENESS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     agent: str
     data_address: str
     liveness_address: str
     key: bytes
     zone: str
-    def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ..., zone: _Optional[str] = ...) -> None: ...
+    node: str
+    def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ..., zone: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead", "forks", "bad")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead", "forks", "bad", "node")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -517,6 +523,7 @@ class Directive(_message.Message):
     HOSTS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     FORKS_FIELD_NUMBER: _ClassVar[int]
     BAD_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -538,7 +545,8 @@ class Directive(_message.Message):
     hosts_ahead: bool
     forks: _containers.RepeatedCompositeFieldContainer[Fork]
     bad: _containers.RepeatedCompositeFieldContainer[Mark]
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ..., forks: _Optional[_Iterable[_Union[Fork, _Mapping]]] = ..., bad: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+    node: str
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ..., forks: _Optional[_Iterable[_Union[Fork, _Mapping]]] = ..., bad: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., node: _Optional[str] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")
