@@ -163,6 +163,7 @@ class SoakedJob:
         error: Exception | None = None
         acted: list[tuple[Injected, int]] | None = None
         try:
+            await self._wait(self._has_plan)
             await self._wait(self._is_steady, most_s=STEADY_S)
             before = replace(self._before(), voter_wait_s=before.voter_wait_s)
             doomed = await self._inject(chosen)
@@ -192,6 +193,7 @@ class SoakedJob:
 
     async def _recover(self) -> None:
         """Wait for a step after the faults, and compare it."""
+        self._watch.look()
         step = self._watch.next_hashed()
 
         def is_compared() -> bool:
@@ -241,6 +243,10 @@ class SoakedJob:
             if quiet_s - (self._watch.voter_wait_s - waited) > STALL_S:
                 raise StalledError(f"no commit for {quiet_s:.0f} s")
             await asyncio.sleep(POLL_S)
+
+    def _has_plan(self) -> bool:
+        status = self._watch.status()
+        return status is not None and status.plan is not None
 
     def _is_steady(self) -> bool:
         status = self._watch.status()

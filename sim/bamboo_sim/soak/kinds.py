@@ -22,7 +22,8 @@ Did = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Injected:
-    """A fault. victims: one of them must show its effect."""
+    """A fault. victims: one of them must show its effect, or an agent that has come since if it is
+    in STORAGE."""
 
     kind: str
     text: str
@@ -90,6 +91,8 @@ class Injector:
         found = list[tuple[Injected, int]]()
         for fault in self._injected:
             own = own_victims(fault.kind, fault.victims, self._claims)
+            if own and fault.kind in STORAGE:
+                own |= {agent for agent, _ in now}
             before, after = (count(x, own, EFFECTS[fault.kind]) for x in (self._before, now))
             found.append((fault, after - before))
         return found
@@ -403,6 +406,10 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
 """Kind -> its effects, of which one must happen."""
 ALONE = frozenset({"replace_operator", "freeze_operator"})
 """At most one of these in a round: there is one operator."""
+STORAGE = frozenset({"slow_disk", "bad_disk", "folder_away", "full_disk"})
+"""All agents share the storage, those that come meanwhile, too."""
+HIDING = frozenset({"bad_disk", "folder_away"})
+"""At most one of these in a round: a disk that fails does not tell whether a folder is there."""
 LAST = "full_disk"
 """The fault of a job's last round, and of no other: it needs the job's end."""
 LONG = frozenset({"trickle", "blip_in_suspension", LAST})
@@ -447,4 +454,5 @@ def _excludes(kind: str, other: str) -> bool:
     if not LONG.isdisjoint({kind, other}):
         return True
     have_same = not set(EFFECTS[kind]).isdisjoint(EFFECTS[other])
-    return {kind, other} <= ALONE or (have_same and not WHOLE.isdisjoint({kind, other}))
+    at_most_one = any({kind, other} <= group for group in (ALONE, HIDING))
+    return at_most_one or (have_same and not WHOLE.isdisjoint({kind, other}))
