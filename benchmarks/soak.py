@@ -1,12 +1,13 @@
 """Random faults in long-lived jobs of real agents: no bit may change, and no job may stand still.
 
-    python benchmarks/soak.py [--minutes 60] [--fleets 2] [--steps 3000] [--seed 1]
+    python benchmarks/soak.py [--minutes 60] [--fleets 2] [--steps 160] [--seed 1]
                               [--fresh | --write]
 
 Each fleet is a process with its own operator and agents. It trains one job after the other, on
-small grids. A round kills or freezes agents, breaks connections, makes storage slow, or replaces
-the operator, and then compares weights and optimizer state with a job without faults. Faults that
-have had no effect do not count. The time begins with a fleet's first round. If it is over and there
+small grids. A round kills or freezes agents, breaks connections, makes storage slow or takes it
+away, suspends the job, or replaces the operator, and then compares weights and optimizer state with
+a job without faults. The last round of a job meets a full disk. Faults that have had no effect do
+not count. The time begins with a fleet's first round. If it is over and there
 are less than --least rounds, or less faults with an effect than that, the fleets go on for up to
 ten minutes; the exit status is 1 if there are still less. A run of the same code adds to the last
 one, except with --fresh; --write writes the result file. A failed job's files are kept.
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.fleet.logs.state_log import EVERY
 from bamboo_sim.fleet.runs import side_by_side
 from bamboo_sim.fleet.runs.side_by_side import Rows
 from bamboo_sim.programs import arguments
@@ -117,7 +119,8 @@ def run(given: argparse.Namespace, done: Sample) -> SoakRecord:
     with tempfile.TemporaryDirectory() as folder:
         forkserver = ForkServerProcess(Path(folder) / "socket")
         forkserver.start()
-        expected = reference(forkserver, given.steps, fresh=given.fresh)
+        steps = given.steps // EVERY * EVERY + 1  # the last one is hashed
+        expected = reference(forkserver, steps, fresh=given.fresh)
         start, before = time.monotonic(), record.seconds
         first = 1 + max((int(x["job"].split(".")[1]) for x in record.rounds), default=0)
         share = math.ceil(given.least / given.fleets)
@@ -152,7 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--minutes", type=arguments.amount, default=60.0)
     parser.add_argument("--fleets", type=arguments.at_least(1), default=2, help="side by side")
-    parser.add_argument("--steps", type=arguments.at_least(100), default=3000, help="of a job")
+    parser.add_argument("--steps", type=arguments.at_least(100), default=160, help="of a job")
     parser.add_argument(
         "--least", type=arguments.at_least(1), default=4, help="rounds (default: 4)"
     )

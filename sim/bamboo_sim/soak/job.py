@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise
 from pathlib import Path
 
-from bamboo_core.api.events import EventReason
+from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.events import ArbiterPhase, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.campaign import Campaign
 from bamboo_sim.programs.sample import Sample
-from bamboo_sim.soak import kinds
-from bamboo_sim.soak.kinds import Injected, Injector
+from bamboo_sim.soak import kinds, losses
+from bamboo_sim.soak.kinds import POLL_S, VOLUME, Injected, Injector
+from bamboo_sim.soak.losses import Loss, Recovery
 from bamboo_sim.soak.reference import Grid, Reference
 from bamboo_sim.soak.watch import Watch
 
@@ -29,17 +31,28 @@ STEADY_S = 20.0
 """How long a round waits for a plan without holes before it takes the plan as it is."""
 SPARE = 1
 """Agents beyond the grid's seats, so that a round need not wait for a new process."""
-EVERY_STEPS = 30
-POLL_S = 0.02
+EVERY_STEPS = 10
+MOST_ROUNDS = 8
+"""Rounds of a job, without its last one. So one of nine rounds meets the last write."""
+LAST_STEPS = 40
+"""A round is the last one if so few steps are left before it: another one could end the job."""
 ROUNDS, FAULTS = "rounds", "faults with an effect"
 IN_VAIN = " (without effect)"
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, voter_wait_s=10.0, instruction_floor_s=2.0)
+TIMING = Timing(
+    start_grace_s=0.2,
+    join_grace_s=0.2,
+    voter_wait_s=10.0,
+    instruction_floor_s=kinds.INSTRUCTION_FLOOR_S,
+)
 
 
 @dataclass(frozen=True)
 class Round:
     """One group of faults. kinds: faults that have acted; idle: those that have not; effects: how
-    often each kind has acted; did: what was injected; pause_s: longest time between two commits."""
+    often each kind has acted; did: what was injected; pause_s: longest time between two commits;
+    restored: not counting that after a suspension; copies_alive: losses after which a copy of every
+    layer lived; recovered: those of them that cost no step; repeated: committed steps that were
+    committed again; unexplained: long times without a commit that the job has not explained."""
 
     grid: str
     kinds: str
@@ -54,6 +67,10 @@ class Round:
     failure: str = ""
     idle: str = ""
     effects: dict[str, int] = field(default_factory=dict)
+    copies_alive: int = 0
+    recovered: int = 0
+    repeated: int = 0
+    unexplained: int = 0
 
     @property
     def faults(self) -> int:
@@ -73,6 +90,17 @@ class CompletedError(Exception):
     """The job has run all its steps before the round was over; so the round does not count."""
 
 
+@dataclass(frozen=True)
+class _Before:
+    """What was known before the faults of a round. began: time.monotonic()."""
+
+    began: float
+    voter_wait_s: float
+    attempt: int
+    unexplained: int
+    exits: frozenset[AgentId]
+
+
 class SoakedJob:
     """A fleet that trains one job. ``fleet`` must be started."""
 
@@ -86,64 +114,86 @@ class SoakedJob:
         self._newcomers = 0
         self._injector: Injector | None = None
         self._doomed: set[AgentId] = set()
+        self._going: set[AgentId] = set()
+        self._losses: list[Loss] = []
 
     async def rounds(self, sample: Sample) -> AsyncIterator[Round]:
         """Rounds until the job has run all its steps, or the sample is over. The last one may have
         failed; the job is of no use then."""
-        operator, began = self._fleet.operator, time.monotonic()
+        operator, before = self._fleet.operator, self._before()
         operator.change_goal(pipelines=self._grid.pipelines)
         await self._fleet.add(self._grid.agents(self._grid.seats + SPARE))
         refill = asyncio.create_task(self._refill())
         try:
             await self._wait(self._is_steady)
-            while not sample.is_over:
+            for number in count():
+                if sample.is_over:
+                    break
                 sample.begin()
-                yield (done := await self._round())
+                is_last = number >= MOST_ROUNDS or self._steps_left() <= LAST_STEPS
+                yield (done := await self._round(is_last=is_last))
                 sample.add(ROUNDS, done.faults > 0)
                 sample.add(FAULTS, done.faults)
-                if done.failure:
+                if done.failure or is_last:
                     return
             await self._suspend()
         except CompletedError:
             self._watch.read_states()
             if self._watch.differences:
-                yield self._describe(began, 0.0, None, self._acted())
+                yield self._describe(before, None, self._acted())
         except (StalledError, LostError) as error:
-            yield self._describe(began, 0.0, error, self._acted())
+            yield self._describe(before, error, self._acted())
         finally:
             refill.cancel()
             await asyncio.gather(refill, return_exceptions=True)
 
-    async def _round(self) -> Round:
-        """CompletedError."""
-        chosen, self._injector = kinds.choose(self._chance), None
-        began, waited = time.monotonic(), self._watch.voter_wait_s
+    def _steps_left(self) -> int:
+        return self._fleet.spec.training.steps - 1 - self._watch.newest
+
+    def _before(self) -> _Before:
+        watch, exits = self._watch, frozenset(self._fleet.exits)
+        numbers = (watch.voter_wait_s, watch.attempt, watch.unexplained)
+        return _Before(time.monotonic(), *numbers, exits)
+
+    async def _round(self, *, is_last: bool) -> Round:
+        """CompletedError, but not from the last round."""
+        chosen = [kinds.LAST] if is_last else kinds.choose(self._chance)
+        self._injector, self._losses = None, []
+        before = self._before()
         error: Exception | None = None
         acted: list[tuple[Injected, int]] | None = None
         try:
+            await self._wait(self._has_plan)
             await self._wait(self._is_steady, most_s=STEADY_S)
-            began = time.monotonic()
+            before = replace(self._before(), voter_wait_s=before.voter_wait_s)
             doomed = await self._inject(chosen)
-            await self._recover()
+            await (self._complete() if is_last else self._recover())
             acted = self._acted()
             self._take_away(doomed)
         except (StalledError, LostError) as caught:
             error = caught
-        return self._describe(began, waited, error, self._acted() if acted is None else acted)
+        return self._describe(before, error, self._acted() if acted is None else acted)
 
     async def _inject(self, chosen: list[str]) -> set[AgentId]:
         """Inject faults at the same time, then end those that do not end by themselves. Agents that
         will not come back."""
-        self._injector = injector = Injector(self._fleet, self._chance)
+        self._injector = injector = Injector(self._fleet, self._chance, self._note_loss)
         try:
             await asyncio.gather(*(injector.inject(kind) for kind in chosen))
         finally:
             injector.heal()
-        self._doomed |= injector.doomed
+            self._doomed |= injector.doomed
+            self._going |= injector.going
         return injector.doomed
+
+    def _note_loss(self, agent: AgentId) -> None:
+        """An agent is about to be lost for ever."""
+        if agent not in self._fleet.exits:
+            self._losses.append(Loss(agent, self._watch.holders()))
 
     async def _recover(self) -> None:
         """Wait for a step after the faults, and compare it."""
+        self._watch.look()
         step = self._watch.next_hashed()
 
         def is_compared() -> bool:
@@ -153,6 +203,13 @@ class SoakedJob:
             return self._watch.is_compared(step)
 
         await self._wait(is_compared)
+
+    async def _complete(self) -> None:
+        """Wait for the end of the job, and compare what it has written."""
+        with contextlib.suppress(CompletedError):
+            await self._wait(lambda: False)
+        self._watch.read_states()
+        self._watch.read_checkpoint()
 
     def _acted(self) -> list[tuple[Injected, int]]:
         """Each fault of this round, and how often it has had its effect."""
@@ -187,6 +244,10 @@ class SoakedJob:
                 raise StalledError(f"no commit for {quiet_s:.0f} s")
             await asyncio.sleep(POLL_S)
 
+    def _has_plan(self) -> bool:
+        status = self._watch.status()
+        return status is not None and status.plan is not None
+
     def _is_steady(self) -> bool:
         status = self._watch.status()
         return (
@@ -199,49 +260,81 @@ class SoakedJob:
     # ------------------------------------------------------------ agents
 
     async def _refill(self) -> None:
-        """Start a new agent for each that has ended or will not come back."""
+        """Start a new agent for each that has ended or will not come back, unless the job is to end
+        and lets its agents go."""
         while True:
+            await asyncio.sleep(POLL_S)
+            if self._fleet.operator.goal.suspended or self._steps_left() <= 0:
+                continue
             for agent in sorted((self._fleet.exits.keys() | self._doomed) - self._replaced):
                 self._replaced.add(agent)
                 self._newcomers += 1
                 await self._fleet.add({f"new-{self._newcomers}": self._fleet.pods[agent].zone})
-            await asyncio.sleep(POLL_S)
 
     # ------------------------------------------------------------ figures
 
     def _describe(
         self,
-        began: float,
-        waited_s: float,
+        before: _Before,
         error: Exception | None,
         acted: list[tuple[Injected, int]],
     ) -> Round:
-        watch = self._watch
+        watch, began = self._watch, before.began
         watch.look()
         times = [at for at in watch.commits if at >= began]
         first = max((at for at in watch.commits if at < began), default=began)
         gaps = [later - at for at, later in pairwise([first, *times, time.monotonic()])]
         effects = Counter[str]()
-        for fault, count in acted:
-            effects[fault.kind] += count
-        failure = "" if error is None else f"{type(error).__name__}: {error}"
-        if watch.differences:
-            failure = "\n".join([*watch.differences[:5], failure])
+        for fault, times_acted in acted:
+            effects[fault.kind] += times_acted
+        restored, repeated = self._restored(began), watch.repeated_after(before.attempt)
+        recovery = self._judge(before, restored=restored, repeated=repeated)
+        unexplained = watch.unexplained - before.unexplained
+        failures = [*watch.differences[:5]]
+        if error is not None:
+            failures.append(f"{type(error).__name__}: {error}")
+        if recovery.succeeded < recovery.alive:
+            lost = ", ".join(loss.agent for loss in self._losses)
+            failures.append(f"{repeated} steps repeated, though a copy of all lived without {lost}")
+        elif repeated and not restored:
+            failures.append(f"{repeated} committed steps repeated after a suspension")
+        if unexplained:
+            failures.append("no commit for long, and the job has not said why")
         return Round(
             grid=str(self._grid),
             kinds="+".join(fault.kind for fault, count in acted if count),
             did="; ".join(fault.text + ("" if count else IN_VAIN) for fault, count in acted),
             seconds=round(time.monotonic() - began, 2),
             pause_s=round(max(gaps), 3),
-            voter_wait_s=round(watch.voter_wait_s - waited_s, 2),
+            voter_wait_s=round(watch.voter_wait_s - before.voter_wait_s, 2),
             idle="+".join(fault.kind for fault, count in acted if not count),
             effects=dict(sorted(effects.items())),
-            restored=self._fleet.recorded(EventReason.RESTORING, after=began),
+            restored=restored,
             unequal=bool(watch.differences),
             stalled=isinstance(error, StalledError),
             lost=error is not None and not isinstance(error, StalledError),
-            failure=failure,
+            failure="\n".join(failures),
+            copies_alive=recovery.alive,
+            recovered=recovery.succeeded,
+            repeated=repeated,
+            unexplained=unexplained,
         )
+
+    def _restored(self, began: float) -> bool:
+        """Whether the arbiter has restored since, other than after a suspension."""
+        return any(
+            record.reason is EventReason.RESTORING
+            and record.facts[EventFact.CAUSE] != RestoreCause.RESUMED
+            for at, record in self._fleet.operator.records
+            if at > began
+        )
+
+    def _judge(self, before: _Before, *, restored: bool, repeated: int) -> Recovery:
+        """Judge the losses of this round. A new attempt is a restore, whatever the arbiter says:
+        no round with losses suspends the job."""
+        gone = {*before.exits, *self._doomed, *self._going}
+        is_new = self._watch.attempt > before.attempt
+        return losses.judge(self._losses, gone, restored=restored or is_new, repeated=repeated)
 
 
 async def soak(
@@ -253,6 +346,8 @@ async def soak(
     sample: Sample,
 ) -> AsyncIterator[Round]:
     """The rounds of one job, whose files are in ``folder``."""
+    (folder / VOLUME).mkdir()
+    (folder / "checkpoints").symlink_to(folder / VOLUME)
     spec = grid.job(folder, reference.steps, EVERY_STEPS)
     async with LocalFleet(
         spec,

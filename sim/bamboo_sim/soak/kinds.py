@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.fleet.injection.effects import OPERATOR, Effect, count
 from bamboo_sim.fleet.local_fleet import LocalFleet, Processes
@@ -20,7 +22,8 @@ Did = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Injected:
-    """A fault. victims: one of them must show its effect."""
+    """A fault. victims: one of them must show its effect, or an agent that has come since if it is
+    in STORAGE."""
 
     kind: str
     text: str
@@ -32,6 +35,18 @@ class NobodyLeftError(Exception):
 
 
 PROCESSES: tuple[Processes, ...] = ("both", "worker", "supervisor")
+INSTRUCTION_FLOOR_S = 2.0
+"""No instruction of a soaked job counts as stuck before. Its supervisor may kill a worker that has
+stood still for longer."""
+VOLUME = "volume"
+"""The folder that a job's ``checkpoints`` are a link to, as if it were mounted there: while it is
+away, nothing can be written in its place."""
+MEET_S = 2.0
+"""How much longer a folder stays away, at most, if no agent has met it."""
+END_S = 120.0
+"""Longest wait for the end of a job, or for its suspension. After that the round says why there is
+none."""
+POLL_S = 0.02
 
 
 class Injector:
@@ -41,9 +56,18 @@ class Injector:
     victims only: otherwise one effect would count for two faults.
     """
 
-    def __init__(self, fleet: LocalFleet, chance: random.Random) -> None:
+    def __init__(
+        self,
+        fleet: LocalFleet,
+        chance: random.Random,
+        losing: Callable[[AgentId], None] = lambda _: None,
+    ) -> None:
+        """losing: called just before an agent is killed, or made useless for ever."""
         self.doomed: set[AgentId] = set()
         """Agents that do not come back, although their processes may be there."""
+        self.going: set[AgentId] = set()
+        """Agents that may end, since they were told to, or their supervisors may kill them."""
+        self._losing = losing
         self._fleet, self._chance = fleet, chance
         self._injected: list[Injected] = []
         self._claims: list[tuple[str, tuple[str, ...]]] = []
@@ -67,6 +91,8 @@ class Injector:
         found = list[tuple[Injected, int]]()
         for fault in self._injected:
             own = own_victims(fault.kind, fault.victims, self._claims)
+            if own and fault.kind in STORAGE:
+                own |= {agent for agent, _ in now}
             before, after = (count(x, own, EFFECTS[fault.kind]) for x in (self._before, now))
             found.append((fault, after - before))
         return found
@@ -78,6 +104,26 @@ class Injector:
         operator.let_go()
         operator.writes = Writes()
         operator.thaw()
+
+    def _doom(self, agent: AgentId) -> AgentId:
+        """The agent is about to be lost for ever."""
+        self.doomed.add(agent)
+        self._losing(agent)
+        return agent
+
+    async def _until(self, condition: Callable[[], bool], most_s: float) -> float:
+        """Wait for the condition, at most so long. Seconds."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() > began + most_s:
+                break
+            await asyncio.sleep(POLL_S)
+        return round(time.monotonic() - began, 2)
+
+    def _effects(self, *effects: Effect) -> int:
+        """How often these have happened in this round."""
+        risen = self._fleet.faults.counted.acts() - self._before
+        return sum(times for (_, effect), times in risen.items() if effect in effects)
 
     async def _pass(self, least_s: float, most_s: float) -> float:
         """Let a random time pass: it is part of the fault."""
@@ -126,17 +172,17 @@ class Injector:
     # ------------------------------------------------------------ agents
 
     async def kill(self) -> Did:
-        self.doomed.add(agent := self._victim("kill"))
+        agent = self._doom(self._victim("kill"))
         self._fleet.kill(agent)
         return f"kill {agent}", (agent,)
 
     async def kill_worker(self) -> Did:
-        self.doomed.add(agent := self._victim("kill_worker"))
+        agent = self._doom(self._victim("kill_worker"))
         self._fleet.kill_worker(agent)
         return f"kill the worker of {agent}", (agent,)
 
     async def notice(self) -> Did:
-        agent = self._victim("notice")
+        self.going.add(agent := self._victim("notice"))
         self._fleet.terminate(agent)
         return f"SIGTERM {agent}", (agent,)
 
@@ -145,16 +191,18 @@ class Injector:
         self._fleet.freeze(agent, what)
         seconds = await self._pass(0.3, 4.0)
         self._fleet.thaw(agent)
+        if what == "worker" and seconds > INSTRUCTION_FLOOR_S:
+            self.going.add(agent)
         return f"freeze {what} of {agent} for {seconds:g} s", (agent,)
 
     async def freeze_for_ever(self) -> Did:
-        agent, what = self._victim("freeze_for_ever"), self._chance.choice(("both", "supervisor"))
-        self.doomed.add(agent)
+        agent = self._doom(self._victim("freeze_for_ever"))
+        what = self._chance.choice(("both", "supervisor"))
         self._fleet.freeze(agent, what)  # type: ignore[arg-type]
         return f"freeze {what} of {agent}", (agent,)
 
     async def hang(self) -> Did:
-        self.doomed.add(agent := self._victim("hang"))
+        agent = self._doom(self._victim("hang"))
         self._fleet.hang(agent)
         return f"hang {agent}", (agent,)
 
@@ -201,7 +249,7 @@ class Injector:
         self._fleet.faults.delay(agent, late_s := round(self._chance.uniform(0.05, 0.4), 2))
         return f"delay {agent} by {late_s:g} s for {await self._pass(0.5, 2.0):g} s", (agent,)
 
-    # ------------------------------------------------------------ storage and operator
+    # ------------------------------------------------------------ storage
 
     async def slow_disk(self) -> Did:
         victims = self._all("slow_disk")
@@ -213,6 +261,63 @@ class Injector:
         victims = self._all("bad_disk")
         self._fleet.faults.fail_disk()
         return f"failing disk for {await self._pass(0.5, 3.0):g} s", victims
+
+    async def folder_away(self) -> Did:
+        victims = self._all("folder_away")
+        self._fleet.faults.take_away(self._fleet.folder.parent / VOLUME)
+        seconds = await self._pass(0.5, 3.0)
+        seconds += await self._until(lambda: self._effects(Effect.ABSENT_FOLDER) > 0, MEET_S)
+        return f"folder of the checkpoints away for {seconds:g} s", victims
+
+    async def full_disk(self) -> Did:
+        """The job has to be near its end. Only writes after its last step count."""
+        victims = self._all("full_disk")
+        self._fleet.faults.fill_disk()
+        last = self._fleet.spec.training.steps - 1
+        await self._until(lambda: self._fleet.committed_step >= last, END_S)
+        self._before = self._fleet.faults.counted.acts()
+        await self._until(self._is_last_write_waiting, END_S)
+        seconds = await self._pass(0.2, 6.0)
+        return f"full disk at the last write, for {seconds:g} s more", victims
+
+    def _is_last_write_waiting(self) -> bool:
+        operator = self._fleet.operator
+        if operator.over is not None:
+            return True  # it was not needed
+        is_known = operator.arbiter is not None and operator.arbiter.status().unwritten is not None
+        return is_known and self._effects(Effect.FULL_DISK) > 0
+
+    # ------------------------------------------------------------ suspension
+
+    async def blip_in_suspension(self) -> Did:
+        """The job is suspended while sessions are cut. Once it rests, it goes on with new agents,
+        which others have to start."""
+        victims, operator = self._operator("blip_in_suspension"), self._fleet.operator
+        cut = self._chance.sample(self._live, self._chance.randint(1, len(self._live)))
+        operator.hold(*cut)
+        has_reset = self._chance.random() < 0.5
+        if has_reset:
+            self._fleet.faults.reset(cut)
+        before_s = await self._pass(0.0, 1.0)
+        held = self._effects(Effect.HELD)
+        operator.change_goal(suspended=True)
+        seconds = await self._pass(0.3, 4.0)
+        was_held = self._effects(Effect.HELD) > held
+        operator.let_go()
+        await self._until(lambda: operator.over is not None, END_S)
+        if operator.over is not None and operator.over.outcome is Outcome.SUSPENDED:
+            if was_held:
+                self._fleet.faults.counted.count(OPERATOR, Effect.SUSPENDED)
+            await self._until(lambda: self._fleet.exits.keys() >= self._fleet.pods.keys(), END_S)
+            operator.over = None
+            operator.change_goal(suspended=False)
+        how = "hold and reset" if has_reset else "hold"
+        return (
+            f"{how} the sessions of {' '.join(sorted(cut))}, suspend after {before_s:g} s, let go"
+            f" after {seconds:g} s more, and resume"
+        ), victims
+
+    # ------------------------------------------------------------ operator
 
     async def replace_operator(self) -> Did:
         victims = self._operator("replace_operator")
@@ -264,6 +369,9 @@ KINDS: Mapping[str, Callable[[Injector], Awaitable[Did]]] = {
         "delay",
         "slow_disk",
         "bad_disk",
+        "folder_away",
+        "full_disk",
+        "blip_in_suspension",
         "replace_operator",
         "freeze_operator",
         "slow_writes",
@@ -287,6 +395,9 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
     "delay": (Effect.LATE_FRAME, Effect.LATE_HEARTBEAT),
     "slow_disk": (Effect.SLOW_DISK,),
     "bad_disk": (Effect.FAILED_DISK,),
+    "folder_away": (Effect.ABSENT_FOLDER,),
+    "full_disk": (Effect.FULL_DISK,),
+    "blip_in_suspension": (Effect.SUSPENDED,),
     "replace_operator": (Effect.REPLACED,),
     "freeze_operator": (Effect.UNHEARD,),
     "slow_writes": (Effect.SLOW_WRITE,),
@@ -295,11 +406,20 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
 """Kind -> its effects, of which one must happen."""
 ALONE = frozenset({"replace_operator", "freeze_operator"})
 """At most one of these in a round: there is one operator."""
-LONG = frozenset({"trickle"})
+STORAGE = frozenset({"slow_disk", "bad_disk", "folder_away", "full_disk"})
+"""All agents share the storage, those that come meanwhile, too."""
+HIDING = frozenset({"bad_disk", "folder_away"})
+"""At most one of these in a round: a disk that fails does not tell whether a folder is there."""
+LAST = "full_disk"
+"""The fault of a job's last round, and of no other: it needs the job's end."""
+LONG = frozenset({"trickle", "blip_in_suspension", LAST})
 """Each is the only fault of its round, since all faults of a round end together."""
-OFTEN: Mapping[str, int] = {"trickle": 3}
-"""So many times as often as others, since it is left out where another kind comes first."""
-WHOLE = frozenset({"reset", "slow_disk", "bad_disk", "slow_writes", "failing_writes"})
+OFTEN: Mapping[str, int] = {"trickle": 4, "blip_in_suspension": 4, "folder_away": 2, "truncate": 2}
+"""So many times as often as others, since it is left out where another kind comes first, or often
+has no effect, or since no earlier run had it."""
+WHOLE = frozenset(
+    {"reset", "slow_disk", "bad_disk", "folder_away", "slow_writes", "failing_writes"}
+)
 """Their victims are all agents, or the operator: no other fault of a round has their effect."""
 
 
@@ -319,9 +439,9 @@ def own_victims(
 
 
 def choose(chance: random.Random, most: int = 3) -> list[str]:
-    """The kinds of one round: those whose effects can be told apart."""
+    """The kinds of one round that is not the last one: those whose effects can be told apart."""
     chosen = list[str]()
-    names = sorted(KINDS)
+    names = sorted(KINDS.keys() - {LAST})
     weights = [OFTEN.get(kind, 1) for kind in names]
     for kind in chance.choices(names, weights, k=chance.randint(1, most)):
         if not any(_excludes(kind, other) for other in chosen):
@@ -334,4 +454,5 @@ def _excludes(kind: str, other: str) -> bool:
     if not LONG.isdisjoint({kind, other}):
         return True
     have_same = not set(EFFECTS[kind]).isdisjoint(EFFECTS[other])
-    return {kind, other} <= ALONE or (have_same and not WHOLE.isdisjoint({kind, other}))
+    at_most_one = any({kind, other} <= group for group in (ALONE, HIDING))
+    return at_most_one or (have_same and not WHOLE.isdisjoint({kind, other}))

@@ -29,7 +29,16 @@ NOTE = (
     " s although enough agents could be reached, without waits for a voter, which are voter_waits"
     " and voter_wait_s; restores: rounds with a restore from a checkpoint, because all copies of a"
     " layer were lost; pause_p50_s, pause_p99_s, pause_max_s: the longest time between two commits"
-    " of a round. Model: GPT of bamboo_sim/fleet/runs/jobs.py"
+    " of a round. copies_alive: losses (agents that were killed or made useless for ever) after"
+    " which a copy of every layer lived, by the layers that the plan before the loss gives to each"
+    " agent, without all agents that were killed or told to go; recovery_success: share of these in"
+    " whose round no attempt began and no committed step was committed again; suspension_repeats:"
+    " committed steps that were committed again after a suspension, goal 0; unexplained_stalls:"
+    " times of more than 40 s without a commit in which the status has not said why."
+    " folder_away: the folder of the checkpoints was renamed away, and an agent did not find it;"
+    " full_disk: the job's last checkpoint met a full disk, was written when there was room again,"
+    " and holds the right bits; blip_in_suspension: the job was suspended while sessions were cut,"
+    " and then resumed. Model: GPT of bamboo_sim/fleet/runs/jobs.py"
 )
 
 
@@ -52,6 +61,8 @@ class SoakRecord:
         pauses = sorted(x["pause_s"] for x in rounds)
         idle = [kind for x in rounds for kind in x["idle"].split("+") if kind]
         waits = [x["voter_wait_s"] for x in rounds if x["voter_wait_s"] > 0]
+        alive = sum(x["copies_alive"] for x in rounds)
+        recovered = sum(x["recovered"] for x in rounds)
         return {
             "rounds": sum(x["faults"] > 0 for x in rounds),
             "faults": sum(x["faults"] for x in rounds),
@@ -59,6 +70,10 @@ class SoakRecord:
             "lost_jobs": sum(x["lost"] for x in rounds),
             "unequal": sum(x["unequal"] for x in rounds),
             "stalls_over_60_s": sum(x["stalled"] for x in rounds),
+            "unexplained_stalls": sum(x["unexplained"] for x in rounds),
+            "copies_alive": alive,
+            "recovery_success": recovered / alive if alive else 0.0,
+            "suspension_repeats": sum(x["repeated"] for x in rounds if not x["restored"]),
             "jobs": len({x["job"] for x in rounds}),
             "restores": sum(x["restored"] for x in rounds),
             "voter_waits": len(waits),
@@ -104,7 +119,10 @@ class SoakRecord:
         results_file.write(NAME, samples=samples, figures=self.figures(), note=NOTE)
 
 
-_COLUMNS = ("job", "grid", "kinds", "idle", "seconds", "pause_s", "voter_wait_s", "restored")
+_COLUMNS = (
+    *("job", "grid", "kinds", "idle", "seconds", "pause_s", "voter_wait_s", "restored"),
+    *("copies_alive", "recovered", "repeated"),
+)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -55,7 +55,7 @@ def test_rounds_have_all_kinds_and_one_operator() -> None:
         assert 1 <= len(chosen) <= 3
         assert sum(kind in kinds.ALONE for kind in chosen) <= 1
         seen.update(chosen)
-    assert seen.keys() == kinds.KINDS.keys()
+    assert seen.keys() == kinds.KINDS.keys() - {kinds.LAST}
 
 
 def test_figures_count_faults_failures_and_waits() -> None:
@@ -72,6 +72,19 @@ def test_figures_count_faults_failures_and_waits() -> None:
     assert (figures["pause_p50_s"], figures["pause_max_s"], figures["kill"]) == (1.5, 61.0, 1)
     assert (figures["without_effect"], found.effects()) == (3, {"cut": 0, "kill": 3})
     assert found.failures == ["1.1: : no"]
+
+
+def test_figures_judge_losses_by_the_copies_that_lived() -> None:
+    found = SoakRecord("code")
+    assert found.figures()["recovery_success"] == 0.0
+    found.add("0.1", replace(GOOD, copies_alive=2, recovered=2))
+    found.add("0.1", replace(GOOD, restored=True, repeated=5))
+    assert found.figures()["recovery_success"] == 1.0
+    found.add("0.1", replace(GOOD, copies_alive=1, restored=True, repeated=3, failure="x"))
+    found.add("0.2", replace(GOOD, repeated=4, unexplained=1, failure="y"))
+    figures = found.figures()
+    assert (figures["copies_alive"], figures["recovery_success"]) == (3, 2 / 3)
+    assert (figures["suspension_repeats"], figures["unexplained_stalls"]) == (4, 1)
 
 
 def test_a_run_of_the_same_code_adds_to_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The local file system of checkpoints, slow or failing on order."""
+"""The local file system of checkpoints, slow, failing, full or away on order."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _NEVER = threading.Event()
 
 
 class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
-    """Every call takes ``delay_s`` longer; if the disk ``fails``, it raises EIO after that."""
+    """Every call takes ``delay_s`` longer; if the disk ``fails``, it raises EIO after that. On a
+    full disk no file can be made. A folder that is away is really away: its absence is only
+    counted here."""
 
     cachable = False
     disk: Callable[[], Disk]
     count: Count
 
-    def _suffer(self) -> None:
+    def _suffer(self, *, makes_file: bool) -> None:
         now, count = type(self).disk(), type(self).count
         if now.delay_s:
             _NEVER.wait(now.delay_s)
@@ -32,14 +34,28 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
         if now.fails:
             count(Effect.FAILED_DISK)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if now.is_full and makes_file:
+            count(Effect.FULL_DISK)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _found_nothing(self) -> None:
+        """Something was not there."""
+        away = type(self).disk().away
+        if away and not os.path.exists(away):
+            type(self).count(Effect.ABSENT_FOLDER)
 
 
 def _faulty(name: str) -> Any:
     plain = getattr(LocalFileSystem, name)
 
     def call(self: FaultyFileSystem, *args: Any, **options: Any) -> Any:
-        self._suffer()
-        return plain(self, *args, **options)
+        mode = options.get("mode", args[1] if len(args) > 1 else "rb")
+        self._suffer(makes_file=name == "_open" and "r" not in mode)
+        try:
+            return plain(self, *args, **options)
+        except FileNotFoundError:
+            self._found_nothing()
+            raise
 
     return call
 

@@ -32,6 +32,8 @@ class Effect(StrEnum):
     TRICKLED = "a link passed a few bytes of more that waited"
     SLOW_DISK = "a call to the storage was slow"
     FAILED_DISK = "a call to the storage failed"
+    FULL_DISK = "a file could not be made on a full disk"
+    ABSENT_FOLDER = "a call to the storage did not find the folder"
     # the kill switch
     DIED = "a worker and its supervisor killed themselves"
     FROZE = "a worker and its supervisor stopped themselves"
@@ -48,6 +50,7 @@ class Effect(StrEnum):
     SLOW_WRITE = "a durable write was slow"
     FAILED_WRITE = "a durable write failed"
     REPLACED = "the operator died and another one began"
+    SUSPENDED = "the job was suspended while a message waited in a session"
 
 
 Count = Callable[[Effect], None]

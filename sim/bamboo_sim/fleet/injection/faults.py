@@ -8,6 +8,8 @@ fleet.faults.reset()                         RST of every connection of every ag
 fleet.faults.truncate("a", "b")              a's link to b ends in the middle of a frame
 fleet.faults.slow_disk(0.2)                  every call to the checkpoint storage takes longer
 fleet.faults.fail_disk()                     ... fails
+fleet.faults.fill_disk()                     ... fails if it makes a file
+fleet.faults.take_away(folder)               the folder is renamed away
 fleet.faults.heal()                          none of these any more
 fleet.faults.effects("a")                    how often each has acted on a
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 from collections import Counter
 from collections.abc import Collection
@@ -28,6 +31,8 @@ from bamboo_sim.fleet.injection.effects import Effect, Effects
 from bamboo_sim.fleet.injection.state import Disk, State
 
 _ROLES = ("worker", "supervisor")
+_AWAY = ".away"
+"""Follows the name of a folder that was taken away."""
 
 
 class Faults:
@@ -104,7 +109,9 @@ class Faults:
 
     def heal(self) -> None:
         """End all cuts, trickles, delays and faults of disks, and truncations that no frame has
-        met."""
+        met. OSError if something else is in the place of a folder that was taken away."""
+        if away := self.state.disk.away:
+            os.rename(f"{away}{_AWAY}", away)
         self._become(cuts=(), trickles=(), late_s={}, disk=Disk())
         for agent in self.state.addresses:
             self._order(agent, {"do": "truncate", "peers": None})
@@ -115,12 +122,25 @@ class Faults:
         """Let every call to the checkpoint storage take so much longer, for all agents."""
         text = f"slow disk of {seconds:g} s"
         self.counted.ordered(text, self.state.addresses, Effect.SLOW_DISK)
-        self._become(disk=Disk(delay_s=seconds))
+        self._become(disk=replace(self.state.disk, delay_s=seconds))
 
     def fail_disk(self) -> None:
         """Let every call to the checkpoint storage fail, for all agents."""
         self.counted.ordered("failing disk", self.state.addresses, Effect.FAILED_DISK)
-        self._become(disk=Disk(fails=True))
+        self._become(disk=replace(self.state.disk, fails=True))
+
+    def fill_disk(self) -> None:
+        """Let no file be made in the checkpoint storage, for all agents."""
+        self.counted.ordered("full disk", self.state.addresses, Effect.FULL_DISK)
+        self._become(disk=replace(self.state.disk, is_full=True))
+
+    def take_away(self, folder: Path) -> None:
+        """Rename the folder of the checkpoints away, or another one that a link in its path leads
+        to. Agents that write make a folder again, but not behind a link."""
+        text = f"{folder.name} away"
+        self.counted.ordered(text, self.state.addresses, Effect.ABSENT_FOLDER)
+        self._become(disk=replace(self.state.disk, away=str(folder)))
+        os.rename(folder, f"{folder}{_AWAY}")
 
     # ------------------------------------------------------------ orders
 

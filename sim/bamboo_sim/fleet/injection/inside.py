@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,10 @@ def install_in_worker(inside: Inside) -> None:
     def send_part(self: Any) -> None:
         if self.greeting.listener not in inside.truncated:
             return send(self)
-        data = b"".join(self._segment)
-        sent = self.stream.send([memoryview(data[: len(data) // 2])])
+        data, ends = b"".join(self._segment), set(accumulate(map(len, self._segment)))
+        half = len(data) // 2
+        half += half in ends  # two frames of one size would be cut between them
+        sent = self.stream.send([memoryview(data[:half])])
         inside.truncated.discard(self.greeting.listener)
         if 0 < sent < len(data):
             inside.count(Effect.CUT_FRAME)

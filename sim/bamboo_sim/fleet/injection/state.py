@@ -13,10 +13,13 @@ FOLDER_VARIABLE = "BAMBOO_FLEET_FAULTS"
 
 @dataclass(frozen=True)
 class Disk:
-    """What every call to the checkpoint storage suffers."""
+    """What every call to the checkpoint storage suffers. is_full: no file can be made; away: the
+    folder that was renamed away; empty: none was."""
 
     delay_s: float = 0.0
     fails: bool = False
+    is_full: bool = False
+    away: str = ""
 
 
 @dataclass(frozen=True)

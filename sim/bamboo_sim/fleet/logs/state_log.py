@@ -46,7 +46,11 @@ def install(path: Path) -> None:
 
 def digest(layer: Layer) -> str:
     """A hash of weights, buffers and optimizer state."""
-    state: Any = layer.record()
+    return digest_of(layer.record())
+
+
+def digest_of(state: Any) -> str:
+    """The same of a layer's record, such as one that a file holds."""
     found = hashlib.blake2b(state.extra.encode(), digest_size=8)
     for name, tensor in sorted(state.tensors.items()):
         found.update(name.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -84,6 +85,27 @@ def test_a_link_that_ends_in_mid_frame_leaves_half_a_frame(
     assert 3900 < received - before < 4500  # of more than 8000
     assert faults.effects(A)[Effect.CUT_FRAME] == 1
     assert isinstance(a.wait()[0], Broken)
+
+
+def test_two_frames_of_one_size_are_not_cut_between_them(inside: tuple[Faults, Inside]) -> None:
+    faults, agent = inside
+    faults.truncate(A, B)
+    agent.obey_next()
+    sent = list[bytes]()
+
+    def send(pieces: list[memoryview]) -> int:
+        sent.append(b"".join(pieces))
+        return len(sent[0])
+
+    link: Any = SimpleNamespace(
+        greeting=SimpleNamespace(listener=B),
+        stream=SimpleNamespace(send=send),
+        _segment=[memoryview(b"abcd"), memoryview(b"efgh")],
+    )
+    with pytest.raises(ConnectionResetError):
+        links.Outgoing._send_segment(link)
+    assert sent == [b"abcde"]
+    assert faults.effects(A)[Effect.CUT_FRAME] == 1
 
 
 def test_a_trickle_passes_a_frame_byte_by_byte_and_all_of_it_once_it_ends(

@@ -216,8 +216,9 @@ def wait_for(condition: object) -> None:
 
 def test_the_state_survives_the_file(tmp_path: Path) -> None:
     written = state.State(
-        {"a": ONE}, (("a", "b"),), (("a", "b", 1.5),), {"b": 0.5}, Disk(0.25, fails=True)
-    )
+        {"a": ONE}, (("a", "b"),), (("a", "b", 1.5),), {"b": 0.5},
+        Disk(0.25, fails=True, is_full=True, away="/x"),
+    )  # fmt: skip
     state.write(tmp_path, written)
     assert state.read(tmp_path) == written
     assert written.lost_senders("b") == {ONE}
@@ -286,3 +287,62 @@ def test_a_disk_is_slow_and_fails_on_order(tmp_path: Path) -> None:
         assert effects == [Effect.FAILED_DISK] * 4
     finally:
         fsspec.register_implementation("file", LocalFileSystem, clobber=True)
+
+
+def test_a_full_disk_lets_no_file_be_made(tmp_path: Path) -> None:
+    effects = list[Effect]()
+    (tmp_path / "x").write_bytes(b"x")
+    disk.install(lambda: Disk(is_full=True), effects.append)
+    try:
+        files, _ = fsspec.core.url_to_fs(f"file://{tmp_path}")
+        assert files.open(f"{tmp_path}/x", "rb").read() == b"x"
+        assert effects == []
+        with pytest.raises(OSError, match="No space left on device"):
+            files.open(f"{tmp_path}/y", "wb")
+        assert effects == [Effect.FULL_DISK]
+        files.rm(f"{tmp_path}/x")
+    finally:
+        fsspec.register_implementation("file", LocalFileSystem, clobber=True)
+
+
+def test_a_folder_that_is_away_cannot_be_read_or_made_again_behind_a_link(tmp_path: Path) -> None:
+    faults, effects = Faults(tmp_path / "faults"), list[Effect]()
+    volume, mount = tmp_path / "volume", tmp_path / "mount"
+    volume.mkdir()
+    mount.symlink_to(volume)
+    disk.install(lambda: faults.state.disk, effects.append)
+    try:
+        files, _ = fsspec.core.url_to_fs(f"file://{mount}")
+        with files.open(f"{mount}/x", "wb") as file:
+            file.write(b"x")
+        with pytest.raises(FileNotFoundError):
+            files.open(f"{mount}/y", "rb")
+        faults.slow_disk(0.001)
+        faults.take_away(volume)
+        assert faults.state.disk == Disk(delay_s=0.001, away=str(volume))
+        assert Effect.ABSENT_FOLDER not in effects
+        for attempt in (
+            lambda: files.open(f"{mount}/x", "rb"),
+            lambda: files.makedirs(f"{mount}/uid/attempt", exist_ok=True),
+            lambda: files.open(f"{mount}/z", "wb"),
+        ):
+            effects.clear()
+            with pytest.raises(FileNotFoundError):
+                attempt()
+            assert Effect.ABSENT_FOLDER in effects
+        faults.heal()
+        assert faults.state.disk == Disk()
+        assert files.ls(str(mount), detail=False) == [f"{mount}/x"]
+    finally:
+        faults.close()
+        fsspec.register_implementation("file", LocalFileSystem, clobber=True)
+
+
+def test_a_folder_does_not_come_back_to_a_place_that_is_taken(tmp_path: Path) -> None:
+    faults, folder = Faults(tmp_path / "faults"), tmp_path / "kept"
+    (folder / "old").mkdir(parents=True)
+    faults.take_away(folder)
+    (folder / "new").mkdir(parents=True)
+    with pytest.raises(OSError, match="not empty"):
+        faults.heal()
+    faults.close()

@@ -36,6 +36,7 @@ from bamboo_sim.fleet.switches.kill_switch import (
     KillSwitchWorker,
 )
 from bamboo_sim.soak import kinds
+from bamboo_sim.soak.kinds import VOLUME
 from bamboo_sim.workers import in_process_fleet, plans
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt as small_gpt
@@ -91,6 +92,10 @@ def slow_disk(fleet: LocalFleet) -> None:
     fleet.faults.slow_disk(0.01)
 
 
+def take_away(fleet: LocalFleet) -> None:
+    fleet.faults.take_away(fleet.folder.parent / VOLUME)
+
+
 def hold(fleet: LocalFleet) -> AgentId:
     agent = seats(fleet)[0]
     fleet.operator.hold(agent)
@@ -134,6 +139,8 @@ CASES: tuple[tuple[str, Act, tuple[Effect, ...]], ...] = (
     ("Faults.delay", delay, (Effect.LATE_HEARTBEAT,)),
     ("Faults.slow_disk", slow_disk, (Effect.SLOW_DISK,)),
     ("Faults.fail_disk", lambda fleet: fleet.faults.fail_disk(), (Effect.FAILED_DISK,)),
+    ("Faults.fill_disk", lambda fleet: fleet.faults.fill_disk(), (Effect.FULL_DISK,)),
+    ("Faults.take_away", take_away, (Effect.ABSENT_FOLDER,)),
     ("LocalOperator.hold", hold, (Effect.HELD,)),
     ("LocalOperator.freeze", lambda fleet: fleet.operator.freeze(), (Effect.UNHEARD,)),
     ("LocalFleet.freeze", freeze, (Effect.STOPPED,)),
@@ -188,6 +195,8 @@ def heal(fleet: LocalFleet) -> None:
 @pytest.mark.timeout(240)
 async def test_each_fault_of_a_fleet_acts(tmp_path: Path, forkserver: ForkServerProcess) -> None:
     """A fleet asserts at its end, too, that each order has had an effect."""
+    (tmp_path / VOLUME).mkdir()
+    (tmp_path / "checkpoints").symlink_to(tmp_path / VOLUME)
     job = tiny_gpt(
         tmp_path, steps=1_000_000, pipelines=2, stages=2, mode=RedundancyMode.REPLICA,
         microbatches=4, every_steps=2,
