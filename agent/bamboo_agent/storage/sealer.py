@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 60.0
 """How long a file may stay out of sight before the checkpoint is sealed without it being seen."""
+_ANSWER_S = 2.0  # for the answer to the last question; the time may have passed in the queue
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,11 @@ class _Job:
     records: tuple[FileRecord, ...]
     look: Look
     ends_at: float  # by time.monotonic()
-    news: Event = field(default_factory=Event)
+    news: Event = field(default_factory=Event)  # it need not wait for its next look
+    answered: Event = field(default_factory=Event)
     is_seen_there: bool = False  # by an agent on another node
     is_urgent: bool = False  # is sealed at once
+    is_done: bool = False
     missing: str = ""  # the last answer of another node, as a sentence
 
 
@@ -62,15 +65,18 @@ class Sealer:
         self._jobs: list[_Job] = []
 
     def adopt(self, attempt: int) -> None:
-        """What older attempts have queued is not sealed any more."""
+        """Begin a plan of this attempt: older ones seal nothing any more."""
         self._attempt = attempt
         for job in self._jobs:
             if job.header.attempt < attempt:
                 _hurry(job)
 
     def meet(self, node: str, *, has_others: bool) -> None:
-        """A plan begins. node: of this agent; has_others: whether it has peers on other nodes."""
+        """A plan begins: what was not answered under the one before it is asked again. node: of
+        this agent; has_others: whether it has peers on other nodes."""
         self._node, self._has_others = node, has_others
+        for job in self._jobs:
+            job.news.set()
 
     def hurry(self) -> None:
         """Seal what is queued without looking any longer."""
@@ -95,17 +101,12 @@ class Sealer:
             else:
                 job.is_seen_there = True
                 job.news.set()
+            job.answered.set()
 
     def poll(self) -> list[Sealing | Look]:
         """Since the last call: manifests, and questions for an agent on another node."""
-        results = self._thread.poll()
-        done = {(r.attempt, r.step) for r in results if isinstance(r, Sealing)}
-        self._jobs = [
-            job
-            for job in self._jobs
-            if job.header.attempt >= self._attempt and (job.look.attempt, job.look.step) not in done
-        ]
-        return results
+        self._jobs = [job for job in self._jobs if not job.is_done]
+        return self._thread.poll()
 
     @property
     def is_busy(self) -> bool:
@@ -126,6 +127,7 @@ class Sealer:
     def _seal(self, job: _Job, node: str, *, has_others: bool) -> Sealing | None:
         attempt, step = job.header.attempt, job.header.step
         unseen = self._look(job, node) if node and has_others else ""
+        job.is_done = True
         if attempt < self._attempt:
             return None
         if unseen:
@@ -152,6 +154,9 @@ class Sealer:
                 break
             job.news.wait(min(pause_s, left_s))
             job.news.clear()
+        job.answered.wait(_ANSWER_S)
+        if job.is_seen_there and not missing:
+            return ""
         silent = f"no agent on another node has said whether it sees {folder}"
         return _unseen(missing, node) if missing else job.missing or silent
 
@@ -159,6 +164,7 @@ class Sealer:
 def _hurry(job: _Job) -> None:
     job.is_urgent = True
     job.news.set()
+    job.answered.set()
 
 
 def _unseen(path: str, node: str) -> str:

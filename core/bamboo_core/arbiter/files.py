@@ -46,7 +46,7 @@ def sealed(state: State, message: Sealed) -> None:
         text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
         severity = Severity.WARNING if message.unseen else Severity.NORMAL
         if message.unseen:
-            text += f"; {message.doubt}"
+            text += f"; {message.caveat}"
         state.record(EventReason.CHECKPOINT_SEALED, text, severity, step=manifest.step)
 
 

@@ -370,8 +370,8 @@ def _checkpointed(seen: Seen) -> Condition:
             text = "spec.checkpoint is not set"
         return Condition(kind, False, Reason.NONE_YET, text)
     text = f"step {training.checkpoint_step} in {training.checkpoint_path}"
-    if training.checkpoint_doubt:
-        text += f"; {training.checkpoint_doubt}"
+    if training.checkpoint_caveat:
+        text += f"; {training.checkpoint_caveat}"
     return Condition(kind, True, Reason.SEALED, text)
 
 

@@ -77,7 +77,7 @@ class JobStatus:
     checkpoint_step: int = -1
     checkpoint_path: str = ""
     checkpoint_error: str = ""
-    checkpoint_doubt: str = ""
+    checkpoint_caveat: str = ""
     # (number of live copies, layers that have as many), fewest first; empty while not training.
     copies: tuple[tuple[int, str], ...] = ()
     route: Route | None = None  # of items between agents; None: not known
@@ -122,7 +122,7 @@ def status_of(
         checkpoint_step=training.checkpoint_step,
         checkpoint_path=training.checkpoint_path,
         checkpoint_error=training.checkpoint_error,
-        checkpoint_doubt=training.checkpoint_doubt,
+        checkpoint_caveat=training.checkpoint_caveat,
         copies=conditions.layers_by_copies(training.copies) if seen.is_training else (),
         route=training.route,
         mode=training.mode,

@@ -289,7 +289,7 @@ class TrainingView:
     checkpoint_step: int = -1  # of the newest complete one; -1: none
     checkpoint_path: str = ""
     checkpoint_error: str = ""  # why no newer one can be written, with the agent
-    checkpoint_doubt: str = ""  # why one node only may have its files
+    checkpoint_caveat: str = ""  # why one node only may have its files
     unwritten: Unwritten | None = None  # the last checkpoint, once it is all that is left to do
     losses: Losses = Losses()
     totals: Totals = Totals()  # noqa: RUF009 - frozen

@@ -102,7 +102,7 @@ class Leadership:
         self.term = max(term, durable.term + 1)
         self._job, self._spec, self._timing = job, spec, timing
         self._reported = reported
-        self._storage = Storage(reported.checkpoint_error, reported.checkpoint_doubts)
+        self._storage = Storage(reported.checkpoint_error, reported.checkpoint_caveats)
         self._zones: dict[AgentId, str] = {}  # of pods that were created without one, too
         self._dismissed: set[AgentId] = set()
         self._reported_lost: set[AgentId] = set()
@@ -195,7 +195,7 @@ class Leadership:
                 losses=self._tally.losses,
                 totals=self._counting.totals,
                 checkpoint_error=self._storage.trouble,
-                checkpoint_doubts=self._storage.doubts,
+                checkpoint_caveats=self._storage.caveats,
             ),
             failed=self._tally.failed,
             has_begun=self._has_begun,

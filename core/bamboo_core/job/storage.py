@@ -14,7 +14,7 @@ from bamboo_core.arbiter_state.events import Received, Record
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Ready, Sealed
 
-_MOST_DOUBTS = 16
+_MOST_CAVEATS = 16
 
 
 class Screened(NamedTuple):
@@ -28,9 +28,11 @@ class Screened(NamedTuple):
 class Storage:
     """The reports of one job's agents."""
 
-    def __init__(self, trouble: str = "", doubts: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, trouble: str = "", caveats: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.trouble = trouble  # why no checkpoint can be written, with the agent; "": unknown
-        self.doubts = dict(doubts)  # path of a checkpoint -> why one node only may have its files
+        self.caveats = dict(caveats)  # path of a checkpoint -> why one node only may have its files
         self._failed = (-1, -1)  # attempt and step of the newest checkpoint that was not written
 
     def screen(self, event: Received, durable: Durable) -> Screened:
@@ -53,7 +55,7 @@ class Storage:
         """True: the message reports a trouble that users do not know yet."""
         before = self.trouble
         if isinstance(message, Sealed):
-            self._doubt(message)
+            self._caveat(message)
         match message:
             case Ready(storage_error=error) if error:
                 self.trouble = error
@@ -65,10 +67,10 @@ class Storage:
                 pass
         return self.trouble not in ("", before)
 
-    def _doubt(self, message: Sealed) -> None:
+    def _caveat(self, message: Sealed) -> None:
         path = message.manifest.path
-        self.doubts.pop(path, None)
-        if message.doubt:
-            self.doubts[path] = message.doubt
-        for old in list(self.doubts)[:-_MOST_DOUBTS]:
-            del self.doubts[old]
+        self.caveats.pop(path, None)
+        if message.caveat:
+            self.caveats[path] = message.caveat
+        for old in list(self.caveats)[:-_MOST_CAVEATS]:
+            del self.caveats[old]

@@ -31,7 +31,7 @@ class LastReported:
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     checkpoint_error: str = ""
     # Path of a checkpoint -> why one node only may have its files.
-    checkpoint_doubts: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_caveats: Mapping[str, str] = field(default_factory=dict)
     totals: Totals = Totals()  # noqa: RUF009 - frozen
     route: Route | None = None  # of items between agents; None: no agent has been ready
 
@@ -73,7 +73,7 @@ def view(
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
-        checkpoint_doubt=_doubt(checkpoint, reported),
+        checkpoint_caveat=_caveat(checkpoint, reported),
         unwritten=status.unwritten,
         losses=reported.losses,
         totals=reported.totals,
@@ -106,15 +106,15 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
-        checkpoint_doubt=_doubt(checkpoint, reported),
+        checkpoint_caveat=_caveat(checkpoint, reported),
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,
     )
 
 
-def _doubt(checkpoint: Manifest | None, reported: LastReported) -> str:
-    return reported.checkpoint_doubts.get(checkpoint.path, "") if checkpoint is not None else ""
+def _caveat(checkpoint: Manifest | None, reported: LastReported) -> str:
+    return reported.checkpoint_caveats.get(checkpoint.path, "") if checkpoint is not None else ""
 
 
 def _processors(durable: Durable) -> Kinds:

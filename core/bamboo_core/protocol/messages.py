@@ -237,7 +237,7 @@ class Sealed:
     unseen: str = ""  # which file which node does not see
 
     @property
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """Why only one node may have its files, for users; empty: there is no reason."""
         if self.unseen:
             return f"{self.unseen}: mount the same volume for spec.checkpoint.uri on every node"

@@ -115,15 +115,15 @@ def read_progress(body: Object) -> LastReported:
             skipped=int(progress.get("skippedSteps", 0)),
         ),
         checkpoint_error=status.get("checkpointError", ""),
-        checkpoint_doubts=_read_doubt(status.get("lastCheckpoint") or {}),
+        checkpoint_caveats=_read_caveat(status.get("lastCheckpoint") or {}),
         totals=totals.read(status),
         route=_read_route(status.get("transport")),
     )
 
 
-def _read_doubt(checkpoint: Object) -> dict[str, str]:
-    doubt = checkpoint.get("doubt", "")
-    return {checkpoint["path"]: doubt} if doubt else {}
+def _read_caveat(checkpoint: Object) -> dict[str, str]:
+    caveat = checkpoint.get("caveat", "")
+    return {checkpoint["path"]: caveat} if caveat else {}
 
 
 def _read_route(found: Object | None) -> Route | None:
@@ -257,8 +257,8 @@ def _processor(kind: ProcessorKind) -> Object:
 def _checkpoint(status: JobStatus) -> Object | None:
     if status.checkpoint_step < 0:
         return None
-    doubt = {"doubt": _clipped(status.checkpoint_doubt)} if status.checkpoint_doubt else {}
-    return {"step": status.checkpoint_step, "path": status.checkpoint_path, **doubt}
+    caveat = {"caveat": _clipped(status.checkpoint_caveat)} if status.checkpoint_caveat else {}
+    return {"step": status.checkpoint_step, "path": status.checkpoint_path, **caveat}
 
 
 def _protection(status: JobStatus) -> Object | None:

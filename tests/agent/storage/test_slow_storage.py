@@ -594,5 +594,5 @@ def test_only_the_storage_threads_touch_the_storage(tmp_path, monkeypatch):
     plan(fleet, again, reports, grid=(1, 1), manifest=newest)
     fleet.run_to_end(again)
     fleet.close()
-    assert callers == {"saver", "reader"}
+    assert callers == {"saver", "sealer", "reader"}
     assert len(said(fleet, AgentReport)) == 2

@@ -522,6 +522,14 @@ def test_checkpointed() -> None:
     assert (found.status, found.message) == (True, "step 5 in /c")
 
 
+def test_a_checkpoint_that_one_node_only_may_have() -> None:
+    caveat = "seen from one node only"
+    training = TrainingView(checkpoint_step=5, checkpoint_path="/c", checkpoint_caveat=caveat)
+    found = condition(status(training=training), ConditionType.CHECKPOINTED)
+    assert (found.status, found.reason) == (True, Reason.SEALED)
+    assert found.message == "step 5 in /c; seen from one node only"
+
+
 @pytest.mark.parametrize(
     ("step", "words"), [(5, "the newest complete one is step 5"), (-1, "none is complete yet")]
 )

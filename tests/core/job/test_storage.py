@@ -126,3 +126,45 @@ def test_an_older_checkpoint_that_is_complete_at_last_does_not_end_the_trouble()
     assert storage.trouble == FULL
     storage.hear(Sealed(Manifest(0, 10, "path", "digest")))
     assert storage.trouble == ""
+
+
+UNSEEN = "/c/4/layer-0001.safetensors is not seen from node b"
+REMEDY = ": mount the same volume for spec.checkpoint.uri on every node"
+
+
+def test_who_has_seen_a_checkpoint_is_remembered_by_its_path() -> None:
+    storage = Storage(caveats={"/c/0": "seen from one node only"})
+    storage.hear(Sealed(Manifest(0, 4, "/c/4", ""), unseen=UNSEEN))
+    storage.hear(Sealed(Manifest(0, 8, "/c/8", ""), is_seen_once=True))
+    known = {"/c/0": "seen from one node only", "/c/4": UNSEEN + REMEDY}
+    assert storage.caveats == {**known, "/c/8": "seen from one node only"}
+    storage.hear(SEALED)  # it is sealed again, and two nodes have seen it
+    assert storage.caveats == known
+    for n in range(40):
+        storage.hear(Sealed(Manifest(0, n, f"/d/{n}", ""), is_seen_once=True))
+    assert list(storage.caveats) == [f"/d/{n}" for n in range(24, 40)]
+
+
+def test_users_see_which_file_which_node_does_not_see() -> None:
+    durable = Durable(plan=Fence(0, 1, 4), members=(NAME,))
+    led = lead(durable)
+    assert led.leadership.view().checkpoint_caveat == ""
+    led.receive(NAME, Sealed(Manifest(0, 8, "/c/8", ""), unseen=UNSEEN))
+    assert led.leadership.view().checkpoint_caveat == UNSEEN + REMEDY
+    (record,) = led.records(EventReason.CHECKPOINT_SEALED)
+    assert record.severity is Severity.WARNING
+    assert record.message == f"checkpoint of step 8 is complete: /c/8; {UNSEEN}{REMEDY}"
+
+
+def test_one_node_is_no_warning_and_the_next_leader_knows_it() -> None:
+    led = lead(Durable(plan=Fence(0, 1, 4), members=(NAME,)))
+    led.receive(NAME, Sealed(Manifest(0, 8, "/c/8", ""), is_seen_once=True))
+    (record,) = led.records(EventReason.CHECKPOINT_SEALED)
+    assert (record.severity, record.message) == (
+        Severity.NORMAL,
+        "checkpoint of step 8 is complete: /c/8",
+    )
+    caveats = {"/c/8": led.leadership.view().checkpoint_caveat}
+    durable = led.leadership.arbiter.durable
+    after = lead(durable, LastReported(checkpoint_caveats=caveats)).leadership.view()
+    assert after.checkpoint_caveat == "seen from one node only"

@@ -71,6 +71,9 @@ def test_the_view_of_a_job_that_has_ended() -> None:
     assert (view.epoch, view.outcome, view.reason) == (4, Outcome.COMPLETE, "StepsReached")
     assert (view.checkpoint_step, view.checkpoint_path) == (8, "/c/8")
     assert (view.progress, view.losses) == (progress, losses)
-    assert view.checkpoint_error == "agent x: disk full"
+    assert (view.checkpoint_error, view.checkpoint_caveat) == ("agent x: disk full", "")
+    caveats = {"/c/8": "seen from one node only", "/c/4": "a file is not seen from node b"}
+    known = ended(durable, LastReported(checkpoint_caveats=caveats))
+    assert known.checkpoint_caveat == "seen from one node only"
     resting = ended(replace(durable, outcome=Outcome.SUSPENDED, manifests=()), LastReported())
     assert (resting.outcome, resting.checkpoint_step) == (None, -1)

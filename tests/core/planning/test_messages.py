@@ -14,12 +14,12 @@ from bamboo_core.planning import messages
 from bamboo_core.protocol.messages import Peer
 
 
-def test_a_peer_is_named_with_its_addresses_key_and_zone() -> None:
+def test_a_peer_is_named_with_its_addresses_key_zone_and_node() -> None:
     request = request_of(spec())
-    peer = Peer(A1, "a1:1", "a1:2", b"a1", "z1")
+    peer = Peer(A1, "a1:1", "a1:2", b"a1", "z1", "a1")
     directive = decide(request).directives[A0]
     assert directive.peers == (peer,)
-    assert directive.key == b"a0"
+    assert (directive.key, directive.node) == (b"a0", "a0")
     assert proceed(request).directives[A0].peers == (peer,)
 
 

@@ -240,6 +240,16 @@ def test_a_condition_may_be_unknown() -> None:
     assert next(c for c in known if c.type == "Degraded").status is None
 
 
+def test_a_checkpoint_that_one_node_only_may_have_is_known_to_the_next_operator() -> None:
+    training = TrainingView(checkpoint_step=3, checkpoint_path="/c", checkpoint_caveat="one node")
+    status = written(training, Memory())
+    assert status["lastCheckpoint"] == {"step": 3, "path": "/c", "caveat": "one node"}
+    assert statuses.read_progress({"status": status}).checkpoint_caveats == {"/c": "one node"}
+    seen = written(replace(training, checkpoint_caveat=""), Memory())
+    assert seen["lastCheckpoint"] == {"step": 3, "path": "/c"}
+    assert statuses.read_progress({"status": seen}).checkpoint_caveats == {}
+
+
 def test_times_follow_changes() -> None:
     training = TrainingView(planned=True, checkpoint_step=3, checkpoint_path="/c")
     first = statuses.with_times(written(training, Memory()), {}, 100.0)
