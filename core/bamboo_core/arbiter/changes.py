@@ -65,7 +65,7 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
     last = inf if are_replaced else state.real_s + late_s(state.ledger.usual_s)
     late = [a for a in going if a in departures and departures[a] <= last]
-    if late:
+    if late and not leavers(state).isdisjoint(late):  # else the next plan would be the same
         return f"{', '.join(late)} will go away", set(late)
     plan, running = in_force.plan, state.ledger.progress.committed + 1
     if desired.suspended and max(plan.target, running) + 1 < plan.last:

@@ -360,3 +360,15 @@ def test_only_another_cause_is_said_again() -> None:
     fleet.full = FULL.replace("No space left on device", "Permission denied")
     fleet.wait(31.0)
     assert ["Permission denied" in text for text in bad(fleet)] == [False, True]
+
+
+def test_a_holder_that_leaves_soon_stops_nothing_once_a_job_that_is_to_rest_is_saved() -> None:
+    """No plan leaves it out: it has time for the transition."""
+    fleet = full(1, 1)
+    fleet.tell(a.DesiredState(1, suspended=True))
+    (kept,) = fleet.agents
+    fleet.full = ""
+    fleet.receive(kept, Notice(4.0, "preempted"))
+    fleet.run(2_000)
+    assert outcome(fleet) is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
