@@ -237,7 +237,16 @@ class Injector:
     async def trickle(self) -> Did:
         one, other = self._pair("trickle")
         self._fleet.faults.trickle(one, other)
-        return f"trickle {one} - {other} for {await self._pass(1.0, 45.0):g} s", (one, other)
+        most_s = self._chance.uniform(1.0, 45.0)
+        seconds = await self._until(lambda: self._is_out(one, other), most_s)
+        seconds += await self._pass(0.0, 2.0)
+        return f"trickle {one} - {other} for {seconds:g} s", (one, other)
+
+    def _is_out(self, one: AgentId, other: AgentId) -> bool:
+        """Whether the plan does without the link between two agents."""
+        arbiter = self._fleet.operator.arbiter
+        plan = None if arbiter is None else arbiter.status().plan
+        return plan is not None and not {one, other} <= set(plan.live)
 
     async def cut_session(self) -> Did:
         agent = self._victim("cut_session")
@@ -414,9 +423,12 @@ LAST = "full_disk"
 """The fault of a job's last round, and of no other: it needs the job's end."""
 LONG = frozenset({"trickle", "blip_in_suspension", LAST})
 """Each is the only fault of its round, since all faults of a round end together."""
-OFTEN: Mapping[str, int] = {"trickle": 4, "blip_in_suspension": 4, "folder_away": 2, "truncate": 2}
-"""So many times as often as others, since it is left out where another kind comes first, or often
-has no effect, or since no earlier run had it."""
+LONG_SHARE = 0.26
+"""Share of rounds, without the last ones, that have such a fault."""
+LOSSES = ("kill", "kill_worker", "freeze_for_ever", "hang", "slow_writes", "failing_writes")
+"""Each of these makes an agent useless for ever."""
+OFTEN: Mapping[str, int] = {"folder_away": 5, "truncate": 4, **dict.fromkeys(LOSSES, 2)}
+"""So many times as often as others. Not every folder that is away is missed by an agent."""
 WHOLE = frozenset(
     {"reset", "slow_disk", "bad_disk", "folder_away", "slow_writes", "failing_writes"}
 )
@@ -440,8 +452,10 @@ def own_victims(
 
 def choose(chance: random.Random, most: int = 3) -> list[str]:
     """The kinds of one round that is not the last one: those whose effects can be told apart."""
+    if chance.random() < LONG_SHARE:
+        return [chance.choice(sorted(LONG - {LAST}))]
     chosen = list[str]()
-    names = sorted(KINDS.keys() - {LAST})
+    names = sorted(KINDS.keys() - LONG)
     weights = [OFTEN.get(kind, 1) for kind in names]
     for kind in chance.choices(names, weights, k=chance.randint(1, most)):
         if not any(_excludes(kind, other) for other in chosen):
@@ -451,8 +465,6 @@ def choose(chance: random.Random, most: int = 3) -> list[str]:
 
 def _excludes(kind: str, other: str) -> bool:
     """Whether no round has both."""
-    if not LONG.isdisjoint({kind, other}):
-        return True
     have_same = not set(EFFECTS[kind]).isdisjoint(EFFECTS[other])
     at_most_one = any({kind, other} <= group for group in (ALONE, HIDING))
     return at_most_one or (have_same and not WHOLE.isdisjoint({kind, other}))
