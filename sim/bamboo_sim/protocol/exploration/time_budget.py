@@ -162,11 +162,7 @@ def runs() -> list[Run]:
         out += [(family, job, 0.8) for job in (SMALL, LONG, SPARE, UNEVEN)]
         out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
         out += [(family, job, 0.3) for job in MIXED]
-    out += [("storage", job, 1.0) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
-    for family in ("folders", "space"):
-        out += [(family, job, 0.6) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
-    out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
-    out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
+    out += _runs_with_files()
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
     out += [("races", Job(1, 3, 2), 0.5)]
@@ -193,6 +189,14 @@ def runs() -> list[Run]:
     out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out
+
+
+def _runs_with_files() -> list[Run]:
+    out = [("storage", job, 1.0) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
+    for family in ("folders", "space"):
+        out += [(family, job, 0.6) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
+    out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
+    return [*out, ("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
 
 
 def coarseness(family: str, job: Job) -> int:
