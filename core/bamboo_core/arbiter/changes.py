@@ -60,6 +60,9 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
         return last_write.due(state), frozenset()
     if state.durable.last_write is not None:
         return last_write.due(state), frozenset()
+    plan, running = in_force.plan, state.ledger.progress.committed + 1
+    if max(plan.target, running) >= plan.last and _is_saved(state, plan.last):
+        return "", frozenset()  # agents only have to say that they have finished
     departures, fresh = state.membership.departures(), _fresh(state)
     going = _going(state, in_force, departures)
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
@@ -67,7 +70,6 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     late = [a for a in going if a in departures and departures[a] <= last]
     if late and not leavers(state).isdisjoint(late):  # else the next plan would be the same
         return f"{', '.join(late)} will go away", set(late)
-    plan, running = in_force.plan, state.ledger.progress.committed + 1
     if desired.suspended and max(plan.target, running) + 1 < plan.last:
         return "the job is to be suspended", frozenset()
     if len(plan.pipelines) > desired.pipelines:
@@ -87,6 +89,13 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     if going and are_replaced:
         return f"{', '.join(going)} are replaced", set(going)
     return _joining(state, in_force, desired), frozenset()
+
+
+def _is_saved(state: State, step: int) -> bool:
+    """Whether this attempt's checkpoint of the step is complete, if there are any."""
+    durable = state.durable
+    known = {(m.attempt, m.step) for m in durable.manifests} - set(durable.bad)
+    return state.job.spec.checkpoint is None or (durable.attempt, step) in known
 
 
 def _fresh(state: State) -> set[AgentId]:

@@ -24,6 +24,7 @@ SUSPENDED_S = 300.0
 """Longest wait of a job that is to be suspended: somebody else may want its nodes."""
 
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_TRIES_LEFT = 4  # the part of the time left to a holder for which it may wait
 _MOST_WORDS = 300  # characters of the agent's error that the facts keep
 
 
@@ -128,9 +129,16 @@ def is_due(state: State, now: float) -> bool:
     if known is None or known.step != state.in_force.plan.last:
         return False
     _count(state, known, now)
-    rewriting.at = now + min(_PAUSE_S * 2.0**rewriting.tries, _LONGEST_PAUSE_S)
+    rewriting.at = now + min(_PAUSE_S * 2.0**rewriting.tries, _longest_pause_s(state))
     rewriting.tries += 1
     return left_s(state, now) > 0
+
+
+def _longest_pause_s(state: State) -> float:
+    """Tries become frequent again before a holder leaves: it stays only if no other has copies."""
+    departures, members = state.membership.departures(), state.membership.members
+    left_s = min((departures[a] for a in members & departures.keys()), default=inf) - state.real_s
+    return min(_LONGEST_PAUSE_S, max(_PAUSE_S, left_s / _TRIES_LEFT))
 
 
 def _is_wanted(state: State, known: LastWrite) -> bool:

@@ -511,3 +511,14 @@ def test_a_leaver_that_has_handed_over_is_asked_before_all_agents_count_as_lost(
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_an_agent_that_leaves_soon_finishes_a_job_that_is_to_rest_with_its_last_step() -> None:
+    """No plan leaves it out, since it has time for the transition."""
+    fleet = running(1, 1, steps=4, every=0)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.DesiredState(1, suspended=True))
+    fleet.receive(AgentId("a0"), Notice(4.0, "preempted"))
+    fleet.run(2_000)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE

@@ -362,13 +362,26 @@ def test_only_another_cause_is_said_again() -> None:
     assert ["Permission denied" in text for text in bad(fleet)] == [False, True]
 
 
-def test_a_holder_that_leaves_soon_stops_nothing_once_a_job_that_is_to_rest_is_saved() -> None:
-    """No plan leaves it out: it has time for the transition."""
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_holder_that_leaves_soon_stops_nothing_once_all_is_saved(suspended: bool) -> None:
     fleet = full(1, 1)
-    fleet.tell(a.DesiredState(1, suspended=True))
-    (kept,) = fleet.agents
-    fleet.full = ""
-    fleet.receive(kept, Notice(4.0, "preempted"))
+    fleet.tell(a.DesiredState(1, suspended=suspended))
+    (holder,) = fleet.agents
+    fleet.receive(holder, Notice(4.0, "preempted"))
     fleet.run(2_000)
+    fleet.full = ""
+    fleet.wait(2.0)
     assert outcome(fleet) is Outcome.COMPLETE
     assert fleet.arbiter.durable.attempt == 0
+
+
+def test_tries_are_not_rare_shortly_before_a_sole_holder_leaves() -> None:
+    fleet = full(1, 1)
+    (holder,) = fleet.agents
+    fleet.wait(100.0)
+    fleet.receive(holder, Notice(30.0, "preempted"))
+    fleet.wait(26.0)
+    assert outcome(fleet) is None
+    fleet.full = ""
+    fleet.wait(3.5)
+    assert outcome(fleet) is Outcome.COMPLETE

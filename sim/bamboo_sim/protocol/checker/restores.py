@@ -98,7 +98,8 @@ def _readable(world: World, facts: Durable, attempts: Container[int]) -> Iterato
 
 def check_suspended(world: World, before: Durable, after: Durable) -> None:
     """A job that could go on saves all its steps before it is suspended. before and after: the
-    arbiter's facts. A storage that fails, and agents suspected by mistake, are excuses."""
+    arbiter's facts; it may have heard several seals between them. A storage that fails, and agents
+    suspected by mistake, are excuses."""
     attempt, newest = world.newest
     is_excused = world.is_misled or world.has_storage_failed or world.has_storage_stalled
     is_new = before.outcome is None and after.outcome is Outcome.SUSPENDED
@@ -106,7 +107,7 @@ def check_suspended(world: World, before: Durable, after: Durable) -> None:
         return
     if world.job.zones:
         return
-    known = {(m.attempt, m.step) for m in before.manifests} - set(before.bad)
+    known = {(m.attempt, m.step) for m in after.manifests} - set(after.bad)
     saved = max((step for _, step in known), default=0)
     nodes = {a: n for a, n in _in_reach(world, before).items() if a not in world.noticed}
     has_voter = any(a in nodes for a in before.voters)

@@ -7,6 +7,7 @@ whatever is under way.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.model.ids import AgentId
@@ -41,13 +42,19 @@ def wait(world: World) -> bool:
     if world.is_over:
         return False
     is_hung = any(node.backlog is not None for node in world.nodes.values())
-    for number in range(_LONG_TICKS if is_hung else _IDLE_TICKS):
+    number, most = 0, _LONG_TICKS if is_hung else _IDLE_TICKS
+    while number < most:
         tick(world)
         if world.network.messages or world.ready:
             return True
         if number == _SAID_TICKS:
             check_said(world)
+        number += not _is_any_operator_still(world)  # its deadlines wait for it
     return _thaw_all(world)
+
+
+def _is_any_operator_still(world: World) -> bool:
+    return any(name in world.operators.running and t < inf for (_, name), t in world.still.items())
 
 
 def tick(world: World) -> None:

@@ -9,9 +9,10 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Fork
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.protocol.messages import Manifest
-from bamboo_sim.protocol.checker.restores import check_newest, check_restore
+from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
 from bamboo_sim.protocol.exploration.time_budget import SAVING
 from bamboo_sim.protocol.histories.history import History, apply, replay
+from bamboo_sim.protocol.parts.network import OPERATOR
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.running.simulation import Simulation
 
@@ -173,3 +174,24 @@ def test_a_new_attempt_begins_with_the_newest_file_that_may_be_read(world):
         check()
     world.sealed[0, second] = None
     check()
+
+
+def test_a_seal_that_is_heard_at_once_with_the_end_counts():
+    """The leader was uncertain for a moment, so it hears all at once."""
+    history = History(SAVING, 730868149, "fifo").then(132, ("suspend",))
+    uncertain = ("stand still", "lease", OPERATOR, 0.5)
+    assert replay(history.then(49, uncertain)).outcome == "suspended"
+
+
+def test_a_job_that_could_go_on_is_not_suspended_before_its_steps_are_saved(world):
+    before = world.operators.durable
+    saved = newest(world).step
+    world.newest = (0, saved)
+    after = replace(before, outcome=Outcome.SUSPENDED)
+    with pytest.raises(Violation, match=f"step {saved} is committed, and {saved} are saved"):
+        check_suspended(world, before, after)
+    more = (*before.manifests, Manifest(0, saved + 1, "next", ""))
+    check_suspended(world, before, replace(after, manifests=more))
+    bad = ((0, saved + 1),)
+    with pytest.raises(Violation, match=f"step {saved} is committed, and {saved} are saved"):
+        check_suspended(world, before, replace(after, manifests=more, bad=bad))

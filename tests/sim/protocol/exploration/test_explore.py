@@ -307,6 +307,7 @@ def test_a_corrupt_checkpoint_is_skipped():
     ended = replay(history)
     assert ended.outcome == "restored"
     assert ended.sealed.effects["file wrong"]
+    assert None not in ended.sealed.values()  # the fork has ruled it out, so it was deleted
 
 
 @pytest.mark.parametrize(
