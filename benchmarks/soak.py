@@ -1,6 +1,6 @@
 """Random faults in long-lived jobs of real agents: no bit may change, and no job may stand still.
 
-    python benchmarks/soak.py [--minutes 60] [--fleets 2] [--steps 160] [--seed 1]
+    python benchmarks/soak.py [--minutes 60] [--fleets 2] [--steps 180] [--seed 1]
                               [--fresh | --write]
 
 Each fleet is a process with its own operator and agents. It trains one job after the other, on
@@ -155,7 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--minutes", type=arguments.amount, default=60.0)
     parser.add_argument("--fleets", type=arguments.at_least(1), default=2, help="side by side")
-    parser.add_argument("--steps", type=arguments.at_least(100), default=160, help="of a job")
+    parser.add_argument("--steps", type=arguments.at_least(100), default=180, help="of a job")
     parser.add_argument(
         "--least", type=arguments.at_least(1), default=4, help="rounds (default: 4)"
     )

@@ -32,9 +32,9 @@ STEADY_S = 20.0
 SPARE = 1
 """Agents beyond the grid's seats, so that a round need not wait for a new process."""
 EVERY_STEPS = 10
-MOST_ROUNDS = 8
-"""Rounds of a job, without its last one. So one of nine rounds meets the last write."""
-LAST_STEPS = 40
+MOST_ROUNDS = 7
+"""Rounds of a job, without its last one. So one of eight rounds meets the last write."""
+LAST_STEPS = 60
 """A round is the last one if so few steps are left before it: another one could end the job."""
 ROUNDS, FAULTS = "rounds", "faults with an effect"
 IN_VAIN = " (without effect)"
@@ -116,11 +116,12 @@ class SoakedJob:
         self._doomed: set[AgentId] = set()
         self._going: set[AgentId] = set()
         self._losses: list[Loss] = []
+        self._before = self._look()
 
     async def rounds(self, sample: Sample) -> AsyncIterator[Round]:
         """Rounds until the job has run all its steps, or the sample is over. The last one may have
         failed; the job is of no use then."""
-        operator, before = self._fleet.operator, self._before()
+        operator = self._fleet.operator
         operator.change_goal(pipelines=self._grid.pipelines)
         await self._fleet.add(self._grid.agents(self._grid.seats + SPARE))
         refill = asyncio.create_task(self._refill())
@@ -139,10 +140,10 @@ class SoakedJob:
             await self._suspend()
         except CompletedError:
             self._watch.read_states()
-            if self._watch.differences:
-                yield self._describe(before, None, self._acted())
+            if (done := self._describe(None, self._acted())).failure:
+                yield done
         except (StalledError, LostError) as error:
-            yield self._describe(before, error, self._acted())
+            yield self._describe(error, self._acted())
         finally:
             refill.cancel()
             await asyncio.gather(refill, return_exceptions=True)
@@ -150,7 +151,7 @@ class SoakedJob:
     def _steps_left(self) -> int:
         return self._fleet.spec.training.steps - 1 - self._watch.newest
 
-    def _before(self) -> _Before:
+    def _look(self) -> _Before:
         watch, exits = self._watch, frozenset(self._fleet.exits)
         numbers = (watch.voter_wait_s, watch.attempt, watch.unexplained)
         return _Before(time.monotonic(), *numbers, exits)
@@ -159,20 +160,20 @@ class SoakedJob:
         """CompletedError, but not from the last round."""
         chosen = [kinds.LAST] if is_last else kinds.choose(self._chance)
         self._injector, self._losses = None, []
-        before = self._before()
+        self._before = before = self._look()
         error: Exception | None = None
         acted: list[tuple[Injected, int]] | None = None
         try:
             await self._wait(self._has_plan)
             await self._wait(self._is_steady, most_s=STEADY_S)
-            before = replace(self._before(), voter_wait_s=before.voter_wait_s)
+            self._before = replace(self._look(), voter_wait_s=before.voter_wait_s)
             doomed = await self._inject(chosen)
             await (self._complete() if is_last else self._recover())
             acted = self._acted()
             self._take_away(doomed)
         except (StalledError, LostError) as caught:
             error = caught
-        return self._describe(before, error, self._acted() if acted is None else acted)
+        return self._describe(error, self._acted() if acted is None else acted)
 
     async def _inject(self, chosen: list[str]) -> set[AgentId]:
         """Inject faults at the same time, then end those that do not end by themselves. Agents that
@@ -275,11 +276,10 @@ class SoakedJob:
 
     def _describe(
         self,
-        before: _Before,
         error: Exception | None,
         acted: list[tuple[Injected, int]],
     ) -> Round:
-        watch, began = self._watch, before.began
+        watch, before, began = self._watch, self._before, self._before.began
         watch.look()
         times = [at for at in watch.commits if at >= began]
         first = max((at for at in watch.commits if at < began), default=began)
@@ -288,12 +288,12 @@ class SoakedJob:
         for fault, times_acted in acted:
             effects[fault.kind] += times_acted
         restored, repeated = self._restored(began), watch.repeated_after(before.attempt)
-        recovery = self._judge(before, restored=restored, repeated=repeated)
+        recovery = self._judge(restored=restored, repeated=repeated, goes_on=error is None)
         unexplained = watch.unexplained - before.unexplained
         failures = [*watch.differences[:5]]
         if error is not None:
             failures.append(f"{type(error).__name__}: {error}")
-        if recovery.succeeded < recovery.alive:
+        elif recovery.succeeded < recovery.alive:
             lost = ", ".join(loss.agent for loss in self._losses)
             failures.append(f"{repeated} steps repeated, though a copy of all lived without {lost}")
         elif repeated and not restored:
@@ -329,12 +329,14 @@ class SoakedJob:
             if at > began
         )
 
-    def _judge(self, before: _Before, *, restored: bool, repeated: int) -> Recovery:
+    def _judge(self, *, restored: bool, repeated: int, goes_on: bool) -> Recovery:
         """Judge the losses of this round. A new attempt is a restore, whatever the arbiter says:
         no round with losses suspends the job."""
-        gone = {*before.exits, *self._doomed, *self._going}
-        is_new = self._watch.attempt > before.attempt
-        return losses.judge(self._losses, gone, restored=restored or is_new, repeated=repeated)
+        gone = {*self._before.exits, *self._doomed, *self._going}
+        restored = restored or self._watch.attempt > self._before.attempt
+        return losses.judge(
+            self._losses, gone, restored=restored, repeated=repeated, goes_on=goes_on
+        )
 
 
 async def soak(

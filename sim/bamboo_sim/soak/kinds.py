@@ -41,8 +41,8 @@ stood still for longer."""
 VOLUME = "volume"
 """The folder that a job's ``checkpoints`` are a link to, as if it were mounted there: while it is
 away, nothing can be written in its place."""
-MEET_S = 2.0
-"""How much longer a folder stays away, at most, if no agent has met it."""
+MEET_S = 3.0
+"""How much longer a fault lasts, at most, that no agent has met."""
 END_S = 120.0
 """Longest wait for the end of a job, or for its suspension. After that the round says why there is
 none."""
@@ -120,10 +120,14 @@ class Injector:
             await asyncio.sleep(POLL_S)
         return round(time.monotonic() - began, 2)
 
-    def _effects(self, *effects: Effect) -> int:
-        """How often these have happened in this round."""
+    def _effects(self, effect: Effect, *who: str) -> int:
+        """How often it has happened in this round, to these agents (none: to any)."""
         risen = self._fleet.faults.counted.acts() - self._before
-        return sum(times for (_, effect), times in risen.items() if effect in effects)
+        return sum(
+            times
+            for (agent, x), times in risen.items()
+            if x is effect and (not who or agent in who)
+        )
 
     async def _pass(self, least_s: float, most_s: float) -> float:
         """Let a random time pass: it is part of the fault."""
@@ -222,6 +226,7 @@ class Injector:
         one, other = self._pair("truncate")
         self._fleet.faults.truncate(one, other)
         self._fleet.faults.truncate(other, one)
+        await self._until(lambda: self._effects(Effect.CUT_FRAME, one, other) > 0, MEET_S)
         return f"truncate {one} - {other}", (one, other)
 
     async def cut(self) -> Did:
@@ -427,7 +432,7 @@ LONG_SHARE = 0.26
 """Share of rounds, without the last ones, that have such a fault."""
 LOSSES = ("kill", "kill_worker", "freeze_for_ever", "hang", "slow_writes", "failing_writes")
 """Each of these makes an agent useless for ever."""
-OFTEN: Mapping[str, int] = {"folder_away": 5, "truncate": 4, **dict.fromkeys(LOSSES, 2)}
+OFTEN: Mapping[str, int] = {"folder_away": 6, "truncate": 5, **dict.fromkeys(LOSSES, 3)}
 """So many times as often as others. Not every folder that is away is missed by an agent."""
 WHOLE = frozenset(
     {"reset", "slow_disk", "bad_disk", "folder_away", "slow_writes", "failing_writes"}

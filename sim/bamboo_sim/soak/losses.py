@@ -58,17 +58,22 @@ def _wanted(plan: Plan) -> dict[int, set[AgentId]]:
 
 
 def judge(
-    losses: Sequence[Loss], gone: Collection[AgentId], *, restored: bool, repeated: int
+    losses: Sequence[Loss],
+    gone: Collection[AgentId],
+    *,
+    restored: bool,
+    repeated: int,
+    goes_on: bool = True,
 ) -> Recovery:
     """Judge the losses of one round together, since a restore may follow from any of them.
 
     gone: all agents that were killed or told to go, up to the end of the round, with those of the
     losses; restored: whether a new attempt has begun; repeated: committed steps that were committed
-    once more.
+    once more; goes_on: whether a step was committed after the losses.
     """
     lost = {*gone, *(loss.agent for loss in losses)}
     is_alive = all(
         loss.holders and all(agents - lost for agents in loss.holders) for loss in losses
     )
     alive = len(losses) if is_alive else 0
-    return Recovery(alive, 0 if restored or repeated else alive)
+    return Recovery(alive, alive if goes_on and not restored and not repeated else 0)

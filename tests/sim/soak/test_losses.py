@@ -103,6 +103,12 @@ def test_a_restore_although_a_copy_lived_is_no_success(restored: bool, repeated:
     assert judge(losses, {A}, restored=restored, repeated=repeated) == Recovery(1, 0)
 
 
+def test_a_job_that_does_not_go_on_is_no_success() -> None:
+    losses = [Loss(A, held("ab", "ac"))]
+    found = judge(losses, {A}, restored=False, repeated=0, goes_on=False)
+    assert found == Recovery(1, 0)
+
+
 def test_a_restore_after_the_last_copy_is_not_judged() -> None:
     losses = [Loss(A, held("ab", "ac")), Loss(B, held("b", "c"))]
     assert judge(losses, {A, B}, restored=True, repeated=7) == Recovery(0, 0)
