@@ -162,10 +162,7 @@ def runs() -> list[Run]:
         out += [(family, job, 0.8) for job in (SMALL, LONG, SPARE, UNEVEN)]
         out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
         out += [(family, job, 0.3) for job in MIXED]
-    out += [("storage", job, 1.0) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
-    for family in ("folders", "space"):
-        out += [(family, job, 0.6) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
-    out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
+    out += _of_files()
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
@@ -193,6 +190,14 @@ def runs() -> list[Run]:
     out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out
+
+
+def _of_files() -> list[Run]:
+    """Families in which the storage fails, is full, or is away."""
+    jobs = (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)
+    out = [("storage", job, 1.0) for job in jobs]
+    out += [(family, job, 0.6) for family in ("folders", "space") for job in jobs]
+    return out + [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
 
 
 def coarseness(family: str, job: Job) -> int:
