@@ -162,7 +162,8 @@ def runs() -> list[Run]:
         out += [(family, job, 0.8) for job in (SMALL, LONG, SPARE, UNEVEN)]
         out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
         out += [(family, job, 0.3) for job in MIXED]
-    out += _runs_with_files()
+    out += _of_files()
+    out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
     out += [("races", Job(1, 3, 2), 0.5)]
@@ -191,12 +192,12 @@ def runs() -> list[Run]:
     return out
 
 
-def _runs_with_files() -> list[Run]:
-    out = [("storage", job, 1.0) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
-    for family in ("folders", "space"):
-        out += [(family, job, 0.6) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
-    out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
-    return [*out, ("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
+def _of_files() -> list[Run]:
+    """Families in which the storage fails, is full, or is away."""
+    jobs = (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)
+    out = [("storage", job, 1.0) for job in jobs]
+    out += [(family, job, 0.6) for family in ("folders", "space") for job in jobs]
+    return out + [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
 
 
 def coarseness(family: str, job: Job) -> int:
