@@ -7,7 +7,6 @@ whatever is under way.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.model.ids import AgentId
@@ -33,6 +32,7 @@ from bamboo_sim.protocol.world.state import LINKS, World
 
 TICK_S = 0.5
 _IDLE_TICKS = 300
+_SOON_S = 120.0
 _LONG_TICKS = 900  # where an instruction may have to be found overdue
 _SAID_TICKS = 260  # after 130 s without an event the job must say what it waits for
 
@@ -49,12 +49,17 @@ def wait(world: World) -> bool:
             return True
         if number == _SAID_TICKS:
             check_said(world)
-        number += not _is_any_operator_still(world)  # its deadlines wait for it
+        number += not _comes_an_operator_back(world)  # its deadlines wait until then
     return _thaw_all(world)
 
 
-def _is_any_operator_still(world: World) -> bool:
-    return any(name in world.operators.running and t < inf for (_, name), t in world.still.items())
+def _comes_an_operator_back(world: World) -> bool:
+    """Whether an operator stands still that will go on soon. Some are away for good."""
+    soon = world.now + _SOON_S
+    return any(
+        name in world.operators.running and until <= soon
+        for (_, name), until in world.still.items()
+    )
 
 
 def tick(world: World) -> None:

@@ -294,6 +294,15 @@ def test_every_family_has_a_job_that_computes_ahead():
     assert {family for family, job, _ in runs() if job.eager} == FAMILIES.keys()
 
 
+def test_the_deadlines_of_an_operator_whose_lease_stands_still_have_their_time():
+    """They begin anew when it goes on: later than the world waits for others."""
+    history = History(SMALL, 1, "fifo").then(0, ("lose continuation",))
+    history = history.then(43, ("stand still", "lease", "", 40.0))
+    ended = replay(history)
+    assert ended.outcome == "complete"
+    assert "lose continuation" in ended.effects
+
+
 def test_a_corrupt_checkpoint_is_skipped():
     history = History(SAVING, 1, "fifo")
     world = Simulation(SAVING, 1, "fifo")
