@@ -31,6 +31,7 @@ _FRESH = 5  # of so many faults, one is searched for as if it had never been fou
 _HISTORIES, _PLANTED = 1000, 90  # the least that a run of all families must try
 _EACH = 1  # the least histories of each family: each is drawn, however slow the machine is
 _OTHER_SEEDS = 1_000_003  # of the second search: its histories differ from those of the first
+_AGAIN_S = 15.0  # the least time of a fault in the second search
 
 
 def main() -> int:
@@ -154,7 +155,8 @@ def _options() -> argparse.Namespace:
 
 
 def _detect_all(seconds: float, seed: int, known: Mapping[str, int]) -> list[Detection]:
-    """Faults that are found early leave their time to the others, which are then searched again.
+    """Faults that are found early leave their time to the others, which are then searched again:
+    on a slow machine longer than the time that is given.
 
     known: for a fault's row, the seed with which the recorded run found it. A fifth of the faults,
     others for each seed, is searched for without it at first.
@@ -170,11 +172,10 @@ def _detect_all(seconds: float, seed: int, known: Mapping[str, int]) -> list[Det
         print(detections[fault.row], flush=True)
     left = [d for d in detections.values() if not d.text]
     for i, before in enumerate(left):
-        if (rest := end - time()) > 0:
-            row, share = before.fault.row, rest / (len(left) - i)
-            again = detect(before.fault, share, seed + _OTHER_SEEDS, known.get(row))
-            detections[before.fault.row] = replace(again, cases=before.cases + again.cases)
-            print(f"again: {detections[before.fault.row]}", flush=True)
+        row, share = before.fault.row, max(_AGAIN_S, (end - time()) / (len(left) - i))
+        again = detect(before.fault, share, seed + _OTHER_SEEDS, known.get(row))
+        detections[row] = replace(again, cases=before.cases + again.cases)
+        print(f"again: {detections[row]}", flush=True)
     return list(detections.values())
 
 

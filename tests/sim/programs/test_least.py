@@ -196,6 +196,26 @@ def test_an_exploration_that_has_tried_too_little_fails(
     assert error in capsys.readouterr().err
 
 
+def test_a_fault_is_searched_for_again_though_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """A slow machine has used it up before the last faults are found."""
+    late, shares = FAULTS[-1], list[float]()
+
+    def search(fault: Planted, seconds: float, *_: object) -> Detection:
+        clock.now += 0.0 if fault is late else seconds
+        shares.extend([seconds] if fault is late else [])
+        return Detection(fault, 49, "" if fault is late and len(shares) < 2 else "deadlock")
+
+    monkeypatch.setattr(exploring, "time", clock)
+    monkeypatch.setattr(exploring, "detect", search)
+    detections = exploring._detect_all(1.0, 0, {})
+    assert shares[0] == 1.0
+    assert shares[1] >= exploring._AGAIN_S
+    assert [d.is_right for d in detections] == [True] * len(FAULTS)
+    assert (detections[-1].fault, detections[-1].cases) == (late, 98)
+
+
 @pytest.mark.parametrize(
     ("arguments", "without", "error"),
     [
