@@ -428,11 +428,11 @@ LAST = "full_disk"
 """The fault of a job's last round, and of no other: it needs the job's end."""
 LONG = frozenset({"trickle", "blip_in_suspension", LAST})
 """Each is the only fault of its round, since all faults of a round end together."""
-LONG_SHARE = 0.26
+LONG_SHARE = 0.28
 """Share of rounds, without the last ones, that have such a fault."""
 LOSSES = ("kill", "kill_worker", "freeze_for_ever", "hang", "slow_writes", "failing_writes")
 """Each of these makes an agent useless for ever."""
-OFTEN: Mapping[str, int] = {"folder_away": 6, "truncate": 5, **dict.fromkeys(LOSSES, 3)}
+OFTEN: Mapping[str, int] = {"folder_away": 12, "truncate": 10, **dict.fromkeys(LOSSES, 7)}
 """So many times as often as others. Not every folder that is away is missed by an agent."""
 WHOLE = frozenset(
     {"reset", "slow_disk", "bad_disk", "folder_away", "slow_writes", "failing_writes"}

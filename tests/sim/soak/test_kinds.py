@@ -149,7 +149,7 @@ async def test_no_round_counts_an_effect_twice(
     agents: str, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meetings = Counter[tuple[str, ...]]()
-    for seed in range(300):
+    for seed in range(400):
         chosen = kinds.choose(random.Random(seed))
         made = injector(faults, agents, seed, monkeypatch)
         await asyncio.gather(*(made.inject(kind) for kind in chosen))
