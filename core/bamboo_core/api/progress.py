@@ -100,7 +100,7 @@ class Unwritten(NamedTuple):
     dollars_per_hour: float | None = None  # that the agents cost meanwhile; None: no price is known
     unpriced: int = 0  # nodes of these agents that no price is known of
     layers: tuple[int, ...] = ()  # that have no file yet; empty: that is not known
-    heirs: int = 0  # further agents that are wanted, since all that hold the state will leave
+    successors: int = 0  # further agents that are wanted, since all that hold the state will leave
 
 
 class Way(NamedTuple):

@@ -12,13 +12,14 @@ from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.arbiter import endings
-from bamboo_core.arbiter_state import heirs
+from bamboo_core.arbiter_state import successors
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.last_write import LastWrite, Rewriting
 from bamboo_core.arbiter_state.state import Over, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
+from bamboo_core.placement.capacity import is_enough
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import BadCheckpoint, Manifest, Release
 
@@ -165,9 +166,9 @@ def pause(state: State, now: float) -> tuple[str, float] | None:
         return None
     _count(state, known, now)
     state.rewriting.layers = _without_file(state, known.step)
-    awaited = heirs.successors(state, holders)  # until there are enough of them
+    awaited = _candidates(state, holders)  # until there are enough of them
     is_released = state.membership.members > {*holders, *awaited}
-    is_early = is_pressed(state) or is_released or bool(heirs.of(state, holders))
+    is_early = is_pressed(state) or is_released or bool(taking_over(state, holders))
     if now >= state.rewriting.at or is_early:
         state.rewriting.going |= _going(state)
         state.rewriting.tries *= not is_early  # the plan releases agents, or copies layers
@@ -192,16 +193,31 @@ def due(state: State) -> str:
     """Why to stop a try that is under way; empty: there is no reason. Nothing else may change."""
     if is_pressed(state):
         return "agents that keep the last state will go away"
-    return "agents have come that take the last state over" if heirs.have_come(state) else ""
+    return "agents have come that take the last state over" if successors.have_come(state) else ""
 
 
 def _going(state: State) -> set[AgentId]:
     return {a for a in state.membership.members if state.membership.is_departing(a)}
 
 
+def taking_over(state: State, holders: Collection[AgentId]) -> list[AgentId]:
+    """Members that the next plan gives the state of its holders. Empty: one of these stays, or
+    there are too few others."""
+    found, stages = _candidates(state, holders), state.job.spec.pipelines.stages
+    return sorted(found) if is_enough(found, stages=stages, least=1) else []
+
+
+def _candidates(state: State, holders: Collection[AgentId]) -> set[AgentId]:
+    """Members that stay, if no holder does."""
+    membership = state.membership
+    if not all(membership.is_departing(agent) for agent in holders):
+        return set()
+    return membership.members & membership.usable()
+
+
 def refuses(state: State, agent: AgentId) -> bool:
     """Whether an agent that connects has no part in the last write, and may end."""
-    return is_released(state, agent) and not heirs.wanted(state)
+    return is_released(state, agent) and not successors.wanted(state)
 
 
 def is_released(state: State, agent: AgentId) -> bool:
@@ -221,7 +237,7 @@ def release_others(state: State) -> None:
     left to write."""
     known, membership = state.durable.last_write, state.membership
     assert state.in_force is not None
-    awaited = membership.usable() if heirs.wanted(state) else set()
+    awaited = membership.usable() if successors.wanted(state) else set()
     gone = sorted(membership.agents.keys() - membership.members - awaited)
     if known is None or state.in_force.plan.target != known.step or not gone:
         return

@@ -19,7 +19,6 @@ from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import last_write, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
-from bamboo_core.arbiter_state import heirs
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter_state.state import (
@@ -358,7 +357,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
     participants = membership.participants()
     if staying := last_write.staying(state):
-        after = heirs.of(state, staying)
+        after = last_write.taking_over(state, staying)
         participants = {a: participants[a] for a in (*staying, *after)}
         reports = {a: reports[a] for a in (*staying, *after)}
         is_kept = draining.issuperset(staying) and not after  # nobody takes their layers over

@@ -78,7 +78,7 @@ class Seen:
     def wanted(self) -> int:
         """Number of agents that the job asks for."""
         if self.training.unwritten is not None and not self.is_resting:
-            return len(self.training.members) + self.training.unwritten.heirs
+            return len(self.training.members) + self.training.unwritten.successors
         return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
 
     @property
@@ -350,7 +350,7 @@ def _unwritten(seen: Seen, last: Unwritten) -> str:
         f": {last.why}; {counted(len(staying), 'agent')} ({names}) {keeps} the state and {tries}"
         f" again for {_duration(last.left_s)}, {_cost(last)}"
     )
-    if last.heirs:
+    if last.successors:
         text += "; they will all leave, so another agent is awaited that takes the state over"
     return text
 

@@ -248,21 +248,21 @@ def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory:
     if spec.suspend or memory.terminal is not None:
         return False
     if training.unwritten is not None:
-        return _lacking_heirs(_staying(view, training), training) > 0
+        return _lacking_successors(_staying(view, training), training) > 0
     return not set(pod_zones.slots(spec)) <= {pod.slot for pod in _staying(view, training)}
 
 
-def _lacking_heirs(staying: Iterable[PodView], training: TrainingView) -> int:
+def _lacking_successors(staying: Iterable[PodView], training: TrainingView) -> int:
     """Pods to be made so that the last state outlives its holders, which will all leave. Agents on
     their way, and those that are about to end, count as made."""
-    wanted = training.unwritten.heirs if training.unwritten is not None else 0
+    wanted = training.unwritten.successors if training.unwritten is not None else 0
     return max(0, wanted - sum(pod.agent not in training.members for pod in staying))
 
 
 def _unneeded(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     """Pods that have not begun, while only the last checkpoint is left to write. The arbiter
     releases agents that run: a deleted pod would lose its log."""
-    is_needed = training.unwritten is None or training.unwritten.heirs > 0
+    is_needed = training.unwritten is None or training.unwritten.successors > 0
     for pod in () if is_needed else view.pods:
         if pod.is_alive and pod.phase is PodPhase.PENDING:
             reason = "only the last checkpoint is left to write"
@@ -311,7 +311,7 @@ def _fill(
     wanted = turn.assured if turn is not None and turn.word is Word.KEEPS else len(seats)
     count = max(0, min(most, wanted - len(staying)))
     if training.unwritten is not None:
-        count = min(count, _lacking_heirs(staying, training))
+        count = min(count, _lacking_successors(staying, training))
     holes = [slot for slot in seats if slot not in taken][:count]
     if not holes or now < memory.pauses_until or job.deleting:
         return [], memory

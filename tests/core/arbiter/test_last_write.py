@@ -390,7 +390,7 @@ def test_tries_are_not_rare_shortly_before_a_sole_holder_leaves() -> None:
 def wanted(fleet: Fleet) -> int:
     unwritten = fleet.arbiter.status().unwritten
     assert unwritten is not None
-    return unwritten.heirs
+    return unwritten.successors
 
 
 def test_an_agent_takes_the_state_over_from_a_sole_holder_that_will_leave() -> None:
@@ -400,29 +400,29 @@ def test_an_agent_takes_the_state_over_from_a_sole_holder_that_will_leave() -> N
     fleet.receive(holder, Notice(60.0, "preempted"))
     fleet.wait(2.0)
     assert wanted(fleet) == 1
-    heir = fleet.add("b0", "z0")
+    successor = fleet.add("b0", "z0")
     fleet.wait(2.0)
-    assert sorted(heir.executor.versions) == [0, 1]
+    assert sorted(successor.executor.versions) == [0, 1]
     assert (list(fleet.agents), fleet.arbiter.durable.members) == (["b0"], ("b0",))
     assert wanted(fleet) == 0
     late = fleet.add("b1", "z1")
     fleet.wait(60.0)
-    assert (late.released, heir.released, restores(fleet)) == (0, None, [])
+    assert (late.released, successor.released, restores(fleet)) == (0, None, [])
     fleet.full = ""
     fleet.wait(31.0)
     assert (outcome(fleet), fleet.arbiter.durable.attempt) == (Outcome.COMPLETE, 0)
 
 
-def test_a_try_that_hangs_does_not_keep_the_state_from_an_heir() -> None:
+def test_a_try_that_hangs_does_not_keep_the_state_from_a_successor() -> None:
     fleet = full(1, 2, mode=NONE)
     fleet.hold_files = True
     fleet.wait(60.0)
     for agent in list(fleet.agents):
         fleet.receive(agent, Notice(60.0, "preempted"))
     fleet.wait(1.0)
-    heir = fleet.add("b0", "z0")
+    successor = fleet.add("b0", "z0")
     fleet.wait(2.0)
-    assert sorted(heir.executor.versions) == [0, 1]
+    assert sorted(successor.executor.versions) == [0, 1]
     fleet.full = ""
     for agent in ("a0", "a1"):
         fleet.kill(agent)

@@ -99,12 +99,12 @@ def test_many_agents_are_not_all_named() -> None:
     assert "5 agents (job-p0-s0-i0, job-p0-s1-i0, job-p0-s2-i0, ...) keep" in found.message
 
 
-def leaving(*gone: PodView, heirs: int = 1) -> TrainingView:
+def leaving(*gone: PodView) -> TrainingView:
     """These holders have notice, and others have to take the state over."""
     unwritten = UNWRITTEN.unwritten
     assert unwritten is not None
     departing = frozenset(p.agent for p in gone)
-    return replace(UNWRITTEN, departing=departing, unwritten=unwritten._replace(heirs=heirs))
+    return replace(UNWRITTEN, departing=departing, unwritten=unwritten._replace(successors=1))
 
 
 def test_a_pod_is_made_for_the_agent_that_takes_the_state_over() -> None:
@@ -114,9 +114,9 @@ def test_a_pod_is_made_for_the_agent_that_takes_the_state_over() -> None:
     assert isinstance(made, CreatePod)
     view = ClusterView(nodes(a=4, b=4), (*HOLDERS, *RELEASED))
     assert lacks_pods(SPEC, view, training, found.memory)
-    heir = pod(0, 0, made.incarnation, phase=PodPhase.PENDING, node="")
-    assert run(*HOLDERS, *RELEASED, heir, training=training).actions == ()
-    here = replace(training, connected=training.connected | {heir.agent})
+    successor = pod(0, 0, made.incarnation, phase=PodPhase.PENDING, node="")
+    assert run(*HOLDERS, *RELEASED, successor, training=training).actions == ()
+    here = replace(training, connected=training.connected | {successor.agent})
     running = pod(0, 0, made.incarnation, zone="c")
     assert run(*HOLDERS, *RELEASED, running, training=here).actions == ()
     stalled = condition(found, ConditionType.STALLED)

@@ -5,10 +5,7 @@ Other agents are released meanwhile, so new ones have to come, as many as can ho
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from bamboo_core.arbiter_state.state import State
-from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import fewest, is_enough
 
 
@@ -29,21 +26,6 @@ def have_come(state: State) -> bool:
     """Whether enough agents wait that have no part in the plan in force."""
     is_wanted = wanted(state) > 0
     return is_wanted and is_enough(state.membership.standby(), stages=_stages(state), least=1)
-
-
-def successors(state: State, holders: Collection[AgentId]) -> set[AgentId]:
-    """Members that stay, if no holder does."""
-    membership = state.membership
-    if not all(membership.is_departing(agent) for agent in holders):
-        return set()
-    return membership.members & membership.usable()
-
-
-def of(state: State, holders: Collection[AgentId]) -> list[AgentId]:
-    """Members that the next plan gives the state of its holders. Empty: one of these stays, or
-    there are too few others."""
-    found = successors(state, holders)
-    return sorted(found) if is_enough(found, stages=_stages(state), least=1) else []
 
 
 def _stages(state: State) -> int:
