@@ -29,7 +29,7 @@ def history(random: Random) -> Durable:
 
 
 def gone(durable: Durable, newest: Manifest, attempt: int) -> set[tuple[int, int]]:
-    """What an agent deletes that has sealed ``newest`` and knows the facts of that attempt."""
+    """Marks that an agent deletes once it has sealed ``newest``, by the facts of that attempt."""
     marks = [(m.attempt, m.step) for m in durable.manifests]
     forks = [(f.attempt, f.step) for f in durable.forks if f.attempt <= attempt]
     at = (newest.attempt, newest.step)
