@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+BEGUN = "begun"
+"""File in the folder of an attempt that has begun from a checkpoint of an older one."""
 
 
 Mark = tuple[int, int]
@@ -120,6 +122,22 @@ class Checkpoints:
         path = f"{self._root}/probe-{self._mark}"
         self._write(path, b"written to see whether checkpoints can be")
         self._remove_quietly(path)
+
+    def claim(self, attempt: int) -> bool:
+        """Leave a mark before this attempt reads the checkpoint that it begins from: agents of
+        older attempts, which nobody can reach, delete nothing from then on. Best effort.
+
+        False: the job's folder is not there. It is not made, since a mount may be late.
+        UnreachableError.
+        """
+        self._fs.invalidate_cache()
+        if self._list(self._root) is None:
+            return False
+        try:
+            self._write(f"{self._root}/attempt-{attempt:04d}/{BEGUN}", b"")
+        except CheckpointError as error:
+            log.warning("agents of older attempts may delete what this one begins from: %s", error)
+        return True
 
     def write_layer(
         self, *, attempt: int, step: int, layer: int, record: LayerRecord
@@ -333,8 +351,12 @@ class Checkpoints:
         that were given up. CheckpointError if one cannot be removed.
 
         The rule is :func:`removable`. It also holds for a folder without a manifest, which may only
-        be away for a moment.
+        be away for a moment. Once a later attempt has begun, its facts are not known here, so
+        nothing is removed.
         """
+        if later := self._later(newest.attempt):
+            log.warning("no checkpoint is removed: %s is of a later attempt than this one", later)
+            return
         scan, unsealed = self._survey(set())
         found = {(m.attempt, m.step): m.path for m in scan.good}
         gone = removable(
@@ -350,6 +372,12 @@ class Checkpoints:
         for mark, folder in unsealed:
             if mark in gone:
                 self._remove(folder)
+
+    def _later(self, attempt: int) -> str:
+        """Folder of an attempt that has begun after this one; empty: there is none."""
+        self._fs.invalidate_cache()
+        folders = _named(self._root, self._list(self._root), "attempt-")
+        return next((x for x in folders if int(x.rpartition("-")[2]) > attempt), "")
 
     def _remove(self, path: str) -> None:
         try:

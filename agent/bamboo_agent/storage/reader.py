@@ -55,6 +55,7 @@ class Reading:
 
     manifest: Manifest
     layers: Range
+    attempt: int  # that reads it
     is_given_up: Event = field(default_factory=Event)
 
 
@@ -102,16 +103,16 @@ class Reader:
         self._wanted: Reading | None = None
         self._ordered: Order | None = None
 
-    def read(self, manifest: Manifest, layers: Range) -> None:
-        """Queue the reading of these layers. The last one before it is given up, and the listing:
-        one that fails must not hold the layers up.
+    def read(self, manifest: Manifest, layers: Range, attempt: int) -> None:
+        """Queue the reading of these layers for a plan of this attempt. The last one before it is
+        given up, and the listing: one that fails must not hold the layers up.
 
         While the storage cannot be reached, the thread tries again: only the storage knows whether
         the checkpoint is good.
         """
         self.forget()
         self._forget_listing()
-        self._wanted = reading = Reading(manifest, layers)
+        self._wanted = reading = Reading(manifest, layers, attempt)
         self._thread.submit(lambda: self._read(reading))
 
     def forget(self) -> None:
@@ -180,9 +181,11 @@ class Reader:
         told: set[str] = set()
         known = Unreachable(reading, "")
         waits = pauses()
+        is_claimed = reading.manifest.attempt >= reading.attempt
         while not reading.is_given_up.is_set():
             count = len(records)
             try:
+                is_claimed = is_claimed or self._checkpoints.claim(reading.attempt)
                 self._read_more(reading, records)
             except UnreachableError as error:
                 _warn_once(told, f"{error}; the load waits until the storage can be reached")

@@ -69,7 +69,8 @@ class Saver:
         self._thread.post(Saved(attempt, Item.file(step, layer), self._failed(why)))
 
     def prune(self, *, keep: int, newest: Manifest, facts: Facts) -> None:
-        """Queue the removal of checkpoints (:meth:`Checkpoints.prune`)."""
+        """Queue the removal of checkpoints (:meth:`Checkpoints.prune`). Nothing is removed if the
+        attempt is over by then."""
         self._thread.submit(lambda: self._prune(keep, newest, facts))
 
     # ------------------------------------------------------------ results
@@ -115,6 +116,8 @@ class Saver:
         return Saved(attempt, item, file)
 
     def _prune(self, keep: int, newest: Manifest, facts: Facts) -> None:
+        if newest.attempt < self._attempt:
+            return  # the facts of the attempt are old
         try:
             self._checkpoints.prune(keep=keep, newest=newest, facts=facts)
         except CheckpointError as error:

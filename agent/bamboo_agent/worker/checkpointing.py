@@ -212,7 +212,7 @@ class Checkpointing:
         """Read these layers; :attr:`loaded` has them when they are here."""
         assert self._reader is not None
         self.loaded = None
-        self._reader.read(manifest, layers)
+        self._reader.read(manifest, layers, self.attempt)
 
     def forget_layers(self) -> None:
         """The layers of :meth:`load` are not wanted any more."""

@@ -120,11 +120,19 @@ def _silent_s(manifest: Manifest, job: Job, now: float) -> float:
         return 0.0
     batch = float((manifest["spec"].get("training") or {}).get("globalBatchSize") or 0)
     step_s = batch / job.samples_per_s if job.samples_per_s else _LONG_STEP_S
-    stalled = job.condition(ConditionType.STALLED)
-    is_still = stalled is not None and stalled.reason == Reason.NO_PROGRESS
-    age_s = now - max(times)
-    limit_s = max(_STALE_S + 3 * step_s, _LONG_STALL_S if is_still else 0.0)
+    age_s, limit_s = now - max(times), max(_STALE_S + 3 * step_s, _still_s(manifest, job))
     return age_s if age_s >= limit_s else 0.0
+
+
+def _still_s(manifest: Manifest, job: Job) -> float:
+    """How long the status of a job that stands still may tell no new step."""
+    stalled = job.condition(ConditionType.STALLED)
+    reason = stalled.reason if stalled is not None else ""
+    if reason == Reason.LAST_WRITE_WAITS:
+        policy = manifest["spec"].get("runPolicy") or {}
+        return float(policy.get("lastWriteDeadlineSeconds") or _LONG_STALL_S) + _STALE_S
+    is_still = reason in (Reason.NO_PROGRESS, Reason.CHECKPOINT_UNREACHABLE)
+    return _LONG_STALL_S if is_still else 0.0
 
 
 def instant(text: Any) -> float | None:

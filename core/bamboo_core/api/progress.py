@@ -98,6 +98,9 @@ class Unwritten(NamedTuple):
     why: str  # which agent, where, and the error
     left_s: float  # until the job gives up
     dollars_per_hour: float | None = None  # that the agents cost meanwhile; None: no price is known
+    unpriced: int = 0  # nodes of these agents that no price is known of
+    layers: tuple[int, ...] = ()  # that have no file yet; empty: that is not known
+    successors: int = 0  # further agents that are wanted, since all that hold the state will leave
 
 
 class Way(NamedTuple):

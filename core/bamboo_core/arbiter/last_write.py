@@ -12,11 +12,14 @@ from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.arbiter import endings
+from bamboo_core.arbiter_state import successors
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.last_write import LastWrite, Rewriting
 from bamboo_core.arbiter_state.state import Over, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Kind
+from bamboo_core.placement.capacity import is_enough
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import BadCheckpoint, Manifest, Release
 
@@ -162,13 +165,23 @@ def pause(state: State, now: float) -> tuple[str, float] | None:
     if not holders:
         return None
     _count(state, known, now)
-    is_early = is_pressed(state) or state.membership.members > set(holders)
+    state.rewriting.layers = _without_file(state, known.step)
+    awaited = _candidates(state, holders)  # until there are enough of them
+    is_released = state.membership.members > {*holders, *awaited}
+    is_early = is_pressed(state) or is_released or bool(taking_over(state, holders))
     if now >= state.rewriting.at or is_early:
         state.rewriting.going |= _going(state)
         state.rewriting.tries *= not is_early  # the plan releases agents, or copies layers
         return None
     text = f"the checkpoint of step {known.step} is not written: {known.why}"
     return text, state.rewriting.at
+
+
+def _without_file(state: State, step: int) -> tuple[int, ...]:
+    """Layers of which no member has written its file of this step."""
+    items = (item for report in state.reports().values() for item in report.items)
+    there = {item.lo for item in items if item.kind is Kind.FILE and item.step == step}
+    return tuple(x for x in range(state.membership.reference().layers) if x not in there)
 
 
 def is_pressed(state: State) -> bool:
@@ -178,15 +191,37 @@ def is_pressed(state: State) -> bool:
 
 def due(state: State) -> str:
     """Why to stop a try that is under way; empty: there is no reason. Nothing else may change."""
-    return "agents that keep the last state will go away" if is_pressed(state) else ""
+    if is_pressed(state):
+        return "agents that keep the last state will go away"
+    return "agents have come that take the last state over" if successors.have_come(state) else ""
 
 
 def _going(state: State) -> set[AgentId]:
     return {a for a in state.membership.members if state.membership.is_departing(a)}
 
 
+def taking_over(state: State, holders: Collection[AgentId]) -> list[AgentId]:
+    """Members that the next plan gives the state of its holders. Empty: one of these stays, or
+    there are too few others."""
+    found, stages = _candidates(state, holders), state.job.spec.pipelines.stages
+    return sorted(found) if is_enough(found, stages=stages, least=1) else []
+
+
+def _candidates(state: State, holders: Collection[AgentId]) -> set[AgentId]:
+    """Members that stay, if no holder does."""
+    membership = state.membership
+    if not all(membership.is_departing(agent) for agent in holders):
+        return set()
+    return membership.members & membership.usable()
+
+
 def refuses(state: State, agent: AgentId) -> bool:
     """Whether an agent that connects has no part in the last write, and may end."""
+    return is_released(state, agent) and not successors.wanted(state)
+
+
+def is_released(state: State, agent: AgentId) -> bool:
+    """Whether the agent has no part in the last write, or none yet."""
     membership, is_waiting = state.membership, state.durable.last_write is not None
     known = membership.agents.keys() | membership.members | membership.suspected.keys()
     return is_waiting and agent not in known
@@ -202,7 +237,8 @@ def release_others(state: State) -> None:
     left to write."""
     known, membership = state.durable.last_write, state.membership
     assert state.in_force is not None
-    gone = sorted(membership.agents.keys() - membership.members)
+    awaited = membership.usable() if successors.wanted(state) else set()
+    gone = sorted(membership.agents.keys() - membership.members - awaited)
     if known is None or state.in_force.plan.target != known.step or not gone:
         return
     for agent in gone:

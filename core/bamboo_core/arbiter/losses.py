@@ -183,7 +183,7 @@ def lose(state: State, agent: AgentId, why: str, *, confirmed: bool) -> None:
         if agent in membership.suspected:
             state.reconsider()
         membership.dead.add(agent)
-        is_released = isinstance(state.phase, Over) or last_write.refuses(state, agent)
+        is_released = isinstance(state.phase, Over) or last_write.is_released(state, agent)
         if not is_released:  # else its log is all that is left of it
             state.dismiss(agent, why)
     elif agent in membership.agents or was_member:

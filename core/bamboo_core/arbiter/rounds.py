@@ -357,9 +357,12 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
     participants = membership.participants()
     if staying := last_write.staying(state):
-        participants = {a: participants[a] for a in staying}
-        reports = {a: reports[a] for a in staying}
-        draining = frozenset() if draining.issuperset(staying) else draining.intersection(staying)
+        after = last_write.taking_over(state, staying)
+        participants = {a: participants[a] for a in (*staying, *after)}
+        reports = {a: reports[a] for a in (*staying, *after)}
+        is_kept = draining.issuperset(staying) and not after  # nobody takes their layers over
+        draining = frozenset() if is_kept else draining.intersection(staying)
+        may_learn = may_learn and not after
     return PlanRequest(
         fence=state.fence,
         spec=redundancy.spec_of_plan(state),

@@ -27,3 +27,4 @@ class Rewriting:
     since: float = inf  # up to when ``LastWrite.waited_s`` counts; inf: it does not count yet
     left_s: float = inf  # until the deadline, at the newest event
     going: frozenset[AgentId] = frozenset()  # holders for whose notice a plan was made
+    layers: tuple[int, ...] = ()  # of which no member has written its file

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from bamboo_core.api.progress import Unwritten
+from bamboo_core.arbiter_state import successors
 from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
 from bamboo_core.arbiter_state.state import Over, State
@@ -70,7 +71,8 @@ def _unwritten(state: State) -> Unwritten | None:
     left_s = state.rewriting.left_s
     if left_s == inf:  # a new leader has not heard yet what is wanted
         left_s = state.job.spec.run_policy.last_write_deadline_s - known.waited_s
-    return Unwritten(known.step, known.why, max(0.0, left_s))
+    layers, wanted = state.rewriting.layers, successors.wanted(state)
+    return Unwritten(known.step, known.why, max(0.0, left_s), layers=layers, successors=wanted)
 
 
 def _stall(state: State) -> str:

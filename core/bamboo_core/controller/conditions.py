@@ -78,7 +78,7 @@ class Seen:
     def wanted(self) -> int:
         """Number of agents that the job asks for."""
         if self.training.unwritten is not None and not self.is_resting:
-            return len(self.training.members)
+            return len(self.training.members) + self.training.unwritten.successors
         return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
 
     @property
@@ -338,15 +338,30 @@ def _stalled(seen: Seen) -> Condition:
 def _unwritten(seen: Seen, last: Unwritten) -> str:
     """The checkpoint that is missing and why, the cost of the wait, and how long it lasts."""
     done = "all steps are committed" if last.step >= seen.spec.training.steps else "to be suspended"
+    done += f" ({seen.job.queued})" if seen.job.queued else ""
     uri = seen.spec.checkpoint.uri if seen.spec.checkpoint is not None else ""
-    staying = len(seen.training.members)
-    text = (
-        f"{done}, but the checkpoint of step {last.step} in {uri} is not written: {last.why};"
-        f" {counted(staying, 'agent')} {'keeps' if staying == 1 else 'keep'} the state and"
-        f" {'tries' if staying == 1 else 'try'} again for {_duration(last.left_s)}"
+    text = f"{done}, but the checkpoint of step {last.step} in {uri} is not written"
+    if last.layers:
+        text += f" (missing: layers {_runs(set(last.layers))})"
+    staying = sorted(seen.training.members)
+    names = ", ".join(staying[:_MAX_LISTED]) + (", ..." if len(staying) > _MAX_LISTED else "")
+    keeps, tries = ("keeps", "tries") if len(staying) == 1 else ("keep", "try")
+    text += (
+        f": {last.why}; {counted(len(staying), 'agent')} ({names}) {keeps} the state and {tries}"
+        f" again for {_duration(last.left_s)}, {_cost(last)}"
     )
-    if last.dollars_per_hour is not None:
-        text += f", at ${last.dollars_per_hour:.2f} an hour"
+    if last.successors:
+        text += "; they will all leave, so another agent is awaited that takes the state over"
+    return text
+
+
+def _cost(last: Unwritten) -> str:
+    """The cost of an hour of the wait, as far as prices are known."""
+    if last.dollars_per_hour is None:
+        return "at a cost that is not known, since the chart's value prices is not set"
+    text = f"at ${last.dollars_per_hour:.2f} an hour"
+    if last.unpriced:
+        text += f" without {counted(last.unpriced, 'node')} that no price is known of"
     return text
 
 
@@ -378,13 +393,13 @@ def _checkpointed(seen: Seen) -> Condition:
 def _suspended(seen: Seen) -> Condition:
     if seen.memory.terminal is not None:
         return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
+    said = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
     if seen.job.queued and not seen.alive:
-        return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, seen.job.queued)
+        text = f"{seen.job.queued}; {said}" if said and seen.training.epoch else seen.job.queued
+        return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, text)
     if seen.spec.suspend and not seen.alive:
-        text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
-        return Condition(
-            Type.SUSPENDED, True, Reason.USER_REQUESTED, text or "spec.suspend is true"
-        )
+        text = said or "spec.suspend is true"
+        return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, text)
     text = "the agents are leaving" if seen.spec.suspend else "spec.suspend is false"
     return Condition(Type.SUSPENDED, False, Reason.RESUMED, text)
 

@@ -243,17 +243,27 @@ def _stranded_at(view: ClusterView, training: TrainingView) -> Iterable[tuple[Po
 
 
 def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
-    """Whether the job wants a pod that it does not have. One that is suspended, has ended or has
-    only its last checkpoint left to write wants none."""
-    if spec.suspend or memory.terminal is not None or training.unwritten is not None:
+    """Whether the job wants a pod that it does not have. One that is suspended or has ended wants
+    none."""
+    if spec.suspend or memory.terminal is not None:
         return False
+    if training.unwritten is not None:
+        return _lacking_successors(_staying(view, training), training) > 0
     return not set(pod_zones.slots(spec)) <= {pod.slot for pod in _staying(view, training)}
+
+
+def _lacking_successors(staying: Iterable[PodView], training: TrainingView) -> int:
+    """Pods to be made so that the last state outlives its holders, which will all leave. Agents on
+    their way, and those that are about to end, count as made."""
+    wanted = training.unwritten.successors if training.unwritten is not None else 0
+    return max(0, wanted - sum(pod.agent not in training.members for pod in staying))
 
 
 def _unneeded(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     """Pods that have not begun, while only the last checkpoint is left to write. The arbiter
     releases agents that run: a deleted pod would lose its log."""
-    for pod in view.pods if training.unwritten is not None else ():
+    is_needed = training.unwritten is None or training.unwritten.successors > 0
+    for pod in () if is_needed else view.pods:
         if pod.is_alive and pod.phase is PodPhase.PENDING:
             reason = "only the last checkpoint is left to write"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
@@ -300,8 +310,10 @@ def _fill(
     most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
     wanted = turn.assured if turn is not None and turn.word is Word.KEEPS else len(seats)
     count = max(0, min(most, wanted - len(staying)))
+    if training.unwritten is not None:
+        count = min(count, _lacking_successors(staying, training))
     holes = [slot for slot in seats if slot not in taken][:count]
-    if not holes or now < memory.pauses_until or job.deleting or training.unwritten is not None:
+    if not holes or now < memory.pauses_until or job.deleting:
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1

@@ -18,4 +18,9 @@ def pipelines_for(agents: int, *, stages: int, wanted: int) -> int:
 
 def is_enough(agents: Collection[AgentId], *, stages: int, least: int) -> bool:
     """Whether a stopped job may resume: no agent has to do the work of more than two seats."""
-    return 2 * len(agents) >= stages * least
+    return len(agents) >= fewest(stages=stages, least=least)
+
+
+def fewest(*, stages: int, least: int = 1) -> int:
+    """Agents that are enough for ``least`` pipelines."""
+    return -(-stages * least // 2)

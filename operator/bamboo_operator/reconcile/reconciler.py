@@ -130,7 +130,9 @@ class Reconciler:
         )
         rate = await self._rate(view, training)
         if training.unwritten is not None and rate is not None:
-            unwritten = training.unwritten._replace(dollars_per_hour=rate.dollars_per_hour)
+            unwritten = training.unwritten._replace(
+                dollars_per_hour=rate.dollars_per_hour, unpriced=rate.unpriced
+            )
             training = replace(training, unwritten=unwritten)
         now = self._ports.clock()
         turn = await self._turn(job, spec, view, training, known)

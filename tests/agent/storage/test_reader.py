@@ -80,7 +80,7 @@ def test_a_load_says_what_is_not_there_and_what_is_instead_until_it_is_there(
     file = Path(old.path).parent / "layer-0000.safetensors"
     away = file.rename(tmp_path / "away")
     busy = reader.Reader(folder)
-    busy.read(old, (0, 1))
+    busy.read(old, (0, 1), 0)
     assert result(busy) == reader.Unreachable(
         reading(busy), f"reading {file} failed: No such file or directory", (new,)
     )

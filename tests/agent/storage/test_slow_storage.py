@@ -254,7 +254,7 @@ def listing(monkeypatch, checkpoints, rare):
 
 def test_a_load_gives_a_listing_up(listing):
     busy, _, manifest = listing
-    busy.read(manifest, (0, 1))
+    busy.read(manifest, (0, 1), 0)
     assert len(answer(busy).records) == 1
     assert not busy.is_busy
 
@@ -463,7 +463,7 @@ def test_pauses_are_short_again_after_a_layer_has_been_read(checkpoints, monkeyp
 
     monkeypatch.setattr(Checkpoints, "_find", fail_once)
     busy = reader.Reader(checkpoints)
-    busy.read(manifest, (0, 6))
+    busy.read(manifest, (0, 6), 0)
     *troubles, read = answers(busy, 3)
     assert len(read.records) == 6
     assert [trouble.text for trouble in troubles] == ["Connection timed out", ""]
@@ -473,10 +473,10 @@ def test_pauses_are_short_again_after_a_layer_has_been_read(checkpoints, monkeyp
 
 def test_a_reading_is_given_up_for_the_next_one(checkpoints, manifest, unreachable):
     busy = reader.Reader(checkpoints)
-    busy.read(manifest, (0, 1))
+    busy.read(manifest, (0, 1), 0)
     assert unreachable.is_noticed.wait(DEADLINE_S)
     unreachable.left = 0
-    busy.read(manifest, (1, 2))
+    busy.read(manifest, (1, 2), 0)
     read = answer(busy)
     assert read.reading.layers == (1, 2)
     assert read.error is None

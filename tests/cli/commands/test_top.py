@@ -295,3 +295,15 @@ def test_rows_that_a_program_reads_stay_one_line(
     for name, value in columns.items():
         monkeypatch.setenv(name, value)
     assert make_console(has_rows=True).width == width
+
+
+def test_the_agents_of_a_job_that_stands_still_come_with_the_cause(
+    training: dict[str, Any],
+) -> None:
+    row = job_row(training, [])
+    assert "Stalled" not in shown(agents_view(row, [], 0.0))
+    text = "the checkpoint of step 32 is not written: tries again for 59 minutes, at $7.50 an hour"
+    stalled = {"type": "Stalled", "status": "True", "reason": "LastWriteWaits", "message": text}
+    training["status"]["conditions"].append(stalled)
+    said = " ".join(shown(agents_view(job_row(training, []), [], 0.0)).split())
+    assert f"Stalled (LastWriteWaits): {text}" in said

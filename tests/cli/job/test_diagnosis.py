@@ -126,6 +126,9 @@ def test_a_status_that_nobody_writes(
     [
         ("NoProgress", 3500.0, 3500.0, 0.0),  # it stands still, and says so
         ("NoProgress", 3700.0, 3700.0, 3700.0),
+        ("CheckpointUnreachable", 3500.0, 3500.0, 0.0),
+        ("LastWriteWaits", 7200.0, 7200.0, 0.0),
+        ("LastWriteWaits", 7300.0, 7300.0, 7300.0),
         ("ContainerCannotStart", 900.0, 900.0, 900.0),  # of one pod, while the job trains
         ("ContainerCannotStart", 900.0, 30.0, 0.0),  # somebody has just written that
     ],
@@ -137,6 +140,7 @@ def test_a_status_that_tells_of_a_stall_is_new(
         return datetime.fromtimestamp(NOW - seconds, UTC).isoformat()
 
     status = training["status"]
+    training["spec"]["runPolicy"] = {"lastWriteDeadlineSeconds": 7200}
     status["progress"]["reportTime"] = at(age_s)
     stalled = condition("Stalled", "True", reason) | {"lastTransitionTime": at(since_s)}
     status["conditions"].append(stalled)
@@ -433,3 +437,23 @@ def test_the_command(kubeconfig: Path, server: Server, training: dict[str, Any])
 def test_the_command_names_the_jobs_that_exist(kubeconfig: Path) -> None:
     result = CliRunner().invoke(cli, ["explain", "gtp", "--kubeconfig", str(kubeconfig)])
     assert "it has gpt; give one of them" in str(result.exception)
+
+
+LAST_WRITE = (
+    "all steps are committed, but the checkpoint of step 32 in file:///c is not written (missing:"
+    " layers 0-3): agent gpt-p0-s0-i0: writing below /c/u1 failed: No space left on device; 1 agent"
+    " (gpt-p0-s0-i0) keeps the state and tries again for 59 minutes, at $7.50 an hour"
+)
+
+
+def test_a_last_write_that_waits_is_explained_with_its_cost_and_the_way_out(
+    training: dict[str, Any],
+) -> None:
+    training["status"]["conditions"].append(
+        condition("Stalled", "True", "LastWriteWaits", LAST_WRITE)
+    )
+    found = explain(training, zoned_pods(*SPREAD), [], NOW)
+    (finding,) = (each for each in found.findings if "LastWriteWaits" in each.text)
+    assert finding.text.endswith(LAST_WRITE)
+    assert "spec.runPolicy.lastWriteDeadlineSeconds" in finding.remedy
+    assert "at $7.50 an hour" in " ".join(shown(found).split())

@@ -385,3 +385,100 @@ def test_tries_are_not_rare_shortly_before_a_sole_holder_leaves() -> None:
     fleet.full = ""
     fleet.wait(3.5)
     assert outcome(fleet) is Outcome.COMPLETE
+
+
+def wanted(fleet: Fleet) -> int:
+    unwritten = fleet.arbiter.status().unwritten
+    assert unwritten is not None
+    return unwritten.successors
+
+
+def test_an_agent_takes_the_state_over_from_a_sole_holder_that_will_leave() -> None:
+    fleet = full(2, 2)
+    (holder,) = fleet.agents
+    assert wanted(fleet) == 0
+    fleet.receive(holder, Notice(60.0, "preempted"))
+    fleet.wait(2.0)
+    assert wanted(fleet) == 1
+    successor = fleet.add("b0", "z0")
+    fleet.wait(2.0)
+    assert sorted(successor.executor.versions) == [0, 1]
+    assert (list(fleet.agents), fleet.arbiter.durable.members) == (["b0"], ("b0",))
+    assert wanted(fleet) == 0
+    late = fleet.add("b1", "z1")
+    fleet.wait(60.0)
+    assert (late.released, successor.released, restores(fleet)) == (0, None, [])
+    fleet.full = ""
+    fleet.wait(31.0)
+    assert (outcome(fleet), fleet.arbiter.durable.attempt) == (Outcome.COMPLETE, 0)
+
+
+def test_a_try_that_hangs_does_not_keep_the_state_from_a_successor() -> None:
+    fleet = full(1, 2, mode=NONE)
+    fleet.hold_files = True
+    fleet.wait(60.0)
+    for agent in list(fleet.agents):
+        fleet.receive(agent, Notice(60.0, "preempted"))
+    fleet.wait(1.0)
+    successor = fleet.add("b0", "z0")
+    fleet.wait(2.0)
+    assert sorted(successor.executor.versions) == [0, 1]
+    fleet.full = ""
+    for agent in ("a0", "a1"):
+        fleet.kill(agent)
+    fleet.wait(2.0)
+    assert (outcome(fleet), fleet.arbiter.durable.attempt) == (Outcome.COMPLETE, 0)
+
+
+def test_the_state_waits_until_as_many_agents_have_come_as_can_hold_it() -> None:
+    """No agent takes more than two stages. Until then the holders write on, with pauses."""
+    fleet = full(1, 4, mode=NONE)
+    holders = list(fleet.agents)
+    for agent in holders:
+        fleet.receive(agent, Notice(200.0, "preempted"))
+    fleet.wait(2.0)
+    assert wanted(fleet) == 2
+    first = fleet.add("b0", "z0")
+    before = len(fleet.requests)
+    fleet.wait(60.0)
+    assert 1 <= len(fleet.requests) - before <= 6
+    assert (first.released, wanted(fleet)) == (None, 2)
+    fleet.add("b1", "z1")
+    fleet.wait(2.0)
+    assert sorted(fleet.agents) == ["b0", "b1"]
+    layers = [x for agent in fleet.agents.values() for x in agent.executor.versions]
+    assert sorted(layers) == [0, 1, 2, 3]
+    fleet.full = ""
+    fleet.wait(31.0)
+    assert (outcome(fleet), fleet.arbiter.durable.attempt) == (Outcome.COMPLETE, 0)
+
+
+def test_nobody_takes_over_for_a_job_that_is_to_be_suspended() -> None:
+    fleet = suspending()
+    for agent in list(fleet.agents):
+        fleet.receive(agent, Notice(250.0, "preempted"))
+    fleet.wait(2.0)
+    assert wanted(fleet) == 0
+    newcomer = fleet.add("b0", "z0")
+    fleet.run()
+    assert newcomer.released == 0
+
+
+def test_a_new_leader_that_has_heard_no_holder_wants_nobody() -> None:
+    fleet = full(2, 2)
+    (holder,) = fleet.agents
+    fleet.restart()
+    fleet.tell(a.DesiredState(2))
+    assert wanted(fleet) == 0
+    fleet.connect(fleet.agents[holder])
+    fleet.receive(holder, Notice(60.0, "preempted"))
+    fleet.run()
+    assert wanted(fleet) == 1
+
+
+def test_the_status_names_the_layers_without_a_file() -> None:
+    fleet = full(1, 2, mode=NONE)
+    fleet.wait(10.0)
+    unwritten = fleet.arbiter.status().unwritten
+    assert unwritten is not None
+    assert unwritten.layers == (0, 1)

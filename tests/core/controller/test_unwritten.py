@@ -37,12 +37,12 @@ UNWRITTEN = TrainingView(
     copies=(1, 1),
     checkpoint_step=8,
     checkpoint_error=FULL,
-    unwritten=Unwritten(10, FULL, 3540.0),
+    unwritten=Unwritten(10, FULL, 3540.0, layers=(0, 1, 3)),
 )
 
 
 def run(*pods: PodView, training: TrainingView = UNWRITTEN, suspend: bool = False) -> Step:
-    view = ClusterView(nodes(a=4, b=4), pods)
+    view = ClusterView(nodes(a=4, b=4, c=4), pods)
     memory = Memory(incarnation=0, trained=True, started_at=1.0)
     return step(replace(SPEC, suspend=suspend), view, training, memory, job=JOB, now=50.0)
 
@@ -75,15 +75,63 @@ def test_the_condition_says_what_is_missing_what_it_costs_and_for_how_long() -> 
     found = condition(run(*HOLDERS, *RELEASED), ConditionType.STALLED)
     assert (found.status, found.reason) == (True, Reason.LAST_WRITE_WAITS)
     assert found.message == (
-        f"all steps are committed, but the checkpoint of step 10 in file:///c is not written:"
-        f" {FULL}; 2 agents keep the state and try again for 59 minutes"
+        f"all steps are committed, but the checkpoint of step 10 in file:///c is not written"
+        f" (missing: layers 0-1, 3): {FULL}; 2 agents (job-p0-s0-i0, job-p0-s1-i0) keep the state"
+        " and try again for 59 minutes, at a cost that is not known, since the chart's value prices"
+        " is not set"
     )
     unwritten = Unwritten(10, FULL, 20.0, 7.5)
     one = replace(UNWRITTEN, unwritten=unwritten, members=frozenset({HOLDERS[0].agent}))
     found = condition(run(HOLDERS[0], training=one), ConditionType.STALLED)
-    assert found.message.endswith(
-        "; 1 agent keeps the state and tries again for 1 minute, at $7.50 an hour"
+    assert found.message == (
+        "all steps are committed, but the checkpoint of step 10 in file:///c is not written:"
+        f" {FULL}; 1 agent (job-p0-s0-i0) keeps the state and tries again for 1 minute, at $7.50 an"
+        " hour"
     )
+    some = replace(one, unwritten=unwritten._replace(unpriced=2))
+    found = condition(run(HOLDERS[0], training=some), ConditionType.STALLED)
+    assert found.message.endswith("at $7.50 an hour without 2 nodes that no price is known of")
+
+
+def test_many_agents_are_not_all_named() -> None:
+    members = frozenset(pod(0, n).agent for n in range(5))
+    found = condition(run(training=replace(UNWRITTEN, members=members)), ConditionType.STALLED)
+    assert "5 agents (job-p0-s0-i0, job-p0-s1-i0, job-p0-s2-i0, ...) keep" in found.message
+
+
+def leaving(*gone: PodView) -> TrainingView:
+    """These holders have notice, and others have to take the state over."""
+    unwritten = UNWRITTEN.unwritten
+    assert unwritten is not None
+    departing = frozenset(p.agent for p in gone)
+    return replace(UNWRITTEN, departing=departing, unwritten=unwritten._replace(successors=1))
+
+
+def test_a_pod_is_made_for_the_agent_that_takes_the_state_over() -> None:
+    training = leaving(*HOLDERS)
+    found = run(*HOLDERS, *RELEASED, training=training)
+    (made,) = found.actions
+    assert isinstance(made, CreatePod)
+    view = ClusterView(nodes(a=4, b=4), (*HOLDERS, *RELEASED))
+    assert lacks_pods(SPEC, view, training, found.memory)
+    successor = pod(0, 0, made.incarnation, phase=PodPhase.PENDING, node="")
+    assert run(*HOLDERS, *RELEASED, successor, training=training).actions == ()
+    here = replace(training, connected=training.connected | {successor.agent})
+    running = pod(0, 0, made.incarnation, zone="c")
+    assert run(*HOLDERS, *RELEASED, running, training=here).actions == ()
+    stalled = condition(found, ConditionType.STALLED)
+    assert stalled.message.endswith(
+        "; they will all leave, so another agent is awaited that takes the state over"
+    )
+
+
+def test_no_pod_is_made_for_it_before_a_suspension_or_after_failures() -> None:
+    training = leaving(*HOLDERS)
+    assert run(*HOLDERS, *RELEASED, training=training, suspend=True).actions == ()
+    view = ClusterView(nodes(a=4, b=4), (*HOLDERS, *RELEASED))
+    memory = Memory(incarnation=0, trained=True, started_at=1.0, not_before=90.0)
+    found = step(SPEC, view, training, memory, job=JOB, now=50.0)
+    assert found.actions == ()
 
 
 def test_a_suspension_that_waits_says_so() -> None:

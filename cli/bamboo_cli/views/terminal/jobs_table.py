@@ -12,6 +12,7 @@ from bamboo_cli.job.listing import AgentRow, JobRow, Pauses
 from bamboo_cli.job.state import Job, duration
 from bamboo_cli.views.terminal.fitting_table import Column, FittingTable
 from bamboo_cli.views.terminal.job_screen import phase_text
+from bamboo_core.api.reasons import ConditionType
 
 _MOST_ZONES = 4
 
@@ -40,7 +41,8 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
 
 
 def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> RenderableType:
-    """The job's line, then a table of its agents. All agents of a job are in the same step."""
+    """The job's line, why it stands still if it does, then a table of its agents. All agents of a
+    job are in the same step."""
     ages = ["-" if a.age_s is None else duration(a.age_s) for a in agents]
     columns = [
         Column("agent", [a.name for a in agents]),
@@ -52,7 +54,11 @@ def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> Renderab
         Column("pauses", [_pauses(a.pauses) for a in agents], rank=2),
         Column("trouble", [a.trouble for a in agents], wraps=True),
     ]
-    return Group(jobs_view([row], now, has_namespaces=True), FittingTable(columns))
+    parts: list[RenderableType] = [jobs_view([row], now, has_namespaces=True)]
+    stalled = row.job.condition(ConditionType.STALLED)
+    if stalled is not None and stalled.status == "True":
+        parts.append(Text(f"Stalled ({stalled.reason}): {stalled.message}", style="yellow"))
+    return Group(*parts, FittingTable(columns))
 
 
 def _name(job: Job, *, has_namespaces: bool) -> str:
