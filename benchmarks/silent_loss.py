@@ -12,9 +12,10 @@ Two pipelines of two stages, Replica. At a random moment of a step, one of these
     trickle      one byte a second passes between one agent and a neighbour, in both directions;
                  their supervisors' signs of life are on time
 
-delay_s is the time from the fault to the STOP. An instruction may take some time, so a hang is
-counted from the moment at which it has taken longer than its limit. So is a stopped worker, if an
-instruction was running. After the STOP the fault ends, and a new agent takes the victim's place.
+delay_s is the time from the fault to the STOP; after a trickle, to the STOP that leaves the link
+out. An instruction may take some time, so a hang is counted from the moment at which it has taken
+longer than its limit. So is a stopped worker, if an instruction was running. After the STOP the
+fault ends, and a new agent takes the victim's place.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from bamboo_core.api.events import EventReason
+from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
+from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
@@ -91,12 +94,9 @@ class Bench:
         sent, at = len(fleet.operator.messages), time.monotonic()
         getattr(self, f"_{kind}")(victim)
         await fleet.until(
-            lambda: fleet.recorded(EventReason.STOPPED, after=at),
+            lambda: self._stopped_at(kind, at) < inf,
             f"the stop for {kind} {victim}",
             deadline_s=120.0,
-        )
-        stopped_at = next(
-            t for t, r in fleet.operator.records if t > at and r.reason is EventReason.STOPPED
         )
         began = fleet.hung_at(victim) or at
         limit_s = self._limit_s(victim, sent) if kind in ("hang", "stop_worker") else 0.0
@@ -107,8 +107,18 @@ class Bench:
             "kind": kind,
             "seat": seat,
             "limit_s": round(limit_s, 4),
-            "delay_s": round(stopped_at - began - limit_s, 4),
+            "delay_s": round(self._stopped_at(kind, at) - began - limit_s, 4),
         }
+
+    def _stopped_at(self, kind: str, at: float) -> float:
+        """When training stopped for the fault of that time; inf: it has not. For a link that
+        trickles, only the stop counts that leaves it out."""
+        records = [(t, r) for t, r in self._fleet.operator.records if t > at]
+        if kind == "trickle":
+            told = (t for t, r in records if r.facts.get(EventFact.CAUSE) == StallCause.TRICKLE)
+            first = next(told, inf)
+            records = [(t, r) for t, r in records if t >= first]
+        return next((t for t, r in records if r.reason is EventReason.STOPPED), inf)
 
     # ------------------------------------------------------------ faults
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
@@ -23,7 +23,8 @@ from bamboo_core.evidence.stalls import (
     slow_storage,
 )
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.program import Op
+from bamboo_core.model.items import Kind
+from bamboo_core.model.program import Op, Program, single
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.admission import Refusal
 from bamboo_core.protocol.messages import Activity, ActivityKind, Failure, Left, Notice
@@ -31,6 +32,9 @@ from bamboo_core.protocol.messages import Activity, ActivityKind, Failure, Left,
 _OWN = (Reason.FINGERPRINT_MISMATCH, Reason.DEVICE_DIFFERS)  # others may fit
 _PROOF = 2  # agents that fail by the user's code, so that it is not one machine's fault
 _MOST_WAIT_S = 60.0  # a wait counts after so long, however long steps are
+_TOGETHER_S = 2.0  # in which links that have become slow together are told
+_FEW = 2  # ends of slow links that go at once, however few members there are
+_SHARE = 8  # one in so many members may go at once
 
 # ---------------------------------------------------------------- evidence
 
@@ -268,7 +272,7 @@ def _mend_stall(state: State, now: float) -> None:
     }
     _tell(state, StallCause.STORAGE, slow_storage(known, members))
     _tell(state, StallCause.COMMON, several_overdue(known, members))
-    if _mend_slow_links(state, slow_links(known, members)):
+    if _mend_slow_links(state, slow_links(known, members), now):
         return
     is_complete = state.in_force.continuations_by == inf
     stall = find(known, members, wait_s=wait_s, finished=phase.finished, is_complete=is_complete)
@@ -312,27 +316,40 @@ def _tell(state: State, cause: StallCause, text: str) -> None:
         state.record(EventReason.STALLED, text, Severity.WARNING, cause=cause, agents="")
 
 
-def _mend_slow_links(state: State, links: Collection[SlowLink]) -> bool:
+def _mend_slow_links(state: State, links: Collection[SlowLink], now: float) -> bool:
     """Links that pass hardly anything of what is awaited: the next plan does without one end of
     each. The same connection would be as slow in another plan with both. Whether an end has gone.
 
-    If layers would be lost with them, all stay: a stop would only lose what has come. Links without
-    a common end may share what is slow, and get more time.
+    Links that are slow together are told one after the other: the first one waits for the rest. If
+    layers would be lost with them, all stay: a stop would only lose what has come. Many links
+    without a common end may share what is slow, and get more time.
     """
+    stalls = state.stalls
+    stalls.slow_since = min(stalls.slow_since, now) if links else inf
     going = _ends_to_lose(state, links)
-    is_shared = len(going) > 1 and not all(link.is_lasting for link in links)
     message = "; ".join(link.message for link in links)
-    if not going or is_shared:
+    if not going or (_are_many(state, going) and not all(link.is_lasting for link in links)):
         why = "the network may be slow for all" if going else "no plan can do without it"
         _tell(state, StallCause.TRICKLE, f"{message}; {why}" if links else "")
+        return False
+    if now < stalls.slow_since + _TOGETHER_S:
         return False
     _tell(state, StallCause.TRICKLE, "")
     ends = {agent for link in links for agent in link.ends}
     _record_stall(state, StallCause.TRICKLE, message, ends)
-    state.stalls.tried.update(ends)
+    stalls.tried.update(ends)
+    stalls.slow_since = inf
     for agent in going:
         lose(state, agent, f"a link of it is too slow: {message}", confirmed=False)
     return True
+
+
+def _are_many(state: State, going: Collection[AgentId]) -> bool:
+    """Whether so many ends would have gone since the last commit that the network may be slow for
+    all. Then to replace them would not help."""
+    members = state.membership.members
+    gone = state.stalls.tried - members
+    return len(going) + len(gone) > max(_FEW, len(members) // _SHARE)
 
 
 def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
@@ -341,10 +358,11 @@ def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
     Nothing tells which of the two is at fault. Empty if that is not possible for all links."""
     count = Counter(agent for link in links for agent in link.ends)
     tried, going = state.stalls.tried, list[AgentId]()
+    held = _held(state) if links else {}
     for link in links:
         if not set(going).isdisjoint(link.ends):
             continue
-        copies = {a: _other_copies(state, a, going) for a in link.ends}
+        copies = {a: _other_copies(held, a, going) for a in link.ends}
         ends = [a for a, others in copies.items() if others]
         if not ends:
             return []
@@ -354,14 +372,33 @@ def _ends_to_lose(state: State, links: Collection[SlowLink]) -> list[AgentId]:
 
 
 def _is_sole_holder(state: State, agent: AgentId) -> bool:
-    return state.in_force is not None and not _other_copies(state, agent, ())
+    return state.in_force is not None and not _other_copies(_held(state), agent, ())
 
 
-def _other_copies(state: State, agent: AgentId, gone: Collection[AgentId]) -> int:
-    """How many others hold each of the agent's layers by plan: the fewest."""
-    if state.in_force is None:
-        return 0
-    wants = state.in_force.plan.wants
-    others = state.membership.members.difference(gone, [agent])
-    holders = Counter(x for a in others for x in layers_of(wants.get(a, ())))
-    return min((holders[x] for x in layers_of(wants.get(agent, ()))), default=len(wants))
+def _other_copies(
+    held: Mapping[AgentId, Collection[int]], agent: AgentId, gone: Collection[AgentId]
+) -> int:
+    """How many others hold each of the agent's layers: the fewest."""
+    holders = Counter(x for a in held.keys() - {agent, *gone} for x in held[a])
+    return min((holders[x] for x in held.get(agent, ())), default=len(held))
+
+
+def _held(state: State) -> dict[AgentId, list[int]]:
+    """Member -> the layers that it holds by plan. What it gets from others in the target step is
+    here once that step is committed."""
+    in_force = state.in_force
+    if in_force is None:
+        return {}
+    plan, target = in_force.plan, in_force.plan.target
+    is_here = state.ledger.progress.committed >= target
+    held = dict[AgentId, list[int]]()
+    for agent in state.membership.members:
+        coming = set() if is_here else _copied(in_force.program(agent, target))
+        held[agent] = [x for x in layers_of(plan.wants.get(agent, ())) if x not in coming]
+    return held
+
+
+def _copied(program: Program) -> set[int]:
+    """Layers whose weights the program gets from others."""
+    items = (x.item for x in single(program) if x.op is Op.RECV)
+    return {item.lo for item in items if item is not None and item.kind is Kind.VER}

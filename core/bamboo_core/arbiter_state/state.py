@@ -261,6 +261,7 @@ class Stalls:
 
     activities: dict[AgentId, Activity] = field(default_factory=dict)  # of the present epoch
     tried: set[AgentId] = field(default_factory=set)  # because of which planning was done again
+    slow_since: float = inf  # some link has been too slow since then; inf: none is
     text: str = ""  # of the newest one; empty: training goes on
     told: dict[StallCause, str] = field(default_factory=dict)  # what users know, but nobody mends
     counts: dict[StallCause, int] = field(default_factory=dict)

@@ -5,7 +5,7 @@ Times are attentive time, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -122,9 +122,8 @@ class Transfers:
     _rates: dict[AgentId, list[float]] = field(default_factory=dict)  # before that, oldest first
 
     def begin(self) -> None:
-        """A new fence: what is awaited now has not been late."""
+        """A new fence. Connections outlive it, so what came before it still counts."""
         self._peer = None
-        self._slices.clear()
 
     def expect(self, peers: Iterable[AgentId]) -> None:
         """Forget what was usual with all others."""
@@ -172,12 +171,15 @@ class Transfers:
         """Whether the awaited transfer stands still, by the newest look."""
         if self._peer is None or self._at - self._since < _STRETCH_S:
             return None
-        found = [x for x in self._slices if x.peer == self._peer]
-        seconds = sum(x.seconds for x in found)
+        found, seconds = list[_Slice](), 0.0
+        for x in reversed(self._slices):
+            if x.peer == self._peer and seconds < STILL_S:
+                found.append(x)
+                seconds += x.seconds
         if seconds < STILL_S:
             return None
-        rate = sum(x.num_bytes for x in found) / seconds
-        if rate >= self.least(self._peer):
+        rate, least = _rate(found), self.least(self._peer)
+        if rate >= least or _rate(found[:2]) >= least:  # by now it flows again
             return None
         return Slow(max(seconds, self._at - self._since), rate)
 
@@ -193,3 +195,8 @@ class Transfers:
             self._slices.copy(),
             rates,
         )
+
+
+def _rate(slices: Sequence[_Slice]) -> float:
+    """Bytes per second."""
+    return sum(x.num_bytes for x in slices) / sum(x.seconds for x in slices)

@@ -8,11 +8,12 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Activity, ActivityKind, Cause, Heartbeat, Suspicion
 
-from .fleet import Fleet, committed, running
+from .fleet import Fleet, committed, running, spec
 
 A0, A1, A2 = (AgentId(f"a{n}") for n in range(3))
 OVERDUE = {A1: Activity(ActivityKind.RUNNING, 31.0, 30.0, "F m0")}
@@ -258,11 +259,19 @@ def trickles(peer: AgentId, still_s: float = 30.0) -> Activity:
     return Activity(ActivityKind.WAITING, 0.2, 0.0, "RECV OUT m0", peer, still_s, 1.0)
 
 
+def crawl(fleet: Fleet, links: dict[AgentId, Activity], seconds: float = 2.0) -> None:
+    """The agents tell of slow links for so long."""
+    beat(fleet, links)
+    for _ in range(round(seconds / 0.5)):
+        fleet.now += 0.5
+        beat(fleet, links)
+
+
 def test_a_link_that_trickles_is_told_and_the_next_plan_does_without_it() -> None:
     fleet = running(steps=40)
     pause(fleet)
     before = fleet.arbiter.fence
-    beat(fleet, {A1: trickles(A0)})
+    crawl(fleet, {A1: trickles(A0)})
     assert stalls(fleet) == [("LinkTooSlow", "a0,a1")]
     text = "a1 has got 1 B/s from a0 for 30 s (RECV OUT m0): the link counts as standing still"
     assert fleet.arbiter.status().stall == text
@@ -280,14 +289,14 @@ def test_who_has_held_up_the_training_before_goes_first() -> None:
     fleet = running(steps=40)
     fleet.arbiter.state.stalls.tried.add(A2)
     pause(fleet)
-    beat(fleet, {A1: trickles(A2)})
+    crawl(fleet, {A1: trickles(A2)})
     assert set(fleet.arbiter.status().members) == {A0, A1}
 
 
 def test_the_end_that_most_slow_links_have_goes() -> None:
     fleet = running(steps=40)
     pause(fleet)
-    beat(fleet, {A1: trickles(A2), A0: trickles(A2)})
+    crawl(fleet, {A1: trickles(A2), A0: trickles(A2)})
     assert set(fleet.arbiter.status().members) == {A0, A1}
 
 
@@ -297,7 +306,7 @@ def test_the_sender_goes_if_nothing_else_tells_the_ends_apart(
 ) -> None:
     fleet = running(steps=40)
     pause(fleet)
-    beat(fleet, {receiver: trickles(sender)})
+    crawl(fleet, {receiver: trickles(sender)})
     assert set(fleet.arbiter.status().members) == {A0, receiver}
 
 
@@ -313,7 +322,7 @@ def test_a_sole_holder_stays_and_the_other_end_goes() -> None:
     fleet = running(steps=40)
     pause(fleet)
     hold_alone(fleet, A0)
-    beat(fleet, {A1: trickles(A0)})
+    crawl(fleet, {A1: trickles(A0)})
     assert set(fleet.arbiter.status().members) == {A0, A2}
 
 
@@ -324,7 +333,7 @@ def test_a_link_that_every_plan_needs_is_told_and_goes_on() -> None:
     pause(fleet)
     hold_alone(fleet, A0, A1)
     for still_s in (30.0, 130.0, 500.0):
-        beat(fleet, {A1: trickles(A0, still_s)})
+        crawl(fleet, {A1: trickles(A0, still_s)})
     assert fleet.arbiter.fence == before
     assert stalls(fleet) == [("LinkTooSlow", "")]
     assert fleet.arbiter.status().stall.endswith("no plan can do without it")
@@ -332,19 +341,102 @@ def test_a_link_that_every_plan_needs_is_told_and_goes_on() -> None:
     assert fleet.arbiter.status().stall == ""
 
 
-def test_links_without_a_common_end_have_more_time() -> None:
-    """The network may be slow for all: then fewer agents would be no better."""
-    fleet = running(pipelines=2, stages=2, steps=40)
-    a3 = AgentId("a3")
+A3 = AgentId("a3")
+
+
+@pytest.mark.parametrize("mode", [RedundancyMode.REPLICA, RedundancyMode.NONE])
+def test_two_links_without_a_common_end_are_left_out_at_once(mode: RedundancyMode) -> None:
+    """An end of each goes, and a copy of each layer stays."""
+    fleet = running(pipelines=2, stages=2, steps=40, mode=mode)
     before = fleet.arbiter.fence
     pause(fleet)
-    both = {A0: trickles(A1, 119.0), A2: trickles(a3, 130.0)}
-    beat(fleet, both)
+    crawl(fleet, {A0: trickles(A1)}, 1.5)
     assert fleet.arbiter.fence == before
+    crawl(fleet, {A0: trickles(A1, 31.5), A2: trickles(A3)}, 0.5)
+    assert stalls(fleet) == [("LinkTooSlow", "a0,a1,a2,a3")]
+    members = set(fleet.arbiter.status().members)
+    assert len(members & {A0, A1}) == len(members & {A2, A3}) == 1
+    assert min(fleet.arbiter.status().copies.values()) >= 1
+    settle(fleet)
+    assert fleet.arbiter.fence.attempt == before.attempt
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert not [r for r in fleet.records if r.reason is EventReason.RESTORING]
+
+
+SIX = {AgentId(f"a{n}"): AgentId(f"a{n + 1}") for n in (0, 2, 4)}
+"""The links between the stages of three pipelines of two stages."""
+
+
+def test_many_links_without_a_common_end_have_more_time() -> None:
+    """The network may be slow for all: then fewer agents would be no better."""
+    fleet = running(pipelines=3, stages=2, steps=40)
+    before = fleet.arbiter.fence
+    pause(fleet)
+    for still_s in (30.0, 119.0):
+        crawl(fleet, {a: trickles(b, still_s) for a, b in SIX.items()})
+        assert fleet.arbiter.fence == before
+        assert fleet.arbiter.status().stall.endswith("the network may be slow for all")
+    crawl(fleet, {a: trickles(b, 120.0) for a, b in SIX.items()})
+    assert fleet.arbiter.fence.epoch >= before.epoch + 1
+    assert len(fleet.arbiter.status().members) == 3
+
+
+def test_links_that_become_slow_one_after_the_other_may_share_what_is_slow() -> None:
+    """Two ends have gone since the last commit: the third one has more time."""
+    fleet = running(pipelines=3, stages=2, steps=40)
+    for count, (receiver, sender) in enumerate(SIX.items()):
+        settle(fleet)
+        pause(fleet)
+        assert len(fleet.arbiter.status().members) == 6 - count
+        crawl(fleet, {receiver: trickles(sender)})
+    assert len(fleet.arbiter.status().members) == 4
     assert fleet.arbiter.status().stall.endswith("the network may be slow for all")
-    beat(fleet, both | {A0: trickles(A1, 120.0)})
-    assert fleet.arbiter.fence.epoch == before.epoch + 1
-    assert len(fleet.arbiter.status().members) == 2
+    fleet.until(lambda: not fleet.arbiter.state.stalls.tried)
+    pause(fleet)
+    crawl(fleet, {receiver: trickles(sender)})
+    assert len(fleet.arbiter.status().members) == 3
+
+
+def test_an_agent_that_is_slow_to_all_goes_alone() -> None:
+    """The first of its links that is told has the other end as its sender."""
+    fleet = running(pipelines=2, stages=2, steps=40)
+    pause(fleet)
+    crawl(fleet, {A0: trickles(A1)}, 1.5)
+    crawl(fleet, {A0: trickles(A1), A2: trickles(A0), A3: trickles(A0)}, 0.5)
+    assert set(fleet.arbiter.status().members) == {A1, A2, A3}
+    assert stalls(fleet) == [("LinkTooSlow", "a0,a1,a2,a3")]
+
+
+def test_a_link_that_recovers_while_others_are_awaited_costs_nobody() -> None:
+    fleet = running(steps=40)
+    before = fleet.arbiter.fence
+    pause(fleet)
+    for _ in range(3):
+        crawl(fleet, {A1: trickles(A0)}, 1.5)
+        crawl(fleet, {}, 0.5)
+    assert fleet.arbiter.fence == before
+    assert stalls(fleet) == []
+
+
+def test_who_waits_for_its_copy_is_no_holder() -> None:
+    """The copy of a newcomer trickles: the newcomer goes, and not the only one that sends it."""
+    job = spec(pipelines=2, stages=1, steps=40)
+    fleet, newcomer = Fleet(job, layers=1, timing=a.Timing(join_grace_s=0.0)), AgentId("b0")
+    fleet.add_grid(2, 1)
+    fleet.tell(a.DesiredState(2))
+    fleet.until(lambda: committed(fleet, 1))
+    fleet.kill("a1")
+    fleet.until(lambda: committed(fleet, 3))
+    fleet.add("b0", "z1")
+    fleet.until(lambda: newcomer in fleet.arbiter.status().members)
+    settle(fleet)
+    pause(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    assert set(fleet.arbiter.state.in_force.plan.wants) == {A0, newcomer}
+    crawl(fleet, {newcomer: trickles(A0)})
+    assert set(fleet.arbiter.status().members) == {A0}
 
 
 def test_a_very_long_step_gives_waits_a_minute() -> None:
@@ -363,7 +455,7 @@ def test_nobody_goes_if_another_slow_link_must_stay() -> None:
     fleet = running(steps=40)
     pause(fleet)
     hold_alone(fleet, A0, A1)
-    beat(fleet, {A1: trickles(A0, 200.0), A0: trickles(A2, 200.0)})
+    crawl(fleet, {A1: trickles(A0, 200.0), A0: trickles(A2, 200.0)})
     assert set(fleet.arbiter.status().members) == {A0, A1, A2}
     assert stalls(fleet) == [("LinkTooSlow", "")]
 
@@ -376,7 +468,7 @@ def test_the_last_two_copies_do_not_go_together() -> None:
     assert fleet.arbiter.state.in_force is not None
     wants = fleet.arbiter.state.in_force.plan.wants
     wants[A2] = wants[A1]
-    beat(fleet, {A1: trickles(A0, 200.0), A2: trickles(A0, 200.0)})
+    crawl(fleet, {A1: trickles(A0, 200.0), A2: trickles(A0, 200.0)})
     assert set(fleet.arbiter.status().members) == {A0, A1, A2}
 
 
@@ -387,12 +479,12 @@ def test_the_end_with_more_copies_goes() -> None:
     wants = fleet.arbiter.state.in_force.plan.wants
     wants[A0], wants[A1], wants[A2] = ((0, 1),), ((1, 2),), ((0, 3),)
     wants[AgentId("elsewhere")] = ((1, 2),)
-    beat(fleet, {A1: trickles(A0)})
+    crawl(fleet, {A1: trickles(A0)})
     assert A0 not in fleet.arbiter.status().members  # as many copies, and it sends
     fleet = running(steps=40)
     pause(fleet)
     assert fleet.arbiter.state.in_force is not None
     wants = fleet.arbiter.state.in_force.plan.wants
     wants[A0], wants[A1], wants[A2] = ((0, 1),), (), ((0, 3),)
-    beat(fleet, {A1: trickles(A0)})
+    crawl(fleet, {A1: trickles(A0)})
     assert A1 not in fleet.arbiter.status().members

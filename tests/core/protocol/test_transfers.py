@@ -126,6 +126,40 @@ def test_a_large_frame_that_flows_again_is_well_within_a_moment() -> None:
     assert not link.is_slow
 
 
+def test_a_link_that_was_fast_until_now_stands_still_as_soon() -> None:
+    """The fast seconds that are still in the window are older than the slow half a minute."""
+    link = Link()
+    link.carry(WINDOW_S + 12.0, 1e8)
+    link.carry(STILL_S - 0.5, 1.0)
+    assert not link.is_slow
+    link.carry(2.0, 1.0)
+    assert link.is_slow
+
+
+@pytest.mark.parametrize("slow_s", [STILL_S - 1.0, STILL_S + 5.0])
+def test_a_link_that_flows_at_an_honest_rate_again_is_well_after_two_seconds(
+    slow_s: float,
+) -> None:
+    """Although the mean of half a minute is still too low."""
+    link = Link()
+    link.carry(slow_s, 1.0)
+    link.carry(1.9, 2 * LEAST_RATE)
+    for _ in range(100):
+        link.carry(0.1, 2 * LEAST_RATE)
+        assert not link.is_slow
+
+
+def test_bytes_that_come_in_bursts_are_a_trickle() -> None:
+    link = Link()
+    was_slow = 0
+    for _ in range(10):
+        link.carry(0.1, 10 * LEAST_RATE)
+        for _ in range(80):
+            link.carry(0.1, 0.0)
+            was_slow += link.is_slow
+    assert was_slow > 300
+
+
 @settings(max_examples=20)
 @given(st.floats(1e7, 1e9))
 def test_a_hundredth_of_what_is_usual_stands_still(usual: float) -> None:
@@ -178,15 +212,29 @@ def test_a_counter_that_begins_anew_is_no_byte() -> None:
     assert slow.rate == pytest.approx(1000.0, rel=0.1)
 
 
-def test_a_new_fence_forgives_but_does_not_forget_what_is_usual() -> None:
+def test_a_new_fence_forgets_nothing() -> None:
+    """The connection is the same. Else other losses, one every 29 s, would hide a slow link."""
     link = Link()
     link.carry(WINDOW_S + 12.0, 1e8)
+    link.carry(STILL_S - 2.0, 1.0)
     link.transfers.begin()
-    link.carry(STILL_S - 1.0, 1.0)
+    link.carry(0.9, 1.0)
     assert not link.is_slow
+    link.carry(3.0, 1.0)
+    assert link.is_slow
     assert link.transfers.least(A) == pytest.approx(1e6, rel=0.01)
     link.transfers.expect([B])
     assert link.transfers.least(A) == LEAST_RATE
+
+
+def test_what_was_slow_long_before_a_fence_does_not_count() -> None:
+    link = Link()
+    link.carry(STILL_S + 5.0, 1.0)
+    assert link.is_slow
+    link.transfers.begin()
+    link.idle(WINDOW_S)
+    link.carry(5.0, 1.0)
+    assert not link.is_slow
 
 
 def test_a_copy_is_independent() -> None:

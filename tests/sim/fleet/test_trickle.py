@@ -20,7 +20,7 @@ from bamboo_sim.fleet.runs.scenarios import TrainingResult
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.rotating(6)]
 
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=1.5)
+TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2)
 DECISION_S = 40.0
 
 
@@ -42,11 +42,13 @@ def neighbours(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
     return one, other
 
 
-def is_stalled(fleet: LocalFleet, after: float) -> bool:
-    stalls = [
-        r for at, r in fleet.operator.records if at > after and r.reason is EventReason.STALLED
+def told(fleet: LocalFleet) -> list[str]:
+    """The stalls by links that are too slow. On a busy machine, there may be others."""
+    return [
+        r.message
+        for _, r in fleet.operator.records
+        if r.reason is EventReason.STALLED and r.facts[EventFact.CAUSE] == StallCause.TRICKLE
     ]
-    return any(r.facts[EventFact.CAUSE] == StallCause.TRICKLE for r in stalls)
 
 
 async def test_the_job_goes_on_without_a_link_that_trickles(
@@ -63,7 +65,7 @@ async def test_the_job_goes_on_without_a_link_that_trickles(
         one, other = neighbours(fleet)
         at = time.monotonic()
         fleet.faults.trickle(one, other, 1.0)
-        await fleet.until(lambda: is_stalled(fleet, at), "the stall", deadline_s=DECISION_S)
+        await fleet.until(lambda: bool(told(fleet)), "the stall", deadline_s=DECISION_S)
         left_s = DECISION_S - (time.monotonic() - at)
         await fleet.until(
             lambda: not {one, other} <= set(fleet.plan().live),
@@ -74,10 +76,9 @@ async def test_the_job_goes_on_without_a_link_that_trickles(
         over = await fleet.over(deadline_s=90.0)
         assert over.outcome is Outcome.COMPLETE, fleet.record()
         assert not fleet.recorded(EventReason.RESTORING), fleet.record()
-        told = [r.message for _, r in fleet.operator.records if r.reason is EventReason.STALLED]
-        assert len(told) == 1, told
+        assert len(told(fleet)) == 1, fleet.record()
         for word in (one, other, "B/s", "the link counts as standing still"):
-            assert word in told[0]
+            assert word in told(fleet)[0]
         assert {agent for agent, code in fleet.exits.items() if code} <= {one, other}
         assert fleet.divergences() == []
         TrainingResult.of(fleet).assert_equal(expected)
@@ -93,9 +94,9 @@ async def test_a_link_that_no_plan_can_do_without_is_told_and_goes_on(
     ) as fleet:
         await fleet.add({"agent-0": "zone-a", "agent-1": "zone-b"})
         await fleet.committed(5)
-        at, fence = time.monotonic(), fleet.plan().fence
+        fence = fleet.plan().fence
         fleet.faults.trickle("agent-0", "agent-1", 1.0)
-        await fleet.until(lambda: is_stalled(fleet, at), "the stall", deadline_s=DECISION_S)
+        await fleet.until(lambda: bool(told(fleet)), "the stall", deadline_s=DECISION_S)
         status = fleet.status()
         assert status is not None
         assert status.stall.endswith("no plan can do without it")

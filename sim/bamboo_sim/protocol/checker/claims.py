@@ -20,6 +20,7 @@ from bamboo_sim.protocol.world.state import World
 
 _UNREACHABLE_S, _SLACK_S = 3.0, 1.0
 _TRICKLE_S, _SHARED_S = 40.0, 130.0
+_FEW = 2
 
 
 def check_said(world: World) -> None:
@@ -52,8 +53,9 @@ def check_silence(world: World) -> None:
 
 
 def check_trickle(world: World) -> None:
-    """The job goes on without a link that passes hardly anything, if it can: within 40 s. Several
-    links may share what is slow: within 130 s. If it cannot, it says so.
+    """The job goes on without links that pass hardly anything, if it can: within 40 s. If it has to
+    do without more than two ends before it commits, it may wait for 130 s, since the links may
+    share what is slow. If it cannot, it says so.
 
     Only while everybody else is well: else a plan may take long.
     """
@@ -66,7 +68,9 @@ def check_trickle(world: World) -> None:
     crawls = _crawls(world) if is_judged and state.phase_name is ArbiterPhase.RUNNING else set()
     fence = state.fence  # a new plan has its own time
     world.crawls = {(*link, fence): world.crawls.get((*link, fence), world.now) for link in crawls}
-    bound_s = _TRICKLE_S if len({frozenset(link) for link in crawls}) == 1 else _SHARED_S
+    gone = state.stalls.tried - state.membership.members
+    ends = len({frozenset(link) for link in crawls}) + len(gone)
+    bound_s = _TRICKLE_S if ends <= _FEW else _SHARED_S
     late = sorted(key[:2] for key, since in world.crawls.items() if world.now > since + bound_s)
     if not late:
         return

@@ -289,7 +289,8 @@ def silences(base: History, part: Part = WHOLE) -> Histories:
 
 def trickles(base: History, part: Part = WHOLE) -> Histories:
     """Links on which a byte comes now and then, in one direction or both, of one agent or several,
-    for good or for a while; and a loss, or another leader, in between."""
+    with or without a common end, for good or for a while; and a loss, or another leader, in
+    between."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
@@ -304,6 +305,9 @@ def trickles(base: History, part: Part = WHOLE) -> Histories:
         yield inject(found, rng.randrange(60), ("trickle", *((a, x) for x in names if x != a)))
         other, last = rng.sample(names, 2)
         yield inject(found, rng.randrange(60), ("trickle", (other, last)))
+        if len(names) >= 4:
+            c, d = rng.sample([x for x in names if x not in (a, b)], 2)
+            yield inject(at, 0, ("trickle", (a, b), (b, a), (c, d), (d, c)))
 
 
 def delays(base: History, part: Part = WHOLE) -> Histories:

@@ -211,7 +211,7 @@ def any_byte_ends_a_wait(self: Transfers) -> None:
     """How fast the bytes come is of no interest."""
 
 
-def slow_links_are_told(state: State, links: Collection[SlowLink]) -> bool:
+def slow_links_are_told(state: State, links: Collection[SlowLink], now: float) -> bool:
     """No link costs an agent its seat."""
     state.stalls.note(StallCause.TRICKLE, "; ".join(link.message for link in links))
     return False

@@ -168,6 +168,26 @@ def test_a_link_that_trickles_is_left_out_in_time():
     assert trickling().finish() == "complete"
 
 
+def trickling_twice():
+    """The same on both links between the stages of 2 x 2: they have no common end."""
+    world = Simulation(SMALL, 1, "fifo")
+    advance(world, 40)
+    first, second = world.plan.pipelines
+    pairs = (first, first[::-1], second, second[::-1])
+    apply(world, ("trickle", *pairs))
+    return world
+
+
+def test_two_links_without_a_common_end_are_left_out_in_time():
+    assert trickling_twice().finish() == "complete"
+
+
+def test_a_job_that_waits_for_two_links_for_two_minutes_is_a_violation(monkeypatch):
+    monkeypatch.setattr(losses, "_are_many", lambda state, going: len(going) > 1)
+    with pytest.raises(Violation, match="but could do without"):
+        trickling_twice().finish()
+
+
 def test_a_trickle_without_a_word_is_a_violation(monkeypatch):
     monkeypatch.setattr(Transfers, "slow", lambda self: None)
     with pytest.raises(Violation, match="trickle, and nobody says so"):
