@@ -142,8 +142,8 @@ def check_reports(wanted: ComputePlan) -> None:
 
 def check_stall(world: World, record: Record) -> None:
     """Agents wait in vain only where something was lost in silence: else it is our own fault."""
-    is_slow = world.has_storage_stalled or was_away(world)
-    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and is_slow:
+    is_late = world.is_storage_slow or world.are_files_away
+    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and is_late:
         return
     if not (world.is_misled or world.is_silent):
         raise Violation(f"a deadlock of our own: {record.message}; {positions(world)}")
@@ -159,7 +159,7 @@ def check_listed(world: World, name: AgentId) -> None:
     """Before a restore, files that no facts name are looked for, if an agent can do that."""
     state = world.operators.running[name].arbiter.state
     can_list = not world.nodes.keys().isdisjoint(state.membership.reachable())
-    is_up = not world.has_storage_stalled and not was_away(world) and _sees_named(world, name)
+    is_up = not (world.is_storage_slow or world.are_files_away) and _sees_named(world, name)
     if can_list and is_up and not state.listing.is_here and world.sealed and not world.is_misled:
         raise Violation("restored before the checkpoints were listed")
 
@@ -174,8 +174,3 @@ def _sees_named(world: World, name: AgentId) -> bool:
     named = [mark for mark in marks if mark not in found or found[mark] is not None]
     whole = [mark for mark in found.seen() if found[mark] is not None]
     return not named or any(step >= named[-1][1] for _, step in whole)
-
-
-def was_away(world: World) -> bool:
-    """Whether an agent has met files that were not there."""
-    return not {"folder away", "file away"}.isdisjoint(world.sealed.effects)

@@ -29,7 +29,7 @@ from bamboo_sim.protocol.running.agent_shell import (
 from bamboo_sim.protocol.running.clock import go_on, stand_still, tick
 from bamboo_sim.protocol.running.operator_shell import fail, look, tell
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.state import LINKS, World
+from bamboo_sim.protocol.world.state import LINKS, STORAGE, World
 
 Fault = tuple[Any, ...]
 """A key of :data:`INJECTORS` and its arguments, which are plain values."""
@@ -161,6 +161,7 @@ def _miss(world: World) -> None:
 def _bring_back(world: World) -> None:
     """All files are there again."""
     folder = world.sealed
+    world.look_at_files()
     folder.is_away, folder.is_replaced, folder.missing = False, False, frozenset()
     for node in list(world.nodes.values()):
         node.worker.retry()
@@ -306,8 +307,7 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
     agent, node = name, world.nodes.get(name)
     if kind in ("machine", "lease", "inbox") and name == OPERATOR:
         agent = world.operators.leader
-    world.has_storage_stalled |= kind == "storage"
-    world.has_paused |= kind != "storage"
+    world.has_paused |= kind != STORAGE
     if kind == "lease":
         world.operators.running[agent].is_leading = False
     elif kind == "machine":
