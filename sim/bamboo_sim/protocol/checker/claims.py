@@ -104,8 +104,10 @@ def check_loss(world: World, operator: Operator, record: Record) -> None:
     # a link that breaks again, or a message lost again, costs an agent its place
     if world.is_misled or world.is_silent or world.resets > 1:
         return
-    if is_lasting(world) and "differ in the forward" in record.message:
-        return  # one of the two is wrong, and sometimes nobody knows which
+    is_disputed = is_lasting(world) and world.differing.issuperset(record.agents)
+    if is_disputed and "differ in the forward" in record.message:
+        world.noticed |= {*record.agents}  # one is wrong, and sometimes nobody knows which
+        return
     for name in record.agents:
         is_well = name in world.nodes and name not in world.noticed
         is_well = is_well and name not in world.flips and name not in world.altered

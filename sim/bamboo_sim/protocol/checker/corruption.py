@@ -93,23 +93,19 @@ def check_question(world: World, node: Node, step: int) -> None:
 
 
 def note_dispute(world: World, node: Node, step: int) -> None:
-    """A coordinator makes no commit, since votes differ: who differs, and about which gradients
-    there is no majority."""
-    votes = _votes(node, step)
-    forwards = [i for vote in votes.values() for i in vote.said if i.step == step]
-    about: list[dict[AgentId, Any]] = [
-        {a: vote.gradients[layer] for a, vote in votes.items() if layer in vote.gradients}
-        for layer in range(world.job.num_layers)
-    ]
-    tied = {a for said in about if not _has_majority(said) for a in said}
-    about += [{a: v.said[i] for a, v in votes.items() if i in v.said} for i in {*forwards}]
-    world.tied |= tied
-    world.differing |= {a for said in about if len({*said.values()}) > 1 for a in said}
-
-
-def _has_majority(said: dict[AgentId, Any]) -> bool:
-    counts = Counter(said.values())
-    return 2 * max(counts.values(), default=1) > len(said)
+    """A coordinator makes no commit, since votes differ: who has claimed what is in dispute, and
+    whose gradients differ without a majority."""
+    votes, marks = _votes(node, step), node.worker.disputed
+    for agent, vote in votes.items():
+        if any((i.step, i.lo, i.hi, i.index) in marks for i in vote.said):
+            world.differing |= {agent}
+    for layer in range(world.job.num_layers):
+        said = {a: vote.gradients[layer] for a, vote in votes.items() if layer in vote.gradients}
+        counts = Counter(said.values())
+        if len(counts) > 1:
+            world.differing |= said.keys()
+        if 2 * max(counts.values(), default=1) <= len(said):
+            world.tied |= said.keys()
 
 
 def check_blame(world: World, record: Record) -> None:
@@ -143,7 +139,6 @@ def check_undecided(world: World, before: Durable, text: str) -> None:
     others = len(world.nodes) - 2
     if world.causes == 1 and 2 * others >= world.operators.stages:
         raise Violation(f"a checkpoint is restored, but {others} other agents could decide: {text}")
-    world.mislead()  # a sound agent has to go, too
 
 
 def is_lasting(world: World) -> bool:

@@ -70,7 +70,7 @@ class World:
         self.silent_since = 0.0  # when the newest silence began, or the pace changed
         self.flips: dict[AgentId, Flip] = {}  # agents whose device was wrong
         self.altered: dict[AgentId, int] = {}  # agents with a wrong copy of a layer -> attempt
-        # agents that have differed from others; about a gradient for which there was no majority
+        # agents whose claims were in dispute; those whose gradients differed without a majority
         self.differing: frozenset[AgentId] = frozenset()
         self.tied: frozenset[AgentId] = frozenset()
         self.told: frozenset[tuple[int, int]] = frozenset()  # (attempt, step) of disputes

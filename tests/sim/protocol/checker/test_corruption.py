@@ -166,6 +166,11 @@ HISTORIES = {
         History(ALTERED_AHEAD, 11, "slow-control"),
         ((47, ("alter", "a02", 0)), (50, ("kill", "a00", 2))),
     ),
+    # a00 alone knew a commit, so the others have inputs of its next step; a02 does that again
+    "the maker of an input was a step ahead": (
+        History(ALTERED_AHEAD, 14192750, "late"),
+        ((157, ("alter", "a02", 0)), (0, ("kill", "a00", 1))),
+    ),
     # a00 has sent results of its wrong layer before it contradicts itself
     "the altered one ends after it has sent wrong results": (
         History(ALTERED_AHEAD_TWICE, 41, "fifo"),
