@@ -146,7 +146,9 @@ class Simulation(World):
         if stored and (not worker.can_run or self.rng.random() < _STORAGE_SHARE):
             act, fails = self.rng.choice(stored), self.storage_faults > 0
             self.storage_faults -= fails
-            fails |= act == worker.write and is_full(self)
+            if act == worker.write and is_full(self):
+                self.strike("full disk")
+                fails = True
             act(fails)
             self.has_storage_failed |= bool(self.sealed.refused)
             check_pruned(self)

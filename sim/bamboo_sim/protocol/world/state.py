@@ -129,7 +129,11 @@ class World:
     def effects(self) -> frozenset[str]:
         """Kinds of faults that have had an effect, as far as that is counted."""
         network = self.network
-        sent = (("mute", network.has_muffled), ("inbox", network.has_waited))
+        sent = (
+            ("mute", network.has_muffled),
+            ("inbox", network.has_waited),
+            ("trickle", network.has_crawled),
+        )
         files = self.sealed.effects.keys()
         return self.struck | files | {kind for kind, has_struck in sent if has_struck}
 

@@ -287,6 +287,7 @@ class Worker:
             if suspect is not None and mark == (suspect.attempt, suspect.step):
                 files = self.sealed.read(self.name, mark, fails=False)
             if files is None:
+                self.sealed.effects["file wrong"] += self.sealed[mark] is None
                 self.said.append(BadCheckpoint(*mark, "wrong", fence=stop.fence))
                 self.torn.add(mark)
             else:
