@@ -146,8 +146,9 @@ def disputed(state: State, message: Disputed, now: float) -> None:
 
 def _is_maker_gone(durable: Durable, message: Disputed) -> bool:
     """Whether an input may come from an agent that has no vote any more: the step was interrupted,
-    and what the voters say of the stage before is another result."""
-    is_whole = message.fence == durable.plan and message.step > durable.target
+    and what the voters say of the stage before is another result. An agent that alone knew the
+    commit of the plan's first step may have begun the next one, too."""
+    is_whole = message.fence == durable.plan and message.step > durable.target + 1
     return not is_whole and has_unknown_input(message.disputes)
 
 

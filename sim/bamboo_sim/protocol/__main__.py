@@ -94,7 +94,8 @@ def _print(tally: Tally) -> None:
     print(", ".join(f"{k} {n}" for k, n in sorted(tally.outcomes.items())))
     print(tally.coverage())
     effects = ", ".join(f"{kind} {n}" for kind, n in sorted(tally.effects.items()))
-    print(f"{tally.affected} histories in which one of these had an effect: {effects}")
+    print(f"histories in which each of these had an effect: {effects}")
+    print(f"{len(tally.new)} distinct histories in which a new one had")
     for history, text in tally.violations[:3]:
         print(f"VIOLATION {text}\n{explain(history)}")
 
@@ -204,11 +205,11 @@ def _write(tally: Tally, detections: list[Detection], rate: float) -> None:
             "histories_per_s": round(rate, 1),
             "histories": len(tally.histories),
             "cases": tally.cases,
-            "new_histories": tally.affected,
+            "new_histories": len(tally.new),
             "violations": len(tally.violations),
             "kill_points": len(tally.points),
             "planted": len(detections),
-            "planted_found": sum(bool(d.text) for d in detections),
+            "planted_found": sum(d.is_right for d in detections),
         },
     )
 

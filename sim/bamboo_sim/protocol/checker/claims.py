@@ -108,8 +108,10 @@ def check_loss(world: World, operator: Operator, record: Record) -> None:
     # a link that breaks again, or a message lost again, costs an agent its place
     if world.is_misled or world.is_silent or world.resets > 1:
         return
-    if is_lasting(world) and "differ in the forward" in record.message:
-        return  # one of the two is wrong, and sometimes nobody knows which
+    is_disputed = is_lasting(world) and world.differing.issuperset(record.agents)
+    if is_disputed and "differ in the forward" in record.message:
+        world.noticed |= {*record.agents}  # one is wrong, and sometimes nobody knows which
+        return
     for name in record.agents:
         is_well = name in world.nodes and name not in world.noticed
         is_well = is_well and name not in world.flips and name not in world.altered
@@ -146,8 +148,8 @@ def check_reports(wanted: ComputePlan) -> None:
 
 def check_stall(world: World, record: Record) -> None:
     """Agents wait in vain only where something was lost in silence: else it is our own fault."""
-    is_slow = world.has_storage_stalled or was_away(world)
-    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and is_slow:
+    is_late = world.is_storage_slow or world.are_files_away
+    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and is_late:
         return
     if not (world.is_misled or world.is_silent):
         raise Violation(f"a deadlock of our own: {record.message}; {positions(world)}")
@@ -163,7 +165,7 @@ def check_listed(world: World, name: AgentId) -> None:
     """Before a restore, files that no facts name are looked for, if an agent can do that."""
     state = world.operators.running[name].arbiter.state
     can_list = not world.nodes.keys().isdisjoint(state.membership.reachable())
-    is_up = not world.has_storage_stalled and not was_away(world) and _sees_named(world, name)
+    is_up = not (world.is_storage_slow or world.are_files_away) and _sees_named(world, name)
     if can_list and is_up and not state.listing.is_here and world.sealed and not world.is_misled:
         raise Violation("restored before the checkpoints were listed")
 
@@ -178,8 +180,3 @@ def _sees_named(world: World, name: AgentId) -> bool:
     named = [mark for mark in marks if mark not in found or found[mark] is not None]
     whole = [mark for mark in found.seen() if found[mark] is not None]
     return not named or any(step >= named[-1][1] for _, step in whole)
-
-
-def was_away(world: World) -> bool:
-    """Whether an agent has met files that were not there."""
-    return not {"folder away", "file away"}.isdisjoint(world.sealed.effects)

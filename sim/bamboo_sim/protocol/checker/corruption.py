@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -91,17 +92,36 @@ def check_question(world: World, node: Node, step: int) -> None:
         raise Violation(f"{third} have computed {question.name}, but step {step} is committed")
 
 
+def note_dispute(world: World, node: Node, step: int) -> None:
+    """A coordinator makes no commit, since votes differ: who has claimed what is in dispute, and
+    whose gradients differ without a majority."""
+    votes, marks = _votes(node, step), node.worker.disputed
+    for agent, vote in votes.items():
+        if any((i.step, i.lo, i.hi, i.index) in marks for i in vote.said):
+            world.differing |= {agent}
+    for layer in range(world.job.num_layers):
+        said = {a: vote.gradients[layer] for a, vote in votes.items() if layer in vote.gradients}
+        counts = Counter(said.values())
+        if len(counts) > 1:
+            world.differing |= said.keys()
+        if 2 * max(counts.values(), default=1) <= len(said):
+            world.tied |= said.keys()
+
+
 def check_blame(world: World, record: Record) -> None:
-    """Only an agent whose device was wrong is blamed for wrong bits."""
+    """Only an agent whose device was wrong is blamed for wrong bits. Or one that has differed from
+    it about a gradient, again and again, if there was no majority: somebody has to go."""
     if record.facts[EventFact.CAUSE] != FailureCause.CORRUPTION:
         return
     wrong = {*world.flips, *world.altered}
-    sound = [agent for agent in record.agents if agent not in wrong]
-    has_two_votes = any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values())
-    if sound and has_two_votes and "nobody knows who is right" in record.message:
-        world.mislead()
-    elif sound and len(wrong) <= 1:  # nobody can tell who is right if several are wrong
-        raise Violation(f"{sound} compute right bits, but are blamed: {record.message}")
+    sound = {*record.agents} - wrong
+    is_repeated = any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values())
+    is_tie = is_repeated and "nobody knows who is right" in record.message
+    several = len(wrong) > 1  # who is right cannot be told then
+    excused = world.tied if is_tie else world.differing if several else frozenset()
+    if sound - excused:
+        raise Violation(f"{sorted(sound)} compute right bits, but are blamed: {record.message}")
+    world.noticed |= sound
 
 
 def check_undecided(world: World, before: Durable, text: str) -> None:
@@ -119,7 +139,6 @@ def check_undecided(world: World, before: Durable, text: str) -> None:
     others = len(world.nodes) - 2
     if world.causes == 1 and 2 * others >= world.operators.stages:
         raise Violation(f"a checkpoint is restored, but {others} other agents could decide: {text}")
-    world.mislead()  # a sound agent has to go, too
 
 
 def is_lasting(world: World) -> bool:

@@ -58,7 +58,7 @@ def check_given_up(world: World, before: Durable, after: Durable) -> None:
     if known is None or not is_end or (before.attempt, known.step) in before.bad:
         return
     waited_s = world.now - world.unwritten_since
-    is_excused = world.is_misled or world.is_raced or world.has_storage_stalled
+    is_excused = world.is_misled or world.is_raced or world.is_storage_slow
     if is_excused or _lacking(world, known.step):
         return
     if waited_s < LAST_WRITE_S:

@@ -17,7 +17,6 @@ from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.protocol.messages import Manifest
-from bamboo_sim.protocol.checker.claims import was_away
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.pruning import check_base
 from bamboo_sim.protocol.checker.verdict import is_too_few, versions
@@ -74,8 +73,8 @@ def check_newest(world: World, operator: Operator) -> None:
     read it."""
     state = operator.arbiter.state
     _check_trusted(world, state.durable.manifest)
-    is_slow = world.has_storage_stalled and not state.listing.is_here
-    facts, is_slow = state.durable, is_slow or was_away(world)  # a list of another folder
+    is_slow = world.is_storage_slow and not state.listing.is_here
+    facts, is_slow = state.durable, is_slow or world.are_files_away  # a list of another folder
     if world.is_misled or is_slow or facts.voters or facts.attempt in (0, *world.rolled_back):
         return
     base = facts.manifest.step if facts.manifest is not None else 0
@@ -101,7 +100,7 @@ def check_suspended(world: World, before: Durable, after: Durable) -> None:
     arbiter's facts; it may have heard several seals between them. A storage that fails, and agents
     suspected by mistake, are excuses."""
     attempt, newest = world.newest
-    is_excused = world.is_misled or world.has_storage_failed or world.has_storage_stalled
+    is_excused = world.is_misled or world.has_storage_failed or world.is_storage_slow
     is_new = before.outcome is None and after.outcome is Outcome.SUSPENDED
     if is_excused or not is_new or attempt != before.attempt or not world.job.save_every:
         return

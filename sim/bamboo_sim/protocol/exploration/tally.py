@@ -14,6 +14,18 @@ from bamboo_sim.protocol.running.simulation import Simulation
 
 _GARBAGE = 100_000  # histories make many small objects, almost none of them cyclic
 
+NEW = frozenset({"folder away", "file away", "misread", "trickle", "full disk"})
+"""Kinds of faults that no history had before those of files and links that come back."""
+
+NEW_IN_A_MIXTURE = frozenset(
+    {"suspend", "resume", "drain", "inbox", "mute", "file wrong", "alter", "flip"}
+    | {"lose continuation", "beat every"}
+)
+"""Kinds that only families of their own had."""
+
+MIXTURES = frozenset({"fuzz", "rests", "deaf"})
+"""Families that mix them with others."""
+
 Point = tuple[str, str, str]
 """Where an agent was killed: (instruction or "wait ...", role, phase)."""
 
@@ -27,16 +39,17 @@ class Tally:
     families: Counter[str] = field(default_factory=Counter)  # cases of each, if they were drawn
     cases: int = 0
     effects: Counter[str] = field(default_factory=Counter)  # histories in which each had one
-    affected: int = 0  # histories in which any of them had one
+    new: set[int] = field(default_factory=set)  # traces in which a new kind had one
     cpu_s: float = 0.0
 
-    def run(self, branches: Histories, base: History, *, until: float) -> bool:
+    def run(self, branches: Histories, base: History, *, until: float, family: str = "") -> bool:
         """Run histories until the time is over; True if these are all. base: their common start."""
+        new = NEW | NEW_IN_A_MIXTURE if family in MIXTURES else NEW
         begun, before = process_time(), gc.get_threshold()
         gc.set_threshold(_GARBAGE)
         try:
             for history, world in _guarded(branches, self, base):
-                self.judge(history, world)
+                self.judge(history, world, new)
                 if time() > until:
                     return False
             return True
@@ -44,8 +57,8 @@ class Tally:
             gc.set_threshold(*before)
             self.cpu_s += process_time() - begun
 
-    def judge(self, history: History, world: Simulation) -> None:
-        """Run a history to its end and count it."""
+    def judge(self, history: History, world: Simulation, new: frozenset[str] = NEW) -> None:
+        """Run a history to its end and count it. new: the kinds of faults that are new in it."""
         self.cases += 1
         try:
             outcome = world.finish()
@@ -57,7 +70,8 @@ class Tally:
             self.histories.add(world.trace)
         self.points.update(world.points)
         self.effects.update(world.effects)
-        self.affected += bool(world.effects)
+        if not world.effects.isdisjoint(new):
+            self.new.add(world.trace)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another process."""
@@ -68,7 +82,7 @@ class Tally:
         self.families += other.families
         self.cases += other.cases
         self.effects += other.effects
-        self.affected += other.affected
+        self.new |= other.new
         self.cpu_s += other.cpu_s
 
     @property

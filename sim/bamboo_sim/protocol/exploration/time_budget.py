@@ -262,7 +262,7 @@ def _run_parts(
 ) -> Iterator[bool]:
     """Run part after part until the time is over. Yields whether each part is complete."""
     for part in parts(count, base.seed):
-        is_whole = tally.run(FAMILIES[family](base, part), base, until=until)
+        is_whole = tally.run(FAMILIES[family](base, part), base, until=until, family=family)
         yield is_whole
         if not is_whole:
             return

@@ -15,6 +15,7 @@ from bamboo_sim.protocol.histories.branching import (
     snapshot,
 )
 from bamboo_sim.protocol.histories.history import History
+from bamboo_sim.protocol.parts.network import PLANNER
 from bamboo_sim.protocol.running.injectors import Fault
 
 _BACK: Fault = ("files back",)
@@ -44,10 +45,21 @@ def folders(base: History, part: Part = WHOLE) -> Histories:
             grid = base.job.pipelines, base.job.stages
             again = inject(again, rng.randrange(60), ("resume", *grid))
         yield again
+        yield _lost_again(found, rng)
         wrong = _replaced(at, "b", rng)
         reader = AgentId(f"b{n % len(base.job.at_start):02d}")
         yield inject(wrong, 0, ("misread", reader, 1))
         yield inject(inject(wrong, 0, ("corrupt",)), rng.randrange(60), ("restart operator", False))
+
+
+def _lost_again(away: At, rng: random.Random) -> At:
+    """The folder has been back for long, when all agents die once more."""
+    back = inject(away, rng.randrange(40), _BACK)
+    slow = inject(back, rng.randrange(60), ("stand still", "machine", PLANNER, 70.0))
+    found = inject(slow, rng.randrange(60), ("kill", AgentId("b00"), 0))
+    for i in range(1, len(away[0].job.at_start) // 2 + 1):
+        found = inject(found, 0, ("start", AgentId(f"c{i:02d}")))
+    return _replaced(inject(found, rng.randrange(60, 200), ()), "d", rng)
 
 
 def attempts(base: History, part: Part = WHOLE) -> Histories:

@@ -40,7 +40,8 @@ class Network:
         self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
         self.trickling: frozenset[Link] = frozenset()  # a byte of a payload comes now and then
         self.crawling: list[Message] = []  # payloads on these links, for which there is no end
-        self.has_muffled = self.has_waited = False  # a payload, a word for a busy operator
+        # a payload was lost, a word for a busy operator has waited, a payload was slow
+        self.has_muffled = self.has_waited = self.has_crawled = False
         # a worker's connection to another one -> the fence in which it broke
         self.broken: dict[Link, Fence] = {}
 
@@ -53,6 +54,7 @@ class Network:
         new.busy, new.unread = self.busy, self.unread
         new.trickling, new.crawling = self.trickling, self.crawling.copy()
         new.has_muffled, new.has_waited = self.has_muffled, self.has_waited
+        new.has_crawled = self.has_crawled
         new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
         return new
 
@@ -65,6 +67,7 @@ class Network:
                 return
             if link in self.trickling and not self._is_cut(source, target):
                 self.crawling.append((source, target, content))
+                self.has_crawled = True
                 return
         if not self.cut or not self._is_cut(source, target):
             message = (source, target, content)
@@ -205,6 +208,7 @@ class Network:
         slow = [m for m in self.messages if m[:2] in self.trickling and type(m[2]) is tuple]
         self.messages = [m for m in self.messages if not any(m is x for x in slow)]
         self.crawling += slow
+        self.has_crawled |= bool(slow)
 
     def flow(self) -> None:
         """No link trickles any more: what is on them comes."""

@@ -75,4 +75,6 @@ PLANTS: tuple[Planted, ...] = (
             patched(training, "_is_begun", lambda durable: False), (("flips", PAIR),)),
     Planted("files that an attempt left because of wrong bits are used by the next one", "B19",
             patched(endings, "with_newer", rules_bits.forget_roll_back), (("relapses", FOUR),)),
+    Planted("all that differ about a gradient are blamed, though most of them agree", "B20",
+            patched(training, "odd_copies", rules_bits.no_third_vote), (("votes", THREE),)),
 )  # fmt: skip

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, files
+from bamboo_core.arbiter import endings, files, rounds
 from bamboo_core.model import pruning
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted import rules_files
-from bamboo_sim.protocol.planted.patches import Planted, patched
+from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 LONG = Job(1, 2, 2, replica=False, steps=7, save_every=1, salted=True)
@@ -23,4 +23,8 @@ PLANTS: tuple[Planted, ...] = (
     Planted("old forks are forgotten", "F16",
             patched(endings, "shrunk", rules_files.no_forks),
             (("attempts", LONG), ("forks", SAVING))),
+    Planted("once files were away, nobody is asked for a list any more", "F17", both(
+                patched(files, "_note_unreachable", rules_files.note_for_ever),
+                patched(rounds, "_may_have_unknown_files", rules_files.no_list_again)),
+            (("folders", SAVING),)),
 )  # fmt: skip

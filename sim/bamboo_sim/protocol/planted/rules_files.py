@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_core.arbiter import files
+from bamboo_core.arbiter import files, rounds
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.pruning import Mark
@@ -37,6 +37,21 @@ def by_attempt(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) 
 def older_attempts(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) -> list[Mark]:
     """The first checkpoint of an attempt replaces all of those before."""
     return [mark for mark in marks if mark[0] < newest[0]]
+
+
+def note_for_ever(state: State, agent: AgentId, message: Listed) -> None:
+    """That files were away is never forgotten."""
+    _note_unreachable(state, agent, message)
+    if message.error:
+        state.__dict__["were_files_away"] = True
+
+
+def no_list_again(state: State) -> bool:
+    """Files that were away once are not looked for again."""
+    return _may_have_unknown_files(state) and "were_files_away" not in state.__dict__
+
+
+_note_unreachable, _may_have_unknown_files = files._note_unreachable, rounds._may_have_unknown_files
 
 
 def no_forks(durable: Any) -> tuple[()]:

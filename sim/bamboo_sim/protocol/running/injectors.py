@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.events import Lost, Paced
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
@@ -29,7 +30,7 @@ from bamboo_sim.protocol.running.agent_shell import (
 from bamboo_sim.protocol.running.clock import go_on, stand_still, tick
 from bamboo_sim.protocol.running.operator_shell import fail, look, tell
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.state import LINKS, World
+from bamboo_sim.protocol.world.state import LINKS, STORAGE, World
 
 Fault = tuple[Any, ...]
 """A key of :data:`INJECTORS` and its arguments, which are plain values."""
@@ -106,7 +107,8 @@ def _scale(world: World, pipelines: int) -> None:
 def _drain(world: World, *names: AgentId) -> None:
     """Drain nodes: their agents may leave as soon as they are not needed."""
     goal = world.operators.goal
-    if set(names) & world.nodes.keys() - goal.drained:
+    is_over = world.operators.durable.outcome not in (None, Outcome.SUSPENDED)
+    if set(names) & world.nodes.keys() - goal.drained and not is_over:
         world.strike("drain")
     world.operators.goal = replace(goal, drained=goal.drained | frozenset(names))
     world.noticed |= frozenset(names)
@@ -129,7 +131,7 @@ def _suspend(world: World) -> None:
 def _resume(world: World, pipelines: int, stages: int) -> None:
     """Resume. Another P is used only if no agent and no message of the run before is left."""
     operators = world.operators
-    if operators.goal.suspended:
+    if operators.goal.suspended and operators.durable.outcome in (None, Outcome.SUSPENDED):
         world.strike("resume")
     operators.goal = replace(operators.goal, suspended=False)
     if not world.nodes and not world.network.messages:
@@ -141,8 +143,6 @@ def _corrupt(world: World, *, are_known: bool = False) -> None:
     """Corrupt the newest checkpoint, or all that the operator knows."""
     whole = [mark for mark, files in world.sealed.items() if files is not None]
     known = {(m.attempt, m.step) for m in world.operators.durable.manifests}
-    if known.intersection(whole) if are_known else whole:
-        world.strike("corrupt")
     for mark in known.intersection(whole) if are_known else sorted(whole)[-1:]:
         world.sealed[mark] = None
 
@@ -161,6 +161,7 @@ def _miss(world: World) -> None:
 def _bring_back(world: World) -> None:
     """All files are there again."""
     folder = world.sealed
+    world.look_at_files()
     folder.is_away, folder.is_replaced, folder.missing = False, False, frozenset()
     for node in list(world.nodes.values()):
         node.worker.retry()
@@ -306,8 +307,7 @@ def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None
     agent, node = name, world.nodes.get(name)
     if kind in ("machine", "lease", "inbox") and name == OPERATOR:
         agent = world.operators.leader
-    world.has_storage_stalled |= kind == "storage"
-    world.has_paused |= kind != "storage"
+    world.has_paused |= kind != STORAGE
     if kind == "lease":
         world.operators.running[agent].is_leading = False
     elif kind == "machine":

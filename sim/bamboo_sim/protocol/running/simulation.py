@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.program import COMPUTE
+from bamboo_core.model.program import COMPUTE, Op
 from bamboo_core.protocol.effects import ProtocolError
+from bamboo_core.protocol.messages import Disputed
 from bamboo_core.protocol.supervisor import FromOperator
+from bamboo_sim.protocol.checker.corruption import note_dispute
 from bamboo_sim.protocol.checker.memory_bounds import check_memory
 from bamboo_sim.protocol.checker.pruning import check_pruned
 from bamboo_sim.protocol.checker.verdict import check_commit, judge
@@ -144,7 +146,9 @@ class Simulation(World):
         if stored and (not worker.can_run or self.rng.random() < _STORAGE_SHARE):
             act, fails = self.rng.choice(stored), self.storage_faults > 0
             self.storage_faults -= fails
-            fails |= act == worker.write and is_full(self)
+            if act == worker.write and is_full(self):
+                self.strike("full disk")
+                fails = True
             act(fails)
             self.has_storage_failed |= bool(self.sealed.refused)
             check_pruned(self)
@@ -161,6 +165,8 @@ class Simulation(World):
         assert worker.pending is not None
         op = worker.pending.op
         record = worker.run()
+        if op is Op.COMMIT and any(isinstance(x, Disputed) for x in worker.said):
+            note_dispute(self, node, worker.executor.step)
         if worker.backend.flip is not None and worker.backend.flip.has_struck:
             self.flips = {**self.flips, node.name: worker.backend.flip}
             self.strike("flip")

@@ -21,6 +21,7 @@ class Folder(dict[Mark, Files]):
         self.is_away = False
         self.is_replaced = False  # there is an empty folder in its place
         self.missing: frozenset[Mark] = frozenset()  # a file of theirs is not there
+        self.is_missed = False  # an agent has met what is not there
         self.misreads: dict[AgentId, int] = {}  # so many of an agent's next reads are wrong
         self.misread: Counter[Mark] = Counter()  # reads that were wrong though the files are right
         self.refused: frozenset[Mark] = frozenset()  # a write of theirs has failed
@@ -40,14 +41,24 @@ class Folder(dict[Mark, Files]):
         """Checkpoints that can be reached now."""
         return [] if self.is_away else sorted(self.keys() - self.missing)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is there."""
+        return not (self.is_away or self.missing)
+
+    def miss(self, what: str) -> None:
+        """An agent meets what is not there: the "folder" or a "file"."""
+        self.effects[f"{what} away"] += 1
+        self.is_missed = True
+
     def trouble(self, wanted: Mark | None = None) -> str:
         """Why a checkpoint cannot be reached, or any; empty: it can."""
         if self.is_away:
-            self.effects["folder away"] += 1
+            self.miss("folder")
             return "" if wanted is None and self.is_replaced else "the folder is not there"
         gone = self.missing if wanted is None else {wanted} - set(self.seen())
         if gone:
-            self.effects["file away"] += 1
+            self.miss("file")
             return f"a file of {sorted(gone)[0]} is not there"
         return ""
 

@@ -25,6 +25,9 @@ from bamboo_sim.protocol.world.node import Node
 LINKS = "links"
 """What stands still while links are cut for a time."""
 
+STORAGE = "storage"
+"""What stands still while reads and writes of checkpoints take long."""
+
 
 class World:
     """Everything that exists in one history, and notes of what has happened in it."""
@@ -67,6 +70,9 @@ class World:
         self.silent_since = 0.0  # when the newest silence began, or the pace changed
         self.flips: dict[AgentId, Flip] = {}  # agents whose device was wrong
         self.altered: dict[AgentId, int] = {}  # agents with a wrong copy of a layer -> attempt
+        # agents whose claims were in dispute; those whose gradients differed without a majority
+        self.differing: frozenset[AgentId] = frozenset()
+        self.tied: frozenset[AgentId] = frozenset()
         self.told: frozenset[tuple[int, int]] = frozenset()  # (attempt, step) of disputes
         # (attempt, step) of the first wrong commit that nobody could see; None: there is none
         self.spoiled: tuple[int, int] | None = None
@@ -76,7 +82,9 @@ class World:
         self.ahead_s = 0.0  # time that has not passed yet
         self.keep_alive_at = inf  # broken sessions are noticed from then on
         self.storage_faults = 0  # so many reads and writes of files fail
-        self.has_storage_failed = self.has_storage_stalled = False
+        self.has_storage_failed = False
+        # agents may wait for files: for a slow storage, or for what is away
+        self.slow_until = self.away_until = -inf
         self.refused, self.refused_at = 0, -inf  # last checkpoints not written; when the newest
         self.unwritten_since = inf  # when the leader heard that; inf: it is written, or not due
         self.released: frozenset[AgentId] = frozenset()  # agents that are not needed to write it
@@ -121,7 +129,11 @@ class World:
     def effects(self) -> frozenset[str]:
         """Kinds of faults that have had an effect, as far as that is counted."""
         network = self.network
-        sent = (("mute", network.has_muffled), ("inbox", network.has_waited))
+        sent = (
+            ("mute", network.has_muffled),
+            ("inbox", network.has_waited),
+            ("trickle", network.has_crawled),
+        )
         files = self.sealed.effects.keys()
         return self.struck | files | {kind for kind, has_struck in sent if has_struck}
 
@@ -144,6 +156,29 @@ class World:
         self.misled_until = self.now + self.job.arbiter_job.timing.voter_wait_s
         self.make_ill(*(agents or self.nodes))
 
+    @property
+    def is_storage_slow(self) -> bool:
+        """Whether agents may have to wait for the storage: it is slow, or was not long ago."""
+        self.look_at_files()
+        return self.now <= self.slow_until
+
+    @property
+    def are_files_away(self) -> bool:
+        """Whether agents may have to wait for files that they have met: they are not there, or were
+        not long ago."""
+        self.look_at_files()
+        return self.now <= self.away_until
+
+    def look_at_files(self) -> None:
+        """What is away, or slow, excuses until a while after it is healed."""
+        folder, until = self.sealed, self.now + self.job.arbiter_job.timing.voter_wait_s
+        if any(kind == STORAGE for kind, _ in self.still):
+            self.slow_until = until
+        if folder.is_whole:
+            folder.is_missed = False
+        elif folder.is_missed:
+            self.away_until = until
+
     def strike(self, kind: str) -> None:
         """A fault has had an effect."""
         self.struck |= {kind}
@@ -162,6 +197,7 @@ class World:
     def look_what_is_wrong(self) -> None:
         """Time has passed: what is broken still is. While operators, the planner or the API server
         stand still, nothing can be put right."""
+        self.look_at_files()
         network, names = self.network, self.nodes.keys()
         if not (network.cut or network.muted or network.frozen or self.still or self.paced):
             return

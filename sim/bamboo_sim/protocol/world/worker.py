@@ -208,7 +208,7 @@ class Worker:
         """Complete the oldest file or manifest. Those of an attempt that is over count no more."""
         attempt, step, layer, value = self.writes.pop(0)
         if self.sealed.is_away:
-            self.sealed.effects["folder away"] += 1
+            self.sealed.miss("folder")
             fails = True
         if fails:
             self.sealed.refused |= {(attempt, step)}
@@ -287,6 +287,7 @@ class Worker:
             if suspect is not None and mark == (suspect.attempt, suspect.step):
                 files = self.sealed.read(self.name, mark, fails=False)
             if files is None:
+                self.sealed.effects["file wrong"] += self.sealed[mark] is None
                 self.said.append(BadCheckpoint(*mark, "wrong", fence=stop.fence))
                 self.torn.add(mark)
             else:

@@ -8,6 +8,7 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.arbiter import losses
 from bamboo_core.arbiter_state.events import Record
+from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.watch import Transfers
 from bamboo_sim.protocol.checker import claims
@@ -17,6 +18,7 @@ from bamboo_sim.protocol.control.plans import Plans
 from bamboo_sim.protocol.exploration.time_budget import MOVING, SAVING, SMALL
 from bamboo_sim.protocol.histories.history import History, advance, apply, replay
 from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.parts.network import OPERATOR
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.planted.rules_edges import slow_links_are_told
 from bamboo_sim.protocol.running.simulation import Simulation
@@ -118,8 +120,51 @@ def test_files_are_listed_before_a_layer_is_given_up():
     world.sealed[0, named[1] + 1] = (1, 2)
     with pytest.raises(Violation, match="restored before the checkpoints were listed"):
         claims.check_listed(world, leader)
-    world.has_storage_stalled = True
+    apply(world, ("stand still", "storage", OPERATOR, 5.0))
     claims.check_listed(world, leader)
+
+
+def test_files_that_were_away_excuse_until_they_have_been_back_for_a_while():
+    world = Simulation(SAVING, 1, "fifo")
+    while not world.operators.durable.manifests:
+        assert world.step()
+    leader = world.operators.leader
+    world.operators.running[leader].arbiter.state.listing.is_here = False
+    storage = Record(
+        Severity.WARNING, EventReason.STALLED, "slow", {EventFact.CAUSE: StallCause.STORAGE}
+    )
+
+    def check():
+        claims.check_listed(world, leader)
+        claims.check_stall(world, storage)
+
+    apply(world, ("folder away", False))
+    with pytest.raises(Violation, match="a deadlock of our own"):
+        check()  # nobody has met that
+    world.sealed.trouble()
+    for _ in range(200):
+        check()
+        world.now += 0.5
+        world.look_what_is_wrong()
+    apply(world, ("files back",))
+    world.now += 60.0
+    check()
+    world.now += 0.5
+    with pytest.raises(Violation, match="before the checkpoints were listed"):
+        claims.check_listed(world, leader)
+    with pytest.raises(Violation, match="a deadlock of our own"):
+        claims.check_stall(world, storage)
+
+
+def test_a_slow_storage_excuses_until_it_has_been_well_for_a_while(world):
+    apply(world, ("stand still", "storage", OPERATOR, 5.0))
+    world.now += 5.0
+    world.look_what_is_wrong()
+    apply(world, ("go on", "storage", OPERATOR))
+    world.now += 60.0
+    assert world.is_storage_slow
+    world.now += 0.5
+    assert not world.is_storage_slow
 
 
 def test_a_job_that_waits_says_for_what(world):

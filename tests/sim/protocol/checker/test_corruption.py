@@ -12,7 +12,12 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.claims import check_silence
-from bamboo_sim.protocol.checker.corruption import check_blame, check_copies, check_told
+from bamboo_sim.protocol.checker.corruption import (
+    check_blame,
+    check_copies,
+    check_told,
+    note_dispute,
+)
 from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.exploration.time_budget import (
     ALTERED_AHEAD,
@@ -134,6 +139,34 @@ def test_only_the_agent_with_the_wrong_layer_is_blamed():
         check_blame(world, Record(Severity.WARNING, EventReason.WORKER_FAILED, "because", facts))
 
 
+def test_a_sound_agent_is_blamed_only_without_a_majority_and_only_if_it_has_differed():
+    facts = {EventFact.AGENTS: "a00", EventFact.CAUSE: "Corruption"}
+    blamed = Record(Severity.WARNING, EventReason.WORKER_FAILED, "nobody knows who is right", facts)
+    world = saved(ALTERED_THREE, 2)
+    node = world.nodes["a00"]
+
+    def vote(*gradients):
+        for number, gradient in enumerate(gradients):
+            said = Vote({0: gradient}, {}, frozenset(), {})
+            node.worker.backend.store[Item.vote(4, f"a{number:02d}")] = said
+        note_dispute(world, node, 4)
+
+    world.flips = {"a01": Flip(Op.VOTE, True)}
+    vote(1, 2, 1)
+    assert world.differing == {"a00", "a01", "a02"}
+    with pytest.raises(Violation, match="compute right bits, but are blamed"):
+        check_blame(world, blamed)
+    del node.worker.backend.store[Item.vote(4, "a02")]
+    vote(1, 2)
+    assert world.tied == {"a00", "a01"}
+    check_blame(world, blamed)
+    assert not world.is_misled
+    assert "a00" in world.noticed  # it has to go
+    world.flips = {"a01": Flip(Op.VOTE, False)}
+    with pytest.raises(Violation, match="compute right bits, but are blamed"):
+        check_blame(world, blamed)
+
+
 @pytest.mark.parametrize("lasts", [False, True])
 def test_a_wrong_vote_costs_its_agent_only_if_it_is_repeated(lasts):
     world = saved(ALTERED_THREE, 2)
@@ -165,6 +198,11 @@ HISTORIES = {
     "the maker of an input has died": (
         History(ALTERED_AHEAD, 11, "slow-control"),
         ((47, ("alter", "a02", 0)), (50, ("kill", "a00", 2))),
+    ),
+    # a00 alone knew a commit, so the others have inputs of its next step; a02 does that again
+    "the maker of an input was a step ahead": (
+        History(ALTERED_AHEAD, 14192750, "late"),
+        ((157, ("alter", "a02", 0)), (0, ("kill", "a00", 1))),
     ),
     # a00 has sent results of its wrong layer before it contradicts itself
     "the altered one ends after it has sent wrong results": (

@@ -167,7 +167,7 @@ def test_a_new_attempt_begins_with_the_newest_file_that_may_be_read(world):
     with pytest.raises(Violation, match="attempt 1 has left it behind"):
         check(**later, manifest=newest)
     world.rolled_back = {}
-    world.has_storage_stalled = True
+    apply(world, ("stand still", "storage", OPERATOR, 5.0))
     check()
     operator.arbiter.state.listing.is_here = True
     with pytest.raises(Violation, match="is sealed"):

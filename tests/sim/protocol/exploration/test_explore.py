@@ -5,6 +5,7 @@ import os
 import sys
 import weakref
 from itertools import chain
+from math import inf
 from time import time
 from unittest.mock import patch
 
@@ -317,6 +318,26 @@ def test_a_corrupt_checkpoint_is_skipped():
     assert ended.outcome == "restored"
     assert ended.sealed.effects["file wrong"]
     assert None not in ended.sealed.values()  # the fork has ruled it out, so it was deleted
+
+
+def test_new_histories_are_distinct_and_have_a_new_fault_that_had_an_effect():
+    met = History(SAVING, 1, "fifo").then(150, ("folder away", False))
+    unmet = History(SMALL, 1, "fifo").then(50, ("folder away", False))  # it writes no files
+    suspended = History(SMALL, 1, "fifo").then(50, ("suspend",))
+    tally = Tally()
+    for family, history in (
+        ("folders", met), ("folders", met), ("folders", unmet),
+        ("suspensions", suspended), ("fuzz", suspended),
+    ):  # fmt: skip
+        world = Simulation(history.job, history.seed, history.policy)
+        for gap, fault in history.script:
+            advance(world, gap)
+            apply(world, fault)
+        tally.run(iter([(history, world)]), history, until=inf, family=family)
+    assert tally.effects == {"folder away": 2, "suspend": 2}
+    assert tally.cases == 5
+    assert len(tally.new) == 2
+    assert not tally.violations
 
 
 @pytest.mark.parametrize(
