@@ -54,9 +54,11 @@ def check_copies(world: World, node: Node, step: int) -> None:
 
 def check_told(world: World, check_weights: Callable[[World], None]) -> None:
     """The facts say that a step was void, so its wrong result is not the job's. A vote that is
-    wrong again may be the only one that is left about its layer."""
+    wrong again may be the only one that is left about its layer. A forward that is wrong again may
+    be one that nobody else computes, if the step was void because of another fault."""
     spoiled, durable = world.spoiled, world.operators.durable
-    if any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values()):
+    is_other = len(world.flips) > 1
+    if any(f.lasts and (f.op is Op.VOTE or is_other) for f in world.flips.values()):
         return
     if spoiled is not None and spoiled[0] == durable.attempt and spoiled[1] in durable.voided:
         check_weights(world)

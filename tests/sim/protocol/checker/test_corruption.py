@@ -223,3 +223,15 @@ def test_once_a_dispute_is_known_the_result_is_right(name):
     world = replay(replace(base, script=script))
     assert world.told
     assert not world.spoiled
+
+
+def test_nobody_sees_a_device_that_is_always_wrong_if_only_another_fault_is_told():
+    """The step is void because of a02's vote, and nobody else computes what a07 computes."""
+    job = replace(ALTERED_PAIR, pipelines=4, stages=2, microbatches=2, replica=False, steps=2)
+    script = ((0, ("flip", "a07", "F", True)), (0, ("flip", "a02", "VOTE", False)))
+    world = replay(History(job, 404251549, "fifo", script))
+    assert world.told == {(0, 0)}
+    assert world.spoiled == (0, 0)
+    alone = replay(History(job, 404251549, "fifo", script[:1]))
+    assert not alone.told
+    assert alone.spoiled
