@@ -147,12 +147,20 @@ def check_reports(wanted: ComputePlan) -> None:
 
 
 def check_stall(world: World, record: Record) -> None:
-    """Agents wait in vain only where something was lost in silence: else it is our own fault."""
-    is_late = world.is_storage_slow or world.are_files_away
+    """Agents wait in vain only where something was lost in silence: else it is our own fault. They
+    may wait for a slow storage, or for files that are away or were deleted."""
+    is_late = world.is_storage_slow or world.are_files_away or _waits_for_absent(world)
     if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and is_late:
         return
     if not (world.is_misled or world.is_silent):
         raise Violation(f"a deadlock of our own: {record.message}; {positions(world)}")
+
+
+def _waits_for_absent(world: World) -> bool:
+    """Whether an agent waits for a checkpoint that is not there."""
+    seen = {*world.sealed.seen()}
+    workers = (node.worker for node in world.nodes.values() if node.worker.is_blocked)
+    return any((w.blocked.attempt, w.blocked.step) not in seen for w in workers if w.blocked)
 
 
 def check_killed_worker(world: World, node: Node) -> None:

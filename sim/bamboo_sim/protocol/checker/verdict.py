@@ -189,7 +189,8 @@ def judge(world: World) -> str:
         if world.has_given_up:
             return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
-    is_writing = ended.last_write is not None  # it waits for no agents, and has a deadline
+    # the last write waits for no agents, and has a deadline, if there is anything to write
+    is_writing = ended.last_write is not None and bool(world.nodes)
     is_short = is_too_few(world) or _waits_for_suspects(world) or _waits_for_a_link(world)
     if not is_writing and is_short:
         return "waiting"

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import (
     ComputePlan,
@@ -217,7 +218,7 @@ def _send(world: World, operator: Operator, send: Send) -> None:
 
 def _dismiss(world: World, operator: Operator, agent: AgentId) -> None:
     check_dismissed(world, operator, agent)
-    is_over = operator.arbiter.durable.outcome is not None
+    is_over = operator.arbiter.durable.outcome not in (None, Outcome.SUSPENDED)
     is_deaf = not world.network.reaches(agent) or agent in world.network.frozen
     if not is_over and not is_deaf:
         world.kill(agent)

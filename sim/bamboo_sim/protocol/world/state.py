@@ -170,7 +170,7 @@ class World:
         return self.now <= self.away_until
 
     def look_at_files(self) -> None:
-        """What is away, or slow, excuses until a while after it is healed."""
+        """Files that are away, or a slow storage, excuse until a while after they are healed."""
         folder, until = self.sealed, self.now + self.job.arbiter_job.timing.voter_wait_s
         if any(kind == STORAGE for kind, _ in self.still):
             self.slow_until = until

@@ -110,6 +110,12 @@ class Worker:
         return self.pending is not None and not self._waits_for_layers
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether it waits for a checkpoint that it has not found."""
+        is_wanted = self.blocked is not None and self.blocked is self.manifest
+        return is_wanted and self._waits_for_layers
+
+    @property
     def _waits_for_layers(self) -> bool:
         return self.pending is not None and self.pending.op is Op.LOAD and self.loaded is None
 
@@ -271,7 +277,8 @@ class Worker:
 
     def retry(self) -> None:
         """Files may be there again."""
-        if self.blocked is not None and self.blocked is self.manifest and self._waits_for_layers:
+        if self.is_blocked:
+            assert self.blocked is not None
             self.reads.append(self.blocked)
 
     def _abandon(self) -> None:

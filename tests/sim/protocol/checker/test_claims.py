@@ -15,7 +15,13 @@ from bamboo_sim.protocol.checker import claims
 from bamboo_sim.protocol.control import operators
 from bamboo_sim.protocol.control.order import check_order
 from bamboo_sim.protocol.control.plans import Plans
-from bamboo_sim.protocol.exploration.time_budget import MOVING, SAVING, SMALL
+from bamboo_sim.protocol.exploration.time_budget import (
+    ALTERED_PAIR,
+    MOVING,
+    SAVING,
+    SINGLE,
+    SMALL,
+)
 from bamboo_sim.protocol.histories.history import History, advance, apply, replay
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.network import OPERATOR
@@ -154,6 +160,31 @@ def test_files_that_were_away_excuse_until_they_have_been_back_for_a_while():
         claims.check_listed(world, leader)
     with pytest.raises(Violation, match="a deadlock of our own"):
         claims.check_stall(world, storage)
+
+
+def test_a_job_may_wait_for_a_checkpoint_that_was_deleted():
+    """The two newer ones are found wrong."""
+    history = History(ALTERED_PAIR, 5406561, "slow-control").then(353, ("kill", "a00", 2))
+    history = history.then(0, ("kill", "a02", 2)).then(0, ("corrupt",))
+    for name in ("c00", "c01", "c02"):
+        history = history.then(0, ("start", name))
+    ended = replay(history.then(0, ("corrupt",)))
+    assert ended.outcome == "waits for files"
+    (node, *_) = (n for n in ended.nodes.values() if n.worker.is_blocked)
+    storage = Record(
+        Severity.WARNING, EventReason.STALLED, "slow", {EventFact.CAUSE: StallCause.STORAGE}
+    )
+    claims.check_stall(ended, storage)
+    ended.sealed[node.worker.blocked.attempt, node.worker.blocked.step] = (1, 2)
+    with pytest.raises(Violation, match="a deadlock of our own"):
+        claims.check_stall(ended, storage)
+
+
+def test_a_job_whose_last_agent_dies_waits_for_others_though_the_disk_is_full():
+    full = History(SINGLE, 5406561, "fifo").then(13, ("full disk", 1e9))
+    ended = replay(full.then(22, ("defect",)).then(0, ("kill", "a00", 1)))
+    assert ended.operators.durable.last_write is not None
+    assert ended.outcome == "waiting"
 
 
 def test_a_slow_storage_excuses_until_it_has_been_well_for_a_while(world):

@@ -4,10 +4,11 @@ import pytest
 
 from bamboo_core.arbiter_state.events import Received
 from bamboo_core.job.durable_writer import OvertakenError
-from bamboo_sim.protocol.exploration.time_budget import SMALL
-from bamboo_sim.protocol.histories.history import apply
+from bamboo_sim.protocol.exploration.time_budget import SLEEPING, SMALL
+from bamboo_sim.protocol.histories.history import History, apply, replay
 from bamboo_sim.protocol.parts.messages import Ended, LookAtFacts, Opened, Put
 from bamboo_sim.protocol.parts.network import OPERATOR, STORE
+from bamboo_sim.protocol.running import operator_shell
 from bamboo_sim.protocol.running.simulation import Simulation
 
 
@@ -99,3 +100,20 @@ def test_the_last_words_of_a_replaced_stream_come_in_any_order():
         firsts.add(type(gone[2]))
         assert world.finish() == "complete"
     assert firsts == {Received, Opened}
+
+
+def test_agents_that_are_sent_away_from_a_suspended_job_end():
+    """They are suspects that have not answered, so nobody releases them."""
+    world = Simulation(SMALL, 1, "fifo")
+    apply(world, ("suspend",))
+    while world.operators.durable.outcome is None or world.arbiter.durable.outcome is None:
+        assert world.step()
+    world.start("b00")
+    operator_shell._dismiss(world, world.operators.running[OPERATOR], "b00")
+    assert "b00" not in world.nodes
+    history = History(SLEEPING, 10959408, "random").then(319, ("folder away", False))
+    for name in ("a00", "a02", "a03"):
+        history = history.then(0, ("kill", name, 2))
+    history = history.then(0, ("start", "b01")).then(0, ("start", "b02"))
+    history = history.then(18, ("pass", 140)).then(0, ("suspend",)).then(49, ("resume", 2, 2))
+    assert replay(history).outcome == "waiting"
