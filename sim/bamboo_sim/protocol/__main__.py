@@ -1,4 +1,5 @@
-"""python -m bamboo_sim.protocol [--seconds N] [--fault-seconds N] [--seed N] [--write]
+"""python -m bamboo_sim.protocol [--seconds N] [--new-seconds N] [--fault-seconds N] [--seed N]
+                              [--write]
 python -m bamboo_sim.protocol --exhaustive [--processes N] [--only WORD] [--write]
 
 Explores histories of the protocol at random, then checks that every planted fault is detected.
@@ -21,8 +22,8 @@ from bamboo_sim.programs import arguments, results_file
 from bamboo_sim.programs.sample import Sample, TooSmallError
 from bamboo_sim.protocol.exploration import exhaustive, exhaustive_record
 from bamboo_sim.protocol.exploration.detection import Detection, detect
-from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, runs
+from bamboo_sim.protocol.exploration.tally import NEW_FAMILIES, Tally
+from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, is_chosen, runs
 from bamboo_sim.protocol.families.by_name import FAMILIES
 from bamboo_sim.protocol.histories.history import History, explain
 from bamboo_sim.protocol.planted.faults import FAULTS
@@ -52,6 +53,9 @@ def main() -> int:
         least=histories.least["histories"],
         each=_EACH if options.seconds > 0 else 0,
     )
+    if options.new_seconds > 0:
+        _, more = explore(options.new_seconds, options.seed, tally=tally, only=NEW_FAMILIES)
+        lines += more
     print("\n".join(lines))
     _print(tally)
     detections = _detect_all(options.fault_seconds, options.seed, known)
@@ -75,7 +79,7 @@ def _samples(options: argparse.Namespace) -> tuple[Sample, Sample]:
     histories = {"histories": 0}
     if options.seconds > 0:
         histories = {"histories": 1 if options.only else _HISTORIES}
-        families = sorted({family for family, *_ in runs() if options.only in family})
+        families = sorted({family for family, *_ in runs() if is_chosen(family, options.only)})
         histories |= {_of_family(family): _EACH for family in families}
     planted = 0 if options.fault_seconds <= 0 else _PLANTED
     advice = "give more seconds, or a machine with less load"
@@ -124,10 +128,18 @@ def _options() -> argparse.Namespace:
         "--seconds", type=arguments.amount, default=360.0, help="time for random exploration"
     )
     parser.add_argument(
+        "--new-seconds",
+        type=arguments.amount,
+        default=0.0,
+        help="more time for families with faults of new kinds",
+    )
+    parser.add_argument(
         "--fault-seconds", type=arguments.amount, default=360.0, help="time for planted faults"
     )
     parser.add_argument("--seed", type=int, help="default: the first digits of the commit's hash")
-    parser.add_argument("--only", default="", help="only families whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="only families whose name contains this, or one of these: a,b"
+    )
     parser.add_argument(
         "--write", action="store_true", help="write benchmarks/results/explorer*.json"
     )
@@ -143,7 +155,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     families = sorted({family for family, *_ in runs()})
     names = [str(unit) for unit in exhaustive.units(0)] if options.exhaustive else families
-    if not any(options.only in name for name in names):
+    if not any(is_chosen(name, options.only) for name in names):
         parser.error(f"--only {options.only} matches no family; families: {', '.join(families)}")
     if options.seconds <= 0 and options.fault_seconds <= 0 and not options.exhaustive:
         parser.error("--seconds 0 and --fault-seconds 0 leave nothing to do; give one of them time")

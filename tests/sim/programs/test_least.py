@@ -21,8 +21,8 @@ from bamboo_sim.programs import results_file, sample
 from bamboo_sim.programs.sample import Sample, TooSmallError
 from bamboo_sim.protocol import __main__ as exploring
 from bamboo_sim.protocol.exploration.detection import Detection, detect
-from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.time_budget import explore, runs
+from bamboo_sim.protocol.exploration.tally import NEW_FAMILIES, Tally
+from bamboo_sim.protocol.exploration.time_budget import explore, is_chosen, runs
 from bamboo_sim.protocol.families.by_name import FAMILIES
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted.faults import FAULTS
@@ -258,6 +258,14 @@ def test_histories_run_beyond_their_time_until_there_are_enough() -> None:
     assert tally.cases >= 3
     tally, _ = explore(0.0, 1, only="isolations", least=3, patience_s=0.0)
     assert tally.cases == 0
+
+
+def test_words_choose_families() -> None:
+    assert is_chosen("space", "")
+    assert is_chosen("space", "deaf,spa")
+    assert not is_chosen("space", "deaf,rests")
+    families = {family for family, *_ in runs()}
+    assert all(word in families for word in NEW_FAMILIES.split(","))
 
 
 def test_each_family_runs_beyond_the_time_until_it_has_enough() -> None:

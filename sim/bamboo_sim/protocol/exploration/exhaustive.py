@@ -17,7 +17,7 @@ from time import time
 
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.time_budget import PAIRS, grids, runs
+from bamboo_sim.protocol.exploration.time_budget import PAIRS, grids, is_chosen, runs
 from bamboo_sim.protocol.families.by_name import FAMILIES
 from bamboo_sim.protocol.families.losses import replaced
 from bamboo_sim.protocol.histories.branching import Histories, inject, prefixes, run_on, snapshot
@@ -69,7 +69,7 @@ def units(seed: int, only: str = "") -> list[Unit]:
             parts = max(1, len(job.agents) * job.microbatches // 4)
             out += [Unit(family, job, seed, part, parts) for part in range(parts)]
     out += [Unit(f, j, seed) for f, j, _ in runs() if f not in ("singles", "pairs")]
-    return sorted((u for u in out if only in str(u)), key=lambda u: u.weight)
+    return sorted((u for u in out if is_chosen(str(u), only)), key=lambda u: u.weight)
 
 
 def fates(world: World, name: AgentId) -> list[int]:

@@ -26,6 +26,9 @@ NEW_IN_A_MIXTURE = frozenset(
 MIXTURES = frozenset({"fuzz", "rests", "deaf"})
 """Families that mix them with others."""
 
+NEW_FAMILIES = "deaf,folders,rests,space,trickles"
+"""Those of which many histories have a new kind of fault."""
+
 Point = tuple[str, str, str]
 """Where an agent was killed: (instruction or "wait ...", role, phase)."""
 

@@ -219,12 +219,14 @@ def explore(
 ) -> tuple[Tally, list[str]]:
     """Run every family for its share of the time, part by part. The seed chooses the first part.
 
+    only: as in :func:`is_chosen`.
+
     least, each: go on until so many histories have run, and so many of each family, with other
     seeds once all families have had their turn, for ``patience_s`` more at most. Returns the tally
     and a line for each run.
     """
     tally = tally or Tally()
-    chosen = [r for r in runs() if only in r[0]]
+    chosen = [r for r in runs() if is_chosen(r[0], only)]
     todo = _in_turn(chosen, seed)
     lines, end = list[str](), time() + seconds
     last = end + patience_s
@@ -250,6 +252,11 @@ def explore(
             f"{family} {job} {base.policy}: {tally.cases - before} cases,"
             f" {done} of {count} parts from part {seed % count}"
         )
+
+
+def is_chosen(family: str, only: str) -> bool:
+    """Whether the family's name contains one of the words, which commas separate."""
+    return any(word in family for word in only.split(","))
 
 
 def _in_turn(chosen: list[Run], seed: int) -> list[Run]:
