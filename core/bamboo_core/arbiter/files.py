@@ -7,8 +7,6 @@ checkpoint that was read and is wrong counts as bad once that is confirmed; see
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.spec import RestoreSpec
 from bamboo_core.arbiter import last_write
@@ -17,6 +15,7 @@ from bamboo_core.arbiter.rounds import begin, hold
 from bamboo_core.arbiter_state.durable import (
     Restored,
     eligible,
+    orderable,
     with_listed,
     with_manifest,
     with_newer,
@@ -246,18 +245,18 @@ def go_back(state: State, desired: DesiredState, now: float) -> None:
     order, durable = desired.restore, state.durable
     if order is None or isinstance(state.phase, Over | Returning):
         return
-    before = [known for known in durable.restored if known.id == order.id]
-    same = [known for known in before if known.from_step == order.from_step]
+    before = [each for each in durable.restored if each.id == order.id]
+    same = [each for each in before if each.from_step == order.from_step]
     if same and same[-1] == durable.restored[-1]:
         return
-    others = tuple(known for known in durable.restored if known not in same)
+    others = tuple(each for each in durable.restored if each not in same)
     if before:
         told = same[-1] if same else Restored(order.id, order.from_step)
         state.out.save(restored=(*others, told))
         _refuse(state, _repeated(order, before[0]))
         return
-    good = eligible(with_newer(durable, state.ledger.newest(durable)))
-    base = _ordered(state, order.from_step)
+    known = orderable(durable, state.ledger.newest(durable))
+    base = next((m for m in reversed(known) if m.step == order.from_step), None)
     is_refused = base is None and order.from_step > 0
     is_idle = durable.plan == Fence()  # nothing has been computed yet
     attempt = 0 if is_refused or is_idle else durable.attempt + 1
@@ -265,21 +264,13 @@ def go_back(state: State, desired: DesiredState, now: float) -> None:
     if is_idle:
         return
     if is_refused:
-        _refuse(state, _no_such_step(order.from_step, good))
+        _refuse(state, _no_such_step(order.from_step, known))
         return
     if base is not None:
         mark = (base.attempt, base.step)
         state.out.save(bad=tuple(other for other in durable.bad if other != mark))
     why = "spec.restore asks for it"
     restore(state, RestoreCause.USER_REQUESTED, why, now, ordered=(base,))
-
-
-def _ordered(state: State, step: int) -> Manifest | None:
-    """The checkpoint that the user means. One that counts as wrong may be right: operators of
-    earlier versions have marked what was not there for a while."""
-    durable = with_newer(state.durable, state.ledger.newest(state.durable))
-    found = [*eligible(replace(durable, bad=())), *eligible(durable)]
-    return next((m for m in reversed(found) if m.step == step), None)
 
 
 def _refuse(state: State, text: str) -> None:
@@ -296,8 +287,8 @@ def _repeated(order: RestoreSpec, before: Restored) -> str:
     )
 
 
-def _no_such_step(step: int, good: tuple[Manifest, ...]) -> str:
-    steps = ", ".join(str(m.step) for m in good) or "none"
+def _no_such_step(step: int, known: tuple[Manifest, ...]) -> str:
+    steps = ", ".join(dict.fromkeys(str(m.step) for m in known)) or "none"
     return (
         f"spec.restore.fromStep {step} is no step of a checkpoint that can be used: choose one of"
         f" {steps}, or 0 for the start, with a new spec.restore.id"

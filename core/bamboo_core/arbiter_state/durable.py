@@ -128,6 +128,16 @@ def with_newer(durable: Durable, newest: int) -> Durable:
     return replace(durable, forks=forks[:-1])
 
 
+def orderable(durable: Durable, newest: int) -> tuple[Manifest, ...]:
+    """Checkpoints to which a user may let the job go back, oldest first. One that counts as wrong
+    is among them, before a good one of its step: operators of earlier versions have marked files
+    that were not there for a while. newest: step of the newest known commit."""
+    facts = with_newer(durable, newest)
+    good = eligible(facts)
+    wrong = [m for m in eligible(replace(facts, bad=())) if m not in good]
+    return tuple(sorted([*wrong, *good], key=lambda m: m.step))
+
+
 def computed_on(durable: Durable) -> Kinds:
     """The kinds of processor that have computed the present state. Those are left out of which a
     restore has left nothing: what they computed is behind a later fork, or their attempt has
