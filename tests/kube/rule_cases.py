@@ -197,7 +197,7 @@ CASES = [
         "spec.restore.fromStep cannot change with the same",
         CHECKPOINT | {"restore": {"id": "1", "fromStep": 2}},
         CHECKPOINT | {"restore": {"id": "1", "fromStep": 4}},
-        'spec.restore.fromStep cannot change from 2 to 4 with the same spec.restore.id "1", which is',
+        'spec.restore.fromStep cannot change from 2 to 4 with the same spec.restore.id "1",',
         CHECKPOINT | {"restore": {"id": "1", "fromStep": 2}},
     ),
 ]

@@ -16,7 +16,7 @@ from bamboo_core.arbiter_state.findings import AGAIN_S
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import BadCheckpoint, Fork, Listed, Mark, Stop
 
-from .fleet import Fleet, committed, running
+from .fleet import Fleet, committed, running, spec
 
 WRONG = "0/4/layer-0001 has been altered"
 MISSING = "reading /x/manifest.json failed: No such file or directory"
@@ -416,6 +416,18 @@ def test_a_suspended_job_obeys_when_it_is_resumed() -> None:
 def test_what_agents_delete_is_forgotten() -> None:
     """Else the job would wait for it one day."""
     fleet = running(steps=9, every=2)
+    known = lambda: [m.step for m in fleet.arbiter.durable.manifests]  # noqa: E731
+    fleet.until(lambda: 8 in known())
+    assert known() == [6, 8]
+
+
+def test_two_checkpoints_are_kept_even_if_one_is_asked_for() -> None:
+    """The newest one is verified by a commit that may not have come yet."""
+    job = spec(stages=3, steps=9, every=2)
+    assert job.checkpoint is not None
+    fleet = Fleet(replace(job, checkpoint=replace(job.checkpoint, keep=1)), layers=3)
+    fleet.add_grid(1, 3)
+    fleet.tell(a.DesiredState(1))
     known = lambda: [m.step for m in fleet.arbiter.durable.manifests]  # noqa: E731
     fleet.until(lambda: 8 in known())
     assert known() == [6, 8]
