@@ -30,6 +30,7 @@ class Server(ThreadingHTTPServer):
         self.asked: list[str] = []  # paths with their queries
         self.names: list[list[tuple[str, str]]] = []  # of each request, headers that impersonate
         self.on_delete: Callable[[str], None] = lambda path: None
+        self.on_patch: Callable[[Any], None] = lambda body: None
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,6 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         code, answer = self.server.answers.get(f"PATCH {self.path}", (200, body))
         if code == 200:
             self.server.patched.append((self.path, self.headers["Content-Type"], body))
+            self.server.on_patch(body)
         self._answer(code, answer)
 
     def _note_names(self) -> None:

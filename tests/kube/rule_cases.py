@@ -193,4 +193,11 @@ CASES = [
         CHECKPOINT | {"training": {"steps": 8}, "restore": {"id": "1", "fromStep": 9}},
         "spec.restore.fromStep 9 is more than spec.training.steps 8: name the step of a checkpoint",
     ),
+    Case(
+        "spec.restore.fromStep cannot change with the same",
+        CHECKPOINT | {"restore": {"id": "1", "fromStep": 2}},
+        CHECKPOINT | {"restore": {"id": "1", "fromStep": 4}},
+        'spec.restore.fromStep cannot change from 2 to 4 with the same spec.restore.id "1",',
+        CHECKPOINT | {"restore": {"id": "1", "fromStep": 2}},
+    ),
 ]

@@ -142,3 +142,9 @@ def test_no_rule_is_without_a_case(definition: dict[str, Any]) -> None:
         assert any(message.startswith(case.rule) for case in CASES), message
     for case in CASES:
         assert any(message.startswith(case.rule) for message in messages), case.rule
+
+
+async def test_another_order_has_another_id(server: Server) -> None:
+    name = await server.create(CHECKPOINT | {"restore": {"id": "1", "fromStep": 2}})
+    for order in ({"id": "2", "fromStep": 4}, None, {"id": "1", "fromStep": 4}):
+        await server.change(name, {"restore": order})  # the operator refuses the last one

@@ -8,10 +8,18 @@ checkpoint that was read and is wrong counts as bad once that is confirmed; see
 from __future__ import annotations
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
+from bamboo_core.api.spec import RestoreSpec
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter.endings import restore
 from bamboo_core.arbiter.rounds import begin, hold
-from bamboo_core.arbiter_state.durable import eligible, with_listed, with_manifest, with_newer
+from bamboo_core.arbiter_state.durable import (
+    Restored,
+    eligible,
+    orderable,
+    with_listed,
+    with_manifest,
+    with_newer,
+)
 from bamboo_core.arbiter_state.events import DesiredState, Send
 from bamboo_core.arbiter_state.findings import AGAIN_S
 from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
@@ -78,7 +86,7 @@ def listed(state: State, agent: AgentId, message: Listed, now: float) -> None:
     """
     _note_unreachable(state, agent, message)
     durable, listing = state.durable, state.listing
-    known = with_listed(durable, message.manifests, state.ledger.newest(durable))
+    known = with_listed(durable, _possible(state, message), state.ledger.newest(durable))
     if known != durable.manifests:
         state.out.save(manifests=known)
     if message.error and isinstance(state.phase, Running) and _is_passed(state):
@@ -93,6 +101,31 @@ def listed(state: State, agent: AgentId, message: Listed, now: float) -> None:
     listing.is_here |= is_answer
     if is_news and isinstance(state.phase, Holding):
         begin(state, "the checkpoints are listed")
+
+
+def _possible(state: State, message: Listed) -> list[Manifest]:
+    """Without those that nobody can have written: an agent may err, and the job would wait for
+    them. In this attempt no step is beyond the newest commit, if that is known."""
+    durable, last = state.durable, state.job.spec.training.steps
+    newest = _newest_commit(state)
+    own = last if newest is None else min(last, newest + 1)
+    return [
+        m for m in message.manifests if m.step <= (own if m.attempt == durable.attempt else last)
+    ]
+
+
+def _newest_commit(state: State) -> int | None:
+    """Step of the attempt's newest commit, of which only the newest plan's coordinator may know one
+    more. None: agents may have come further than anybody has said. They have not while a voter has
+    said how far it is, since nothing is committed without it."""
+    durable, reports = state.durable, state.reports()
+    is_told = not reports.keys().isdisjoint(durable.voters)
+    if isinstance(state.phase, Running):
+        is_told = any(state.membership.is_connected(voter) for voter in durable.voters)
+    if not is_told or durable.plan.attempt != durable.attempt:
+        return None
+    reported = (commit.step for report in reports.values() for commit in report.commits)
+    return max(state.ledger.newest(durable), durable.target - 1, *reported)
 
 
 def _is_passed(state: State) -> bool:
@@ -207,24 +240,55 @@ def _lookers(state: State, known: set[str]) -> list[AgentId]:
 
 
 def go_back(state: State, desired: DesiredState, now: float) -> None:
-    """Restore what the user has asked for, once."""
+    """Restore what the user has asked for. Each id is carried out once. If one comes back later, or
+    with another step, the user is told that nothing follows."""
     order, durable = desired.restore, state.durable
-    if order is None or order.id == durable.restored or isinstance(state.phase, Over | Returning):
+    if order is None or isinstance(state.phase, Over | Returning):
         return
-    state.out.save(restored=order.id)
-    if durable.plan == Fence():
-        return  # nothing has been computed yet
-    good = eligible(with_newer(durable, state.ledger.newest(durable)))
-    base = next((m for m in reversed(good) if m.step == order.from_step), None)
-    if base is None and order.from_step:
-        state.record(EventReason.RESTORE_REFUSED, _refusal(order.from_step, good), Severity.WARNING)
+    before = [each for each in durable.restored if each.id == order.id]
+    same = [each for each in before if each.from_step == order.from_step]
+    if same and same[-1] == durable.restored[-1]:
         return
+    others = tuple(each for each in durable.restored if each not in same)
+    if before:
+        told = same[-1] if same else Restored(order.id, order.from_step)
+        state.out.save(restored=(*others, told))
+        _refuse(state, _repeated(order, before[0]))
+        return
+    known = orderable(durable, state.ledger.newest(durable))
+    base = next((m for m in reversed(known) if m.step == order.from_step), None)
+    is_refused = base is None and order.from_step > 0
+    is_idle = durable.plan == Fence()  # nothing has been computed yet
+    attempt = 0 if is_refused or is_idle else durable.attempt + 1
+    state.out.save(restored=(*others, Restored(order.id, order.from_step, attempt)))
+    if is_idle:
+        return
+    if is_refused:
+        _refuse(state, _no_such_step(order.from_step, known))
+        return
+    if base is not None:
+        mark = (base.attempt, base.step)
+        state.out.save(bad=tuple(other for other in durable.bad if other != mark))
     why = "spec.restore asks for it"
     restore(state, RestoreCause.USER_REQUESTED, why, now, ordered=(base,))
 
 
-def _refusal(step: int, good: tuple[Manifest, ...]) -> str:
-    steps = ", ".join(str(m.step) for m in good) or "none"
+def _refuse(state: State, text: str) -> None:
+    state.record(EventReason.RESTORE_REFUSED, text, Severity.WARNING)
+
+
+def _repeated(order: RestoreSpec, before: Restored) -> str:
+    is_same = order.from_step == before.from_step
+    step = "" if is_same else f" with fromStep {before.from_step}"
+    again = "again" if is_same else f"to step {order.from_step}"
+    return (
+        f'spec.restore.id "{order.id}" was given before{step}, and each id is carried out once: to'
+        f" go back {again}, use a new spec.restore.id"
+    )
+
+
+def _no_such_step(step: int, known: tuple[Manifest, ...]) -> str:
+    steps = ", ".join(dict.fromkeys(str(m.step) for m in known)) or "none"
     return (
         f"spec.restore.fromStep {step} is no step of a checkpoint that can be used: choose one of"
         f" {steps}, or 0 for the start, with a new spec.restore.id"

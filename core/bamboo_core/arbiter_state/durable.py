@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
@@ -34,6 +34,15 @@ _MAX_VOIDED = 8
 _MAX_SUSPECTS = 32
 _MAX_PROCESSORS = 8
 _MAX_FORKS = 32
+_MAX_RESTORED = 16
+
+
+class Restored(NamedTuple):
+    """An order of the user to restore a checkpoint, which was carried out or refused."""
+
+    id: str
+    from_step: int
+    attempt: int = 0  # that it has begun; 0: none, since it was refused or nothing was computed
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ class Durable:
     # Newest attempt that has left newer checkpoints behind on purpose, committed or not: because of
     # wrong bits, or since the user wanted it.
     rolled_back: int = 0
-    restored: str = ""  # id of the newest order of the user to restore a checkpoint
+    restored: tuple[Restored, ...] = ()  # orders of the user, the newest last
     last_write: LastWrite | None = None  # None: nothing but training is left to do
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
@@ -87,6 +96,7 @@ class Durable:
         """Keep lists short: a folder that cannot be written adds to ``bad`` at every checkpoint."""
         object.__setattr__(self, "voided", self.voided[-_MAX_VOIDED:])
         object.__setattr__(self, "suspects", self.suspects[-_MAX_SUSPECTS:])
+        object.__setattr__(self, "restored", self.restored[-_MAX_RESTORED:])
         object.__setattr__(self, "processors", bounded(self.processors, _MAX_PROCESSORS))
         if len(self.bad) > _MAX_BAD:
             known = {(m.attempt, m.step) for m in self.manifests}
@@ -116,6 +126,16 @@ def with_newer(durable: Durable, newest: int) -> Durable:
     if not is_idle or durable.attempt == durable.rolled_back:
         return durable
     return replace(durable, forks=forks[:-1])
+
+
+def orderable(durable: Durable, newest: int) -> tuple[Manifest, ...]:
+    """Checkpoints to which a user may let the job go back, oldest first. One that counts as wrong
+    is among them, before a good one of its step: operators of earlier versions have marked files
+    that were not there for a while. newest: step of the newest known commit."""
+    facts = with_newer(durable, newest)
+    good = eligible(facts)
+    wrong = [m for m in eligible(replace(facts, bad=())) if m not in good]
+    return tuple(sorted([*wrong, *good], key=lambda m: m.step))
 
 
 def computed_on(durable: Durable) -> Kinds:
@@ -250,7 +270,7 @@ def to_json(durable: Durable) -> dict[str, Any]:
     if d.last_write is not None:
         out["lastWrite"] = list(d.last_write)
     if d.restored:
-        out["restored"] = d.restored
+        out["restored"] = [list(order) for order in d.restored]
     if d.attempt or d.rolled_back:
         out["rolledBack"] = d.rolled_back
     if d.processors:
@@ -303,7 +323,7 @@ def _read(value: dict[str, Any]) -> Durable:
         suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
         undone=int(value.get("undone", 0)),
         rollbacks=int(value.get("rollbacks", 0)),
-        restored=str(value.get("restored", "")),
+        restored=tuple(_restored(*order) for order in value.get("restored", ())),
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
         last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,
@@ -313,6 +333,10 @@ def _read(value: dict[str, Any]) -> Durable:
         reason=str(value.get("reason", "")),
         message=str(value.get("message", "")),
     )
+
+
+def _restored(name: Any, step: Any, attempt: Any) -> Restored:
+    return Restored(str(name), int(step), int(attempt))
 
 
 def _cut(value: Any) -> Cut:

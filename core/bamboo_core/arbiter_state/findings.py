@@ -2,6 +2,7 @@
 
 A checkpoint is bad once two agents on different nodes have found it wrong, or the only node twice,
 some time apart: one agent's storage or memory may be at fault. What cannot be reached is never bad.
+An agent of an earlier version says the same of it as of a wrong file, so its word confirms nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Finding:
 
     def is_settled(self, node: str, fence: Fence | None, now: float, *, is_alone: bool) -> bool:
         """Note the word of a node; whether the checkpoint is bad. is_alone: no other node has an
-        agent that could look. A word of an earlier version of the agent has no fence, and one that
-        is repeated in a new session has the same."""
-        at, first = self.words.setdefault(node, (now, fence or Fence()))
+        agent that could look. A word of an earlier version of the agent has no fence, and does not
+        count; one that is repeated in a new session has the same."""
+        if fence is None:
+            return False
+        at, first = self.words.setdefault(node, (now, fence))
         if len(self.words) > 1:
             return True
-        return is_alone and fence not in (None, first) and now >= at + AGAIN_S
+        return is_alone and fence != first and now >= at + AGAIN_S
 
 
 @dataclass

@@ -11,6 +11,7 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.waits import Incident
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.executor import Transmit
 from bamboo_core.protocol.messages import (
@@ -249,6 +250,35 @@ def test_a_round_under_way_is_finished_before_a_restore() -> None:
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_layer_that_is_lost_again_after_another_wait_has_all_its_time() -> None:
+    """Between the two losses the job waits for more agents, which has no end."""
+    fleet, _ = held()
+    del fleet.agents[A0]  # it is in session, but does not answer
+    fleet.live(30.0)
+    fleet.tell(a.DesiredState(2, least=2))
+    fleet.live(WAIT_S)
+    assert "too few to go on" in fleet.arbiter.status().detail
+    fleet.tell(a.DesiredState(1))
+    fleet.run_wire()
+    assert fleet.arbiter.status().detail == "no live copy of layers 0"
+    fleet.live(WAIT_S - 1.0)
+    assert fleet.restored == []
+    fleet.live(20.0)
+    assert len(fleet.restored) == 1
+
+
+def test_a_restore_ends_the_incident_so_the_next_one_begins_with_short_waits() -> None:
+    fleet, _ = held()
+    del fleet.agents[A0]
+    fleet.live(WAIT_S - 1.0)
+    assert fleet.arbiter.state.incident.retry_s > 5.0
+    fleet.live(20.0)
+    assert len(fleet.restored) == 1
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.WAITING, "nothing is committed since"
+    assert fleet.arbiter.state.incident == Incident()
+    assert fleet.arbiter.state.incident.retry_s == 5.0
 
 
 # ---------------------------------------------------------------- suspending

@@ -11,11 +11,12 @@ from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Restored
 from bamboo_core.arbiter_state.findings import AGAIN_S
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import BadCheckpoint, Fork, Listed, Mark, Stop
 
-from .fleet import Fleet, committed, running
+from .fleet import Fleet, committed, running, spec
 
 WRONG = "0/4/layer-0001 has been altered"
 MISSING = "reading /x/manifest.json failed: No such file or directory"
@@ -189,6 +190,24 @@ def test_a_word_that_is_repeated_is_no_second_look() -> None:
     assert fleet.arbiter.durable.bad == ()
 
 
+@pytest.mark.parametrize("fences", [(None, None), (None, True), (True, None)])
+def test_the_words_of_agents_of_an_earlier_version_confirm_nothing(
+    fences: tuple[bool | None, bool | None],
+) -> None:
+    """They say the same of a file that is not there, and do not say for which order they read."""
+    fleet = restored()
+    for name, has_fence in zip(("b0", "b1"), fences, strict=True):
+        fence = fleet.arbiter.fence if has_fence else None
+        fleet.receive(AgentId(name), BadCheckpoint(0, 4, MISSING, fence=fence))
+    fleet.run()
+    assert (fleet.arbiter.durable.attempt, fleet.arbiter.durable.bad) == (1, ())
+    assert stalled(fleet)
+    fleet.wait(AGAIN_S + 1.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 1
+
+
 def test_an_agent_of_an_earlier_version_cannot_say_that_it_has_looked_again() -> None:
     fleet = restored(nodes=("n0", "n0"))
     old = BadCheckpoint(0, 4, WRONG)
@@ -256,7 +275,8 @@ def test_the_user_may_go_back(step: int, source: str) -> None:
     fleet.receive(AgentId("b0"), Listed((), fleet.arbiter.fence, is_partial=True, error=MISSING))
     order(fleet, step)
     durable = fleet.arbiter.durable
-    assert (durable.attempt, durable.restored, durable.rolled_back) == (2, "one", 2)
+    assert (durable.attempt, durable.rolled_back) == (2, 2)
+    assert durable.restored == (Restored("one", step, attempt=2),)
     assert (durable.manifest.step if durable.manifest is not None else 0) == step
     (record,) = restores(fleet)
     assert f"spec.restore asks for it; attempt 2 from {source}: " in record.message
@@ -294,6 +314,78 @@ def test_an_order_without_a_checkpoint_is_refused_once() -> None:
     assert fleet.arbiter.durable.attempt == 1
 
 
+def refusals(fleet: Fleet) -> list[str]:
+    return [r.message for r in fleet.records if r.reason is EventReason.RESTORE_REFUSED]
+
+
+def test_an_id_that_comes_back_after_another_one_is_not_carried_out_again() -> None:
+    """As when the change of a manifest is reverted."""
+    fleet = restored()
+    for name in ("one", "two"):
+        order(fleet, 2, name)
+    assert fleet.arbiter.durable.attempt == 3
+    for _ in range(2):
+        order(fleet, 2, "one")
+    assert fleet.arbiter.durable.attempt == 3
+    assert len(restores(fleet)) == 2
+    assert refusals(fleet) == [
+        'spec.restore.id "one" was given before, and each id is carried out once: to go back again,'
+        " use a new spec.restore.id"
+    ]
+    order(fleet, 2, "two")
+    assert fleet.arbiter.durable.attempt == 3
+
+
+def test_an_id_with_another_step_is_refused_once() -> None:
+    fleet = restored()
+    order(fleet, 2)
+    for _ in range(2):
+        order(fleet, 0)
+    assert fleet.arbiter.durable.attempt == 2
+    assert refusals(fleet) == [
+        'spec.restore.id "one" was given before with fromStep 2, and each id is carried out once:'
+        " to go back to step 0, use a new spec.restore.id"
+    ]
+    order(fleet, 2)
+    assert len(refusals(fleet)) == 2
+    assert fleet.arbiter.durable.attempt == 2
+
+
+def test_sixteen_orders_are_remembered() -> None:
+    fleet = restored()
+    for n in range(17):
+        order(fleet, 0, f"order-{n}")
+    restored_ids = [each.id for each in fleet.arbiter.durable.restored]
+    assert restored_ids == [f"order-{n}" for n in range(1, 17)]
+    assert len(restores(fleet)) == 17
+    order(fleet, 0, "order-1")
+    assert len(restores(fleet)) == 17
+
+
+def test_an_order_may_choose_a_checkpoint_that_was_found_wrong() -> None:
+    """An operator of an earlier version has marked what was not there for a while."""
+    fleet = restored()
+    fleet.arbiter.state.out.save(bad=((0, 4), (0, 9)))
+    order(fleet, 4)
+    durable = fleet.arbiter.durable
+    assert (durable.attempt, durable.bad) == (2, ((0, 9),))
+    assert durable.manifest is not None
+    assert durable.manifest.step == 4
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_good_checkpoint_of_the_step_is_preferred_to_a_wrong_one() -> None:
+    fleet = restored()
+    older, *_ = fleet.arbiter.durable.manifests
+    newer = replace(older, attempt=1)
+    fleet.arbiter.state.out.save(manifests=(older, newer), bad=((1, older.step),))
+    order(fleet, older.step)
+    assert fleet.arbiter.durable.manifest == older
+    assert fleet.arbiter.durable.bad == ((1, older.step),)
+
+
 def test_an_order_for_a_job_that_has_computed_nothing_changes_nothing() -> None:
     """Somebody has created a job from the manifest of another one."""
     fleet = Fleet(running().job.spec, layers=3)
@@ -324,6 +416,18 @@ def test_a_suspended_job_obeys_when_it_is_resumed() -> None:
 def test_what_agents_delete_is_forgotten() -> None:
     """Else the job would wait for it one day."""
     fleet = running(steps=9, every=2)
+    known = lambda: [m.step for m in fleet.arbiter.durable.manifests]  # noqa: E731
+    fleet.until(lambda: 8 in known())
+    assert known() == [6, 8]
+
+
+def test_two_checkpoints_are_kept_even_if_one_is_asked_for() -> None:
+    """The newest one is verified by a commit that may not have come yet."""
+    job = spec(stages=3, steps=9, every=2)
+    assert job.checkpoint is not None
+    fleet = Fleet(replace(job, checkpoint=replace(job.checkpoint, keep=1)), layers=3)
+    fleet.add_grid(1, 3)
+    fleet.tell(a.DesiredState(1))
     known = lambda: [m.step for m in fleet.arbiter.durable.manifests]  # noqa: E731
     fleet.until(lambda: 8 in known())
     assert known() == [6, 8]

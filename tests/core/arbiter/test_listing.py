@@ -247,3 +247,56 @@ def test_a_newcomer_does_not_take_the_place_of_a_member_that_was_asked() -> None
     listing = Listing()
     listing.ask(["b", "c"], Fence(0, 1, 2), 5.0)
     assert listing.first(["a", "b", "c", "d"], 3) == ["b", "c", "a"]
+
+
+# ---------------------------------------------------------------- what cannot be there
+
+
+@pytest.mark.parametrize("step", [8, 20, 21])
+def test_a_checkpoint_beyond_the_newest_commit_is_none(step: int) -> None:
+    """Step 5 is committed, and voters are connected: nothing is committed without them."""
+    fleet = running(steps=20, stages=4, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    before = fleet.arbiter.durable.manifests
+    newest = fleet.arbiter.state.ledger.newest(fleet.arbiter.durable)
+    invented = Manifest(0, step, f"0/{step}", "d")
+    fleet.receive("a0", Listed((invented,), fleet.arbiter.fence))
+    assert fleet.arbiter.durable.manifests == before
+    next_one = Manifest(0, newest + 1, "0/next", "d")
+    fleet.receive("a0", Listed((next_one,), fleet.arbiter.fence))
+    assert fleet.arbiter.durable.manifests == (*before, next_one)
+
+
+def test_an_invented_checkpoint_is_not_restored_from() -> None:
+    fleet = lost()
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
+    invented = Manifest(0, 14, "0/14", "d")
+    fleet.receive(next(iter(fleet.agents)), Listed((*fleet.sealed, invented)))
+    fleet.run()
+    manifest = fleet.arbiter.durable.manifest
+    assert manifest is not None
+    assert manifest.step == 4
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_what_voters_have_reported_counts() -> None:
+    """The leader has heard of no commit since the plan; the report of a voter tells it."""
+    fleet = lost(is_told=False)
+    state = fleet.arbiter.state
+    state.ledger.forget_commit()
+    four = Manifest(0, 4, "0/4", "d")
+    fleet.receive(next(iter(fleet.agents)), Listed((four,), is_partial=True))
+    assert four in fleet.arbiter.durable.manifests
+
+
+def test_where_no_voter_is_left_only_the_last_step_of_the_job_is_a_limit() -> None:
+    """While no operator was there, agents may have come so far."""
+    fleet = alone(knows_deaths=False)
+    fleet.lists = False
+    fleet.add_grid(1, 4, prefix="b")
+    fleet.run()
+    far, too_far = (Manifest(0, step, f"0/{step}", "d") for step in (20, 21))
+    fleet.receive("b0", Listed((far, too_far), fleet.arbiter.fence, is_partial=True))
+    assert far in fleet.arbiter.durable.manifests
+    assert too_far not in fleet.arbiter.durable.manifests

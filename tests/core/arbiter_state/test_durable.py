@@ -29,6 +29,7 @@ cuts = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(
 writes = st.builds(
     LastWrite, number, st.text(max_size=5), st.floats(0, 1e4), st.none() | st.floats(0, 1e4)
 )
+orders = st.builds(d.Restored, st.text(max_size=5), number, number)
 
 
 @st.composite
@@ -59,6 +60,7 @@ def facts(draw: st.DrawFn) -> d.Durable:
         bad=tuple(draw(st.lists(st.tuples(number, number), max_size=3))),
         committed=draw(st.integers(-1, 100)),
         last_write=draw(st.none() | writes),
+        restored=tuple(draw(st.lists(orders, max_size=3))),
         undone=draw(number),
         rollbacks=draw(st.integers(0, 2)),
         rolled_back=draw(st.integers(0, 2)),
@@ -103,6 +105,8 @@ def test_an_empty_status_is_a_fresh_job() -> None:
         {"agents": "z:~~"},
         {"agents": 5},
         {"processors": [["cpu", "digest"]]},
+        {"restored": [["one", 4]]},
+        {"restored": [["one", "four", 2]]},
     ],
 )
 def test_what_cannot_be_read_is_an_error(value: dict[str, object]) -> None:

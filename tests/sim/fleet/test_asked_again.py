@@ -15,7 +15,7 @@ from bamboo_core.arbiter_state.waits import RETRY_S
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.rotating(6)]
+pytestmark = pytest.mark.timeout(90)
 
 WAIT_S = 0.96 * RETRY_S
 """Shorter than the first pause until suspects are asked, if nothing is to be given up."""

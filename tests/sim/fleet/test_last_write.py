@@ -16,7 +16,7 @@ from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
 from bamboo_sim.fleet.runs.scenarios import TrainingResult
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.rotating(6)]
+pytestmark = pytest.mark.timeout(180)
 
 AGENTS = {f"agent-{n}": f"zone-{'ab'[n % 2]}" for n in range(4)}
 TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2)
@@ -85,6 +85,7 @@ async def test_a_finished_job_on_a_bad_disk_waits_and_is_complete_with_equal_bit
         TrainingResult.of(fleet).assert_equal(undisturbed)
 
 
+@pytest.mark.rotating(6)
 async def test_a_suspension_on_a_bad_disk_waits_and_repeats_no_step(
     tmp_path: Path, forkserver: ForkServerProcess, undisturbed: TrainingResult
 ) -> None:
@@ -110,6 +111,7 @@ async def test_a_suspension_on_a_bad_disk_waits_and_repeats_no_step(
         TrainingResult.of(fleet).assert_equal(undisturbed)
 
 
+@pytest.mark.rotating(6)
 async def test_another_leader_goes_on_with_the_wait(
     tmp_path: Path, forkserver: ForkServerProcess, undisturbed: TrainingResult
 ) -> None:
