@@ -134,7 +134,8 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Sealed: st.builds(m.Sealed, MANIFEST, st.booleans(), TEXT),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT, st.none() | FENCE),
     m.Listed: st.builds(
-        m.Listed, st.lists(MANIFEST, max_size=2).map(tuple), FENCE, st.booleans(), TEXT
+        m.Listed, st.lists(MANIFEST, max_size=2).map(tuple), FENCE, st.booleans(), TEXT,
+        st.none() | st.builds(m.Mark, U32, STEP),
     ),
     m.Disputed: st.builds(m.Disputed, FENCE, STEP, st.lists(DISPUTE, max_size=2).map(tuple)),
     m.Left: st.builds(m.Left, FENCE),
@@ -166,6 +167,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.lists(st.builds(m.Fork, U32, STEP), max_size=2).map(tuple),
             st.lists(st.builds(m.Mark, U32, STEP), max_size=2).map(tuple),
             TEXT,
+            NUMBER,
         )
     ),
     m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS, PROGRAM),
@@ -200,7 +202,7 @@ FULL: tuple[Any, ...] = (
     m.Failure("Reason", "message", True, 2),
     m.Sealed(SAVED, is_seen_once=True, unseen="0/2 is not seen from node b"),
     m.BadCheckpoint(1, 2, "torn", "disk full", ONE),
-    m.Listed((SAVED,), ONE, True, "0/2 is not there"),
+    m.Listed((SAVED,), ONE, True, "0/2 is not there", m.Mark(1, 2)),
     m.Disputed(ONE, 4, (m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 2**52 - 1, 6),)),)),
     m.Left(ONE),
     m.Finished(ONE),
@@ -210,7 +212,7 @@ FULL: tuple[Any, ...] = (
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
         (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3, True,
         True, ((0, 1),),
-        UNSURE, (m.Fork(1, 4),), (m.Mark(0, 2),), "node",
+        UNSURE, (m.Fork(1, 4),), (m.Mark(0, 2),), "node", 7.5,
     ),
     m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),
     m.Release(3, "Fenced"),

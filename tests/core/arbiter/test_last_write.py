@@ -11,7 +11,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Notice, Release
+from bamboo_core.protocol.messages import Directive, Notice, Release
 
 from .fleet import Agent, Fleet, committed, running
 
@@ -482,3 +482,30 @@ def test_the_status_names_the_layers_without_a_file() -> None:
     unwritten = fleet.arbiter.status().unwritten
     assert unwritten is not None
     assert unwritten.layers == (0, 1)
+
+
+def test_the_look_before_the_seal_ends_in_time_for_the_deadline() -> None:
+    """A file that another node does not see is no reason to give the weights up."""
+    fleet = full(1, 2)
+    looks = list[tuple[float, float]]()  # (for how long agents may look, seconds left)
+    deliver = fleet.deliver
+
+    def note(agent: Agent, message: object) -> None:
+        if isinstance(message, Directive):
+            unwritten = fleet.arbiter.status().unwritten
+            assert unwritten is not None
+            looks.append((message.look_s, unwritten.left_s))
+        deliver(agent, message)
+
+    fleet.deliver = note  # type: ignore[method-assign]
+    fleet.tell(a.DesiredState(1, last_write_s=40.0))
+    fleet.wait(39.0)
+    assert len(looks) > 8
+    assert all(0 < look_s <= left_s / 3 for look_s, left_s in looks)
+    assert looks[0][0] > 5.0
+
+
+def test_a_plan_that_trains_says_nothing_of_looks() -> None:
+    fleet = running(1, 2, steps=4, every=0)
+    assert fleet.arbiter.state.in_force is not None
+    assert {d.look_s for d in fleet.arbiter.state.in_force.directives.values()} == {0.0}
