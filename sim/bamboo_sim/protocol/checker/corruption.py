@@ -92,10 +92,10 @@ def check_question(world: World, node: Node, step: int) -> None:
 
 
 def check_blame(world: World, record: Record) -> None:
-    """Only an agent whose device was wrong is blamed for wrong bits."""
+    """Only an agent whose device was wrong, or that has read something wrong, is blamed."""
     if record.facts[EventFact.CAUSE] != FailureCause.CORRUPTION:
         return
-    wrong = {*world.flips, *world.altered}
+    wrong = {*world.flips, *world.altered, *world.sealed.misreaders}
     sound = [agent for agent in record.agents if agent not in wrong]
     has_two_votes = any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values())
     if sound and has_two_votes and "nobody knows who is right" in record.message:

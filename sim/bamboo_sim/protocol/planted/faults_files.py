@@ -23,4 +23,6 @@ PLANTS: tuple[Planted, ...] = (
     Planted("old forks are forgotten", "F16",
             patched(endings, "shrunk", rules_files.no_forks),
             (("attempts", LONG), ("forks", SAVING))),
+    Planted("nobody hears that a checkpoint is right", "F18",
+            patched(files, "_convict", rules_files.believe_all), (("folders", SAVING),)),
 )  # fmt: skip
