@@ -134,7 +134,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Sealed: st.builds(m.Sealed, MANIFEST, st.booleans(), TEXT),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT, st.none() | FENCE),
     m.Listed: st.builds(
-        m.Listed, st.lists(MANIFEST, max_size=2).map(tuple), FENCE, st.booleans(), TEXT,
+        m.Listed,
+        st.lists(MANIFEST, max_size=2).map(tuple),
+        FENCE,
+        st.booleans(),
+        TEXT,
         st.none() | st.builds(m.Mark, U32, STEP),
     ),
     m.Disputed: st.builds(m.Disputed, FENCE, STEP, st.lists(DISPUTE, max_size=2).map(tuple)),

@@ -168,8 +168,8 @@ def _convict(state: State, mark: tuple[int, int]) -> None:
     """Leave out agents that find a checkpoint wrong which is right on another node."""
     for agent in state.findings.refuted(mark):
         why = (
-            f"it has found the checkpoint of step {mark[1]} wrong twice, and an agent on another node"
-            " has read all of it, and it is right: look for a faulty memory or disk"
+            f"it has found the checkpoint of step {mark[1]} wrong twice, and an agent on another"
+            " node has read all of it, and it is right: look for a faulty memory or disk"
         )
         blame(state, agent, FailureCause.CORRUPTION, why)
         lose(state, agent, why, confirmed=False)

@@ -35,9 +35,9 @@ class Finding:
     def is_settled(
         self, agent: AgentId, node: str, fence: Fence | None, now: float, *, is_alone: bool
     ) -> bool:
-        """Note the word of an agent on a node; whether the checkpoint is bad. is_alone: no other node has an
-        agent that could look. A word of an earlier version of the agent has no fence, and one that
-        is repeated in a new session has the same."""
+        """Note the word of an agent on a node; whether the checkpoint is bad. is_alone: no other
+        node has an agent that could look. A word of an earlier version of the agent has no fence,
+        and one that is repeated in a new session has the same."""
         at, first = self.words.setdefault(node, (now, fence or Fence()))
         if len(self.words) > 1:
             return True

@@ -85,6 +85,18 @@ async def test_a_finished_job_on_a_bad_disk_waits_and_is_complete_with_equal_bit
         TrainingResult.of(fleet).assert_equal(undisturbed)
 
 
+def left_half(folder: Path) -> Path:
+    """As by an agent that was killed while it wrote a file of the last checkpoint."""
+    (checkpoint,) = folder.rglob(f"step-{STEPS:08d}")
+    left = checkpoint / "layer-0000.safetensors.0123456789abcdef.tmp"
+    left.write_bytes(b"half")
+    return left
+
+
+def half_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.tmp"))
+
+
 @pytest.mark.parametrize("room", [0, 1, 500])
 async def test_a_finished_job_on_a_full_disk_waits_is_given_space_and_is_complete(
     room: int, tmp_path: Path, forkserver: ForkServerProcess, undisturbed: TrainingResult
@@ -98,14 +110,12 @@ async def test_a_finished_job_on_a_full_disk_waits_is_given_space_and_is_complet
         await fleet.committed(2)
         fleet.faults.fill_disk(room)
         await waits(fleet, "No space left on device")
-        (folder,) = tmp_path.rglob(f"step-{STEPS:08d}")
-        left = folder / "layer-0000.safetensors.0123456789abcdef.tmp"
-        left.write_bytes(b"half")
+        left = left_half(tmp_path)
         fleet.faults.heal()
         assert (await fleet.over()).outcome is Outcome.COMPLETE, fleet.record()
         assert not fleet.recorded(EventReason.RESTORING), fleet.record()
         assert fleet.divergences() == []
-        assert sorted(folder.glob("*.tmp")) == [left]
+        assert half_files(left.parent) == [left]
         TrainingResult.of(fleet).assert_equal(undisturbed)
 
 

@@ -19,8 +19,8 @@ _NEVER = threading.Event()
 
 class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
     """Every call takes ``delay_s`` longer; if the disk ``fails``, it raises EIO after that. On a
-    full disk no file can be made, or each write stops half-way. A folder that is away is really away: its absence is only
-    counted here."""
+    full disk no file can be made, or each write stops half-way. A folder that is away is really
+    away: its absence is only counted here."""
 
     cachable = False
     disk: Callable[[], Disk]
