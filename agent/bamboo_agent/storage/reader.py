@@ -18,7 +18,7 @@ from bamboo_agent.storage.checkpoint import (
 )
 from bamboo_agent.storage.sight import Look, Seen
 from bamboo_core.model.ids import AgentId, Fence, Range
-from bamboo_core.protocol.messages import Manifest
+from bamboo_core.protocol.messages import Manifest, Mark
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class Listing:
     bad: tuple[CheckpointError, ...]
     fence: Fence  # of its order
     unreachable: str  # why a checkpoint could not be reached; empty: all could
+    right: Mark | None = None  # the suspect, if all of it was read and is right
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +227,7 @@ class Reader:
         waits = pauses()
         while not order.is_given_up.is_set():
             try:
-                suspect = self._check(order.suspect)
+                suspect, right = self._check(order.suspect)
                 good, bad, unreachable = self._checkpoints.scan(order.told)
             except CheckpointError as error:
                 text = f"{error}; the listing waits until the storage can be reached"
@@ -237,20 +238,20 @@ class Reader:
                     marks = suspect.attempt, suspect.step
                     good = [m for m in good if (m.attempt, m.step) != marks]
                     bad = [*(e for e in bad if (e.attempt, e.step) != marks), suspect]
-                return Listing(tuple(good), tuple(bad), order.fence, unreachable)
+                return Listing(tuple(good), tuple(bad), order.fence, unreachable, right)
         return None
 
-    def _check(self, suspect: Manifest | None) -> CheckpointError | None:
-        """In what way it is wrong. None if it is not, or cannot be reached."""
+    def _check(self, suspect: Manifest | None) -> tuple[CheckpointError | None, Mark | None]:
+        """In what way it is wrong, or its mark if it is right; neither if it cannot be reached."""
         if suspect is None:
-            return None
+            return None, None
         try:
             self._checkpoints.check(suspect)
         except UnreachableError:
-            return None
+            return None, None
         except CheckpointError as error:
-            return CheckpointError(str(error), suspect.attempt, suspect.step)
-        return None
+            return CheckpointError(str(error), suspect.attempt, suspect.step), None
+        return None, Mark(suspect.attempt, suspect.step)
 
     def _look(self, asker: AgentId, question: Look) -> Looked:
         missing = self._checkpoints.missing(question)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from threading import Event
 
 from bamboo_agent.payloads.kinds import FileRecord
@@ -18,8 +19,9 @@ from bamboo_core.protocol.messages import Manifest
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 60.0
-"""How long a file may stay out of sight before the checkpoint is sealed without it being seen."""
+LOOK_S = 75.0
+"""How long a file may stay out of sight before the checkpoint is sealed without it being seen. An
+NFS client may keep what it has seen of a folder for 60 s."""
 _ANSWER_S = 2.0  # for the answer to the last question; the time may have passed in the queue
 
 
@@ -62,6 +64,8 @@ class Sealer:
         self._attempt = 0
         self._node = ""  # of this agent; empty: not known
         self._has_others = False  # agents on other nodes
+        self._until, self._answer_s = inf, _ANSWER_S  # of this plan
+        self._is_silent = False  # the last question of all was not answered, and it was late
         self._jobs: list[_Job] = []
 
     def adopt(self, attempt: int) -> None:
@@ -74,8 +78,16 @@ class Sealer:
     def meet(self, node: str, *, has_others: bool) -> None:
         """A plan begins: what was not answered under the one before it is asked again. node: of
         this agent; has_others: whether it has peers on other nodes."""
-        self._node, self._has_others = node, has_others
+        self._node, self._has_others, self._is_silent = node, has_others, False
         for job in self._jobs:
+            job.news.set()
+
+    def limit(self, look_s: float) -> None:
+        """Look for so many seconds from now at most; 0: as long as usual."""
+        self._until = time.monotonic() + look_s if look_s else inf
+        self._answer_s = min(_ANSWER_S, look_s or inf)
+        for job in self._jobs:
+            job.ends_at = min(job.ends_at, self._until)
             job.news.set()
 
     def hurry(self) -> None:
@@ -86,10 +98,9 @@ class Sealer:
     def seal(self, header: Header, records: Sequence[FileRecord]) -> None:
         """Queue the manifest over these files."""
         look = Look(header.attempt, header.step, tuple(r.num_bytes for r in records))
-        job = _Job(header, tuple(records), look, time.monotonic() + LOOK_S)
+        job = _Job(header, tuple(records), look, min(self._until, time.monotonic() + LOOK_S))
         self._jobs.append(job)
-        node, has_others = self._node, self._has_others
-        self._thread.submit(lambda: self._seal(job, node, has_others=has_others))
+        self._thread.submit(lambda: self._seal(job))
 
     def hear(self, node: str, seen: Seen) -> None:
         """An answer of an agent on this node."""
@@ -102,6 +113,7 @@ class Sealer:
                 job.is_seen_there = True
                 job.news.set()
             job.answered.set()
+            self._is_silent = False
 
     def poll(self) -> list[Sealing | Look]:
         """Since the last call: manifests, and questions for an agent on another node."""
@@ -124,9 +136,9 @@ class Sealer:
 
     # ------------------------------------------------------------ in the thread
 
-    def _seal(self, job: _Job, node: str, *, has_others: bool) -> Sealing | None:
+    def _seal(self, job: _Job) -> Sealing | None:
         attempt, step = job.header.attempt, job.header.step
-        unseen = self._look(job, node) if node and has_others else ""
+        unseen = self._look(job) if self._node else ""
         job.is_done = True
         if attempt < self._attempt:
             return None
@@ -137,28 +149,33 @@ class Sealer:
         except CheckpointError as error:
             log.error("the manifest of step %d is not written: %s", step, error)
             return Sealing(attempt, step, error=f"agent {self._agent}: {error.cause}")
-        is_alone = node != "" and not has_others
+        is_alone = self._node != "" and not (self._has_others or job.is_seen_there)
         return Sealing(attempt, step, manifest, is_seen_once=is_alone, unseen=unseen)
 
-    def _look(self, job: _Job, node: str) -> str:
-        """Which file which node does not see, after ``LOOK_S``; empty: two nodes see all."""
+    def _look(self, job: _Job) -> str:
+        """Which file which node does not see, after ``LOOK_S``; empty: two nodes see all, or the
+        only one does."""
         missing = folder = self._checkpoints.folder(job.header.attempt, job.header.step)
         for pause_s in reader.pauses():
-            if not job.is_seen_there:
+            if self._is_asked(job):
                 self._thread.note(job.look)
             missing = missing and self._checkpoints.missing(job.look)
-            if job.is_seen_there and not missing:
-                return ""
             left_s = job.ends_at - time.monotonic()
-            if left_s <= 0 or job.is_urgent:
+            if left_s <= 0 or job.is_urgent or not (missing or self._is_asked(job)):
                 break
             job.news.wait(min(pause_s, left_s))
             job.news.clear()
-        job.answered.wait(_ANSWER_S)
-        if job.is_seen_there and not missing:
-            return ""
+        if self._is_asked(job) and not self._is_silent:
+            # One wait in vain is enough, or checkpoints that come faster would queue up.
+            self._is_silent = not job.answered.wait(self._answer_s)
+        if missing:
+            return _unseen(missing, self._node)
         silent = f"no agent on another node has said whether it sees {folder}"
-        return _unseen(missing, node) if missing else job.missing or silent
+        return (job.missing or silent) if self._is_asked(job) else ""
+
+    def _is_asked(self, job: _Job) -> bool:
+        """Whether an agent on another node has not seen it yet. They may have left meanwhile."""
+        return self._has_others and not job.is_seen_there
 
 
 def _hurry(job: _Job) -> None:

@@ -136,8 +136,8 @@ class Checkpointing:
         for error in listing.bad:
             self.refuse(error.attempt, error.step, error, listing.fence)
             self._torn.add((error.attempt, error.step))
-        lacks = listing.unreachable
-        self._send(Listed(listing.good, listing.fence, is_partial=bool(lacks), error=lacks))
+        lacks, right = listing.unreachable, listing.right
+        self._send(Listed(listing.good, listing.fence, bool(lacks), lacks, right))
 
     def refuse(
         self, attempt: int, step: int, why: CheckpointError, fence: Fence | None = None
@@ -184,8 +184,10 @@ class Checkpointing:
         leave."""
         self._plan = directive.fence
         self.meet(directive, directive.peers)
-        if self._sealer is not None and directive.coordinator != self._agent:
-            self._sealer.hurry()
+        if self._sealer is not None:
+            self._sealer.limit(directive.look_s)
+            if directive.coordinator != self._agent:
+                self._sealer.hurry()
         bad = frozenset((mark.attempt, mark.step) for mark in directive.bad)
         self._facts = Facts(directive.forks, bad)
 

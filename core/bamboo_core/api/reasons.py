@@ -206,7 +206,8 @@ class FailureCause(StrEnum):
     """The agent could not build the model or the data because of its disk, network or device."""
     CORRUPTION = "Corruption"
     """The agent computed something twice and got two results, or has other bits than two others, or
-    was for the second time one of those whose copies or gradients of a layer differed."""
+    was for the second time one of those whose copies or gradients of a layer differed, or found a
+    checkpoint wrong twice that an agent on another node has read and found right."""
     STALLED = "Stalled"
     """Training stood still because of this agent, and did so again after all agents had been
     stopped and had got a new plan."""

@@ -8,9 +8,11 @@ checkpoint that was read and is wrong counts as bad once that is confirmed; see
 from __future__ import annotations
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
+from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import RestoreSpec
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter.endings import restore
+from bamboo_core.arbiter.losses import blame, lose
 from bamboo_core.arbiter.rounds import begin, hold
 from bamboo_core.arbiter_state.durable import (
     Restored,
@@ -85,6 +87,10 @@ def listed(state: State, agent: AgentId, message: Listed, now: float) -> None:
     does not see the folder.
     """
     _note_unreachable(state, agent, message)
+    if message.right is not None and agent in state.membership.agents:
+        mark = message.right.attempt, message.right.step
+        state.findings.hear_right(state.membership.node_of(agent), mark)
+        _convict(state, mark)
     durable, listing = state.durable, state.listing
     known = with_listed(durable, _possible(state, message), state.ledger.newest(durable))
     if known != durable.manifests:
@@ -174,6 +180,7 @@ def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float)
         state.record(
             EventReason.CHECKPOINT_BAD, text, Severity.WARNING, agents=agent, step=bad.step
         )
+        _convict(state, mark)
     if isinstance(state.phase, Running):
         assert state.in_force is not None
         is_written = mark == (state.durable.attempt, state.in_force.plan.target) and not bad.cause
@@ -188,6 +195,20 @@ def _is_confirmed(state: State, agent: AgentId, bad: BadCheckpoint, now: float) 
     node = membership.node_of(agent)
     is_alone = all(membership.node_of(other) == node for other in membership.connected())
     return state.findings.hear(agent, node, bad, now, is_alone=is_alone)
+
+
+def _convict(state: State, mark: tuple[int, int]) -> None:
+    """Leave out agents that find a checkpoint wrong which is right on another node."""
+    for agent in state.findings.refuted(mark):
+        why = (
+            f"it has found the checkpoint of step {mark[1]} wrong twice, and an agent on another"
+            " node has read all of it, and it is right: look for a faulty memory or disk"
+        )
+        blame(state, agent, FailureCause.CORRUPTION, why)
+        lose(state, agent, why, confirmed=False)
+        if agent in state.membership.suspected:
+            state.fence_suspect(agent)
+        state.reconsider()
 
 
 def _loaded(directives: dict[AgentId, Directive]) -> tuple[int, int] | None:

@@ -27,7 +27,9 @@ SUSPENDED_S = 300.0
 """Longest wait of a job that is to be suspended: somebody else may want its nodes."""
 
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-_TRIES_LEFT = 4  # the part of the time left to a holder for which it may wait
+_TRIES_LEFT = 4  # the part of the time left, to a holder or to the job, for which it may wait
+_LOOKS_LEFT = 4  # the part of the time left for which agents may look at the files
+_LEAST_LOOK_S = 1e-3
 _MOST_WORDS = 300  # characters of the agent's error that the facts keep
 
 
@@ -122,6 +124,15 @@ def expire(state: State, now: float) -> bool:
     return True
 
 
+def look_s(state: State, now: float) -> float:
+    """For how long agents may look at the files before they seal the last checkpoint; 0: as long as
+    usual. Most of the time until the deadline is for writing: a file that another node does not see
+    is no reason to give the checkpoint up."""
+    if state.durable.last_write is None:
+        return 0.0
+    return max(_LEAST_LOOK_S, left_s(state, now) / _LOOKS_LEFT)
+
+
 # ---------------------------------------------------------------- another try
 
 
@@ -132,16 +143,18 @@ def is_due(state: State, now: float) -> bool:
     if known is None or known.step != state.in_force.plan.last:
         return False
     _count(state, known, now)
-    rewriting.at = now + min(_PAUSE_S * 2.0**rewriting.tries, _longest_pause_s(state))
+    rewriting.at = now + min(_PAUSE_S * 2.0**rewriting.tries, _longest_pause_s(state, now))
     rewriting.tries += 1
     return left_s(state, now) > 0
 
 
-def _longest_pause_s(state: State) -> float:
-    """Tries become frequent again before a holder leaves: it stays only if no other has copies."""
+def _longest_pause_s(state: State, now: float) -> float:
+    """Tries become frequent again before the deadline, and before a holder leaves: it stays only if
+    no other has copies."""
     departures, members = state.membership.departures(), state.membership.members
-    left_s = min((departures[a] for a in members & departures.keys()), default=inf) - state.real_s
-    return min(_LONGEST_PAUSE_S, max(_PAUSE_S, left_s / _TRIES_LEFT))
+    going_s = min((departures[a] for a in members & departures.keys()), default=inf) - state.real_s
+    least_s = min(going_s, left_s(state, now))
+    return min(_LONGEST_PAUSE_S, max(_PAUSE_S, least_s / _TRIES_LEFT))
 
 
 def _is_wanted(state: State, known: LastWrite) -> bool:

@@ -114,7 +114,8 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     assert isinstance(state.phase, Planning)
     speeds = state.phase.speeds
     redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
-    directives = _with_facts(decision.directives, durable)
+    look_s = last_write.look_s(state, now)
+    directives = _with_facts(decision.directives, durable, look_s)
     state.in_force = InForce(
         plan,
         directives,
@@ -160,12 +161,17 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     _record_plan(state, decision, repeated, redone.tasks, mode_change)
 
 
-def _with_facts(directives: dict[AgentId, Directive], durable: Durable) -> dict[AgentId, Directive]:
-    """With what an agent must know to prune."""
+def _with_facts(
+    directives: dict[AgentId, Directive], durable: Durable, look_s: float
+) -> dict[AgentId, Directive]:
+    """With what an agent must know to seal and prune."""
     forks, bad = durable.forks, tuple(Mark(*mark) for mark in durable.bad)
-    if not (forks or bad):
+    if not (forks or bad or look_s):
         return directives
-    return {agent: replace(told, forks=forks, bad=bad) for agent, told in directives.items()}
+    return {
+        agent: replace(told, forks=forks, bad=bad, look_s=look_s)
+        for agent, told in directives.items()
+    }
 
 
 def _processors(state: State, target: int) -> Kinds:

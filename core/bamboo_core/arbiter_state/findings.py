@@ -1,8 +1,10 @@
 """Checkpoints that cannot be read for now, and those that an agent has read and found wrong.
 
 A checkpoint is bad once two agents on different nodes have found it wrong, or the only node twice,
-some time apart: one agent's storage or memory may be at fault. What cannot be reached is never bad.
-An agent of an earlier version says the same of it as of a wrong file, so its word confirms nothing.
+some time apart: one agent's storage or memory may be at fault. It is, if that node finds it wrong
+twice and an agent on another node has read all of it and found it right. What cannot be reached is
+never bad. An agent of an earlier version says the same of it as of a wrong file, so its word
+confirms nothing.
 """
 
 from __future__ import annotations
@@ -28,17 +30,24 @@ class Finding:
     again_at: float  # nobody is told to load it before
     # node -> its first word: when it came, and for which order it was read
     words: dict[str, tuple[float, Fence]] = field(default_factory=dict)
+    again: dict[str, AgentId] = field(default_factory=dict)  # node -> who has found it wrong again
+    right: set[str] = field(default_factory=set)  # nodes from which all of it was read
 
-    def is_settled(self, node: str, fence: Fence | None, now: float, *, is_alone: bool) -> bool:
-        """Note the word of a node; whether the checkpoint is bad. is_alone: no other node has an
-        agent that could look. A word of an earlier version of the agent has no fence, and does not
-        count; one that is repeated in a new session has the same."""
+    def is_settled(
+        self, agent: AgentId, node: str, fence: Fence | None, now: float, *, is_alone: bool
+    ) -> bool:
+        """Note the word of an agent on a node; whether the checkpoint is bad. is_alone: no other
+        node has an agent that could look. A word of an earlier version of the agent has no fence,
+        and does not count; one that is repeated in a new session has the same."""
         if fence is None:
             return False
         at, first = self.words.setdefault(node, (now, fence))
         if len(self.words) > 1:
             return True
-        return is_alone and fence != first and now >= at + AGAIN_S
+        if fence == first or now < at + AGAIN_S:
+            return False
+        self.again[node] = agent
+        return is_alone and not self.right
 
 
 @dataclass
@@ -55,10 +64,23 @@ class Findings:
         mark = bad.attempt, bad.step
         finding = self.found.setdefault(mark, Finding("", -inf))
         finding.text, finding.again_at = f"{agent}: {bad.message}", now + AGAIN_S
-        is_bad = finding.is_settled(node, bad.fence, now, is_alone=is_alone)
+        is_bad = finding.is_settled(agent, node, bad.fence, now, is_alone=is_alone)
         if is_bad:
             del self.found[mark]
         return is_bad
+
+    def hear_right(self, node: str, mark: Mark) -> None:
+        """An agent on this node has read all of a checkpoint that was found wrong: it is right."""
+        finding = self.found.get(mark)
+        if finding is not None and node not in finding.words:
+            finding.right.add(node)
+
+    def refuted(self, mark: Mark) -> list[AgentId]:
+        """Agents whose reading is at fault. If there are any, the finding is void."""
+        finding = self.found.get(mark)
+        if finding is None or not (finding.right and finding.again):
+            return []
+        return sorted(self.found.pop(mark).again.values())
 
     def settle(self) -> None:
         """A step is committed, so all that was needed was read."""

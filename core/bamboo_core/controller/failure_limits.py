@@ -187,7 +187,8 @@ def _check_deadlines(
     started_at = memory.started_at
     if started_at is None:
         return memory
-    if policy.active_deadline_s and now >= started_at + policy.active_deadline_s:
+    active_at = _active_deadline(spec, training, started_at)
+    if active_at is not None and now >= active_at:
         text = (
             f"the job has run for spec.runPolicy.activeDeadlineSeconds {policy.active_deadline_s}"
         )
@@ -202,14 +203,26 @@ def _check_deadlines(
     return memory
 
 
+def _active_deadline(spec: JobSpec, training: TrainingView, started_at: float) -> float | None:
+    """It limits training. Once all steps are committed, it gives the last checkpoint its time, and
+    once a write of that has failed, only the arbiter, which tries again, knows when to give up."""
+    policy, last, steps = spec.run_policy, training.unwritten, spec.training.steps
+    if not policy.active_deadline_s or (last is not None and last.step >= steps):
+        return None
+    is_computed = training.progress.committed + 1 >= steps
+    more_s = policy.last_write_deadline_s if is_computed and spec.checkpoint is not None else 0
+    return started_at + policy.active_deadline_s + more_s
+
+
 def deadlines(
     spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView
 ) -> Iterable[float]:
     """Instants of the deadlines that may be reached."""
     if memory.terminal is not None or memory.started_at is None:
         return
-    if spec.run_policy.active_deadline_s:
-        yield memory.started_at + spec.run_policy.active_deadline_s
+    active_at = _active_deadline(spec, training, memory.started_at)
+    if active_at is not None:
+        yield active_at
     if spec.run_policy.pending_deadline_s and not memory.trained:
         yield memory.started_at + spec.run_policy.pending_deadline_s
 

@@ -266,6 +266,7 @@ class Listed:
     fence: Fence = Fence()  # of a STOP that asked for it, before the listing began
     is_partial: bool = False  # something could not be reached
     error: str = ""  # why a file that the agent needs cannot be reached, with its path
+    right: Mark | None = None  # the STOP's suspect, if all of it was read and is right
 
 
 @dataclass(frozen=True)
@@ -364,6 +365,7 @@ class Directive:
     forks: tuple[Fork, ...] = ()  # for pruning: which checkpoints are void,
     bad: tuple[Mark, ...] = ()  # and which are wrong
     node: str = ""  # this agent's own; empty: not known
+    look_s: float = 0.0  # most time to look at files before SEAL; 0: as long as usual
 
 
 @dataclass(frozen=True)

@@ -339,16 +339,18 @@ class BadCheckpoint(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ..., cause: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Listed(_message.Message):
-    __slots__ = ("manifests", "fence", "is_partial", "error")
+    __slots__ = ("manifests", "fence", "is_partial", "error", "right")
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     IS_PARTIAL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
     manifests: _containers.RepeatedCompositeFieldContainer[Manifest]
     fence: Fence
     is_partial: bool
     error: str
-    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., is_partial: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
+    right: Mark
+    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., is_partial: _Optional[bool] = ..., error: _Optional[str] = ..., right: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ("fence",)
@@ -501,7 +503,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ..., zone: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead", "forks", "bad", "node")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead", "forks", "bad", "node", "look_s")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +526,7 @@ class Directive(_message.Message):
     FORKS_FIELD_NUMBER: _ClassVar[int]
     BAD_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    LOOK_S_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -546,7 +549,8 @@ class Directive(_message.Message):
     forks: _containers.RepeatedCompositeFieldContainer[Fork]
     bad: _containers.RepeatedCompositeFieldContainer[Mark]
     node: str
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ..., forks: _Optional[_Iterable[_Union[Fork, _Mapping]]] = ..., bad: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., node: _Optional[str] = ...) -> None: ...
+    look_s: float
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ..., forks: _Optional[_Iterable[_Union[Fork, _Mapping]]] = ..., bad: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ..., node: _Optional[str] = ..., look_s: _Optional[float] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.fleet.injection.effects import OPERATOR, Effect, count
 from bamboo_sim.fleet.local_fleet import LocalFleet, Processes
@@ -47,6 +48,7 @@ END_S = 120.0
 """Longest wait for the end of a job, or for its suspension. After that the round says why there is
 none."""
 POLL_S = 0.02
+_MOST_ROOM = 1000  # bytes of each file on a full disk; fewer than a layer has
 
 
 class Injector:
@@ -286,13 +288,15 @@ class Injector:
     async def full_disk(self) -> Did:
         """The job has to be near its end. Only writes after its last step count."""
         victims = self._all("full_disk")
-        self._fleet.faults.fill_disk()
+        room = self._chance.choice((0, 1, self._chance.randint(2, _MOST_ROOM)))
+        self._fleet.faults.fill_disk(room)
         last = self._fleet.spec.training.steps - 1
         await self._until(lambda: self._fleet.committed_step >= last, END_S)
         self._before = self._fleet.faults.counted.acts()
         await self._until(self._is_last_write_waiting, END_S)
         seconds = await self._pass(0.2, 6.0)
-        return f"full disk at the last write, for {seconds:g} s more", victims
+        half = f" after {counted(room, 'byte')} of each file" if room else ""
+        return f"full disk{half} at the last write, for {seconds:g} s more", victims
 
     def _is_last_write_waiting(self) -> bool:
         operator = self._fleet.operator

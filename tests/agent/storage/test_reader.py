@@ -12,7 +12,7 @@ from tests.agent.storage.test_checkpoint import write
 from bamboo_agent.storage import reader
 from bamboo_agent.storage.checkpoint import Checkpoints, Scan
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import Listed, Manifest
+from bamboo_core.protocol.messages import Listed, Manifest, Mark
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
 from bamboo_sim.workers.plans import names
@@ -105,10 +105,11 @@ def test_a_suspect_is_read_whole_and_left_out_of_the_list(tmp_path: Path) -> Non
         found = answer(busy)
         assert [(e.attempt, e.step) for e in found.bad] == bad
         assert found.good == ((good,) if bad else (good, suspect))
+        assert found.right == (None if bad else Mark(0, 4))
     file.unlink()
     busy.begin_listing(FIRST, suspect)
     found = answer(busy)
-    assert (found.good, found.bad) == ((good,), ())
+    assert (found.good, found.bad, found.right) == ((good,), (), None)
     assert found.unreachable == f"{file} is not there"
     busy.close()
 

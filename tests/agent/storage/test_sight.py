@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from dataclasses import replace
+from itertools import accumulate, islice
 from pathlib import Path
 
 import pytest
@@ -134,11 +135,12 @@ def test_an_item_of_the_program_is_no_word():
 class Asked:
     """A sealer and what it has said."""
 
-    def __init__(self, checkpoints, *, node="n0", has_others=True):
+    def __init__(self, checkpoints, *, node="n0", has_others=True, look_s=0.0):
         self.records = files(checkpoints)
         self.look = look_at(self.records)
         self.sealer = Sealer(checkpoints, AgentId("a"))
         self.sealer.meet(node, has_others=has_others)
+        self.sealer.limit(look_s)
         self.sealer.seal(HEADER, self.records)
         self.questions, self.sealed = 0, None
 
@@ -209,7 +211,7 @@ def test_its_own_view_may_be_late(checkpoints, prompt):
     assert blind.left == 0
 
 
-def test_after_60_s_it_seals_and_says_which_node_lacks_what(
+def test_after_75_s_it_seals_and_says_which_node_lacks_what(
     checkpoints, prompt, monkeypatch, caplog
 ):
     monkeypatch.setattr(sealer, "LOOK_S", 0.05)
@@ -239,6 +241,86 @@ def test_one_whose_time_has_passed_in_the_queue_waits_for_one_answer(
     monkeypatch.setattr(sealer, "_ANSWER_S", 3600.0)
     asked = Asked(checkpoints)
     asked.question()
+    asked.sealer.hear("n1", Seen(0, 3, ""))
+    assert asked.end() == (False, "")
+
+
+def test_it_tries_again_for_longer_than_a_client_of_nfs_keeps_a_listing():
+    assert sealer.LOOK_S > 60.0
+    assert any(60.0 < at < sealer.LOOK_S for at in islice(accumulate(reader.pauses()), 20))
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_a_plan_may_leave_less_time_to_look(checkpoints, rare, is_queued):
+    """There is a deadline for the last write."""
+    asked = Asked(checkpoints)
+    asked.question()
+    if not is_queued:
+        asked.sealer.hurry()
+        asked.end()
+        asked = Asked(checkpoints, look_s=0.05)
+    else:
+        asked.sealer.limit(0.05)
+    assert "no agent on another node has said" in asked.end()[1]
+
+
+def test_the_next_plan_may_give_all_the_time_again(checkpoints, rare):
+    asked = Asked(checkpoints, look_s=1e-3)
+    asked.end()
+    asked.sealer = Sealer(checkpoints, AgentId("a"))
+    asked.sealer.meet("n0", has_others=True)
+    asked.sealer.limit(1e-3)
+    asked.sealer.limit(0.0)
+    asked.sealer.seal(HEADER, asked.records)
+    asked.questions, asked.sealed = 0, None
+    asked.question()
+    asked.sealer.hear("n1", Seen(0, 3, ""))
+    assert asked.end() == (False, "")
+
+
+def test_others_that_leave_during_a_look_are_not_waited_for(checkpoints, rare):
+    asked = Asked(checkpoints)
+    asked.question()
+    asked.sealer.meet("n0", has_others=False)
+    assert asked.end() == (True, "")
+    assert asked.questions == 1
+
+
+def test_a_node_that_has_seen_it_may_leave(checkpoints, rare):
+    Blind(checkpoints, 1)
+    asked = Asked(checkpoints)
+    asked.question()
+    asked.sealer.hear("n1", Seen(0, 3, ""))
+    asked.sealer.meet("n0", has_others=False)
+    assert asked.end() == (False, "")
+
+
+def test_the_one_that_is_left_still_looks_itself(checkpoints, prompt, monkeypatch):
+    """Agents that have left have written them."""
+    monkeypatch.setattr(sealer, "LOOK_S", 0.05)
+    Blind(checkpoints, float("inf"))
+    asked = Asked(checkpoints, has_others=False)
+    assert asked.end() == (True, f"{asked.records[0].path} is not seen from node n0")
+
+
+def test_agents_that_never_answer_let_no_queue_grow(checkpoints, rare, monkeypatch):
+    """Only the first of those that are late waits for its answer."""
+    monkeypatch.setattr(sealer, "LOOK_S", 0.0)
+    monkeypatch.setattr(sealer, "_ANSWER_S", 1e-3)
+    asked = Asked(checkpoints)
+    while asked.sealed is None:
+        asked.hear()
+    monkeypatch.setattr(asked.sealer, "_answer_s", 3600.0)
+    asked.sealer.seal(HEADER, asked.records)
+    asked.sealed = None
+    while asked.sealed is None:
+        asked.hear()
+    assert "no agent on another node has said" in asked.sealed.unseen
+    asked.sealer.meet("n0", has_others=True)  # others, perhaps
+    asked.sealer.seal(HEADER, asked.records)
+    asked.sealed = None
+    while asked.questions < 3:
+        asked.hear()
     asked.sealer.hear("n1", Seen(0, 3, ""))
     assert asked.end() == (False, "")
 

@@ -228,12 +228,101 @@ def test_a_second_look_that_comes_too_soon_is_not_enough() -> None:
 
 
 def test_while_others_could_look_one_node_is_never_enough() -> None:
+    """Agents of an earlier version do not say that it is right."""
     fleet = restored()
     for _ in range(4):
         says_wrong(fleet, "b0")
         fleet.run()
         again(fleet)
     assert (fleet.arbiter.durable.attempt, fleet.arbiter.durable.bad) == (1, ())
+    assert "b0" in fleet.agents
+
+
+def says_right(fleet: Fleet, name: str, step: int = 4) -> None:
+    right = Mark(0, step)
+    fleet.receive(AgentId(name), Listed(tuple(fleet.sealed), fleet.arbiter.fence, right=right))
+
+
+def blamed(fleet: Fleet) -> list[str]:
+    return [r.message for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
+
+
+def goes_on(fleet: Fleet) -> None:
+    """With the checkpoint, and with another agent instead of the one that is at fault."""
+    assert "b0" in fleet.dismissed
+    assert "b0" not in fleet.arbiter.durable.members
+    assert blamed(fleet) == [
+        "b0: Corruption: it has found the checkpoint of step 4 wrong twice, and an agent on another"
+        " node has read all of it, and it is right: look for a faulty memory or disk"
+    ]
+    assert not stalled(fleet)
+    add(fleet, "b2", "n2")
+    fleet.wait(10.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert (fleet.arbiter.durable.attempt, fleet.arbiter.durable.bad) == (1, ())
+
+
+def test_an_agent_that_alone_reads_it_wrong_is_replaced() -> None:
+    fleet = restored()
+    says_wrong(fleet, "b0")
+    fleet.run()
+    says_right(fleet, "b1")
+    again(fleet)
+    assert not blamed(fleet), "once may be an accident"
+    says_wrong(fleet, "b0")
+    fleet.run()
+    goes_on(fleet)
+
+
+def test_the_look_of_another_node_may_end_last() -> None:
+    fleet = restored()
+    says_wrong(fleet, "b0")
+    fleet.run()
+    again(fleet)
+    says_wrong(fleet, "b0")
+    fleet.run()
+    assert not blamed(fleet)
+    says_right(fleet, "b1", 2)  # of another one
+    says_right(fleet, "stranger")
+    assert not blamed(fleet)
+    says_right(fleet, "b1")
+    fleet.run()
+    goes_on(fleet)
+
+
+def test_a_second_look_too_soon_blames_nobody() -> None:
+    fleet = restored()
+    says_wrong(fleet, "b0")
+    fleet.run()
+    says_right(fleet, "b1")
+    fleet.idle(AGAIN_S - 5.0)
+    says_wrong(fleet, "b0")
+    assert not blamed(fleet)
+
+
+def test_its_own_node_does_not_refute_an_agent() -> None:
+    fleet = restored(nodes=("n0", "n0"))
+    says_wrong(fleet, "b0")
+    fleet.run()
+    says_right(fleet, "b1")
+    again(fleet)
+    says_wrong(fleet, "b0")
+    assert not blamed(fleet)
+    assert fleet.arbiter.durable.bad == ((0, 4),)
+
+
+def test_the_only_node_that_is_left_is_not_believed_against_one_that_was_there() -> None:
+    fleet = restored()
+    says_wrong(fleet, "b0")
+    fleet.run()
+    says_right(fleet, "b1")
+    fleet.kill("b1")
+    add(fleet, "b3", "n0")
+    again(fleet)
+    says_wrong(fleet, "b0")
+    assert fleet.arbiter.durable.bad == ()
+    assert len(blamed(fleet)) == 1
 
 
 def test_a_checkpoint_that_could_not_be_written_is_bad_at_once() -> None:

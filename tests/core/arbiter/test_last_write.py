@@ -11,7 +11,8 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Notice, Release
+from bamboo_core.model.program import Op
+from bamboo_core.protocol.messages import Directive, Notice, Release
 
 from .fleet import Agent, Fleet, committed, running
 
@@ -482,3 +483,70 @@ def test_the_status_names_the_layers_without_a_file() -> None:
     unwritten = fleet.arbiter.status().unwritten
     assert unwritten is not None
     assert unwritten.layers == (0, 1)
+
+
+def looks(fleet: Fleet, usual_s: float = 75.0) -> list[tuple[float, Agent]]:
+    """Another node does not see the files: each seal comes after all the time to look. Returns the
+    seals that are under way, with their times."""
+    under_way, complete = list[tuple[float, Agent]](), fleet.complete
+
+    def begin(agent: Agent) -> None:
+        instruction, told = agent.executor.running, agent.executor.directive
+        assert instruction is not None
+        assert told is not None
+        if instruction.op is Op.SEAL and not fleet.full:
+            under_way.append((fleet.now + (told.look_s or usual_s), agent))
+        else:
+            complete(agent)
+
+    fleet.complete = begin  # type: ignore[method-assign]
+    fleet.seal = complete  # type: ignore[attr-defined]
+    return under_way
+
+
+@pytest.mark.parametrize("left_s", [40.0, 10.0, 2.0])
+def test_space_that_comes_back_shortly_before_the_deadline_is_used(left_s: float) -> None:
+    """Though another node does not see the files, and would be waited for longer."""
+    fleet = full(1, 2)
+    under_way = looks(fleet)
+    fleet.tell(a.DesiredState(1, last_write_s=120.0))
+    unwritten = fleet.arbiter.status().unwritten
+    while unwritten is not None and unwritten.left_s > left_s:
+        fleet.wait(0.25)
+        unwritten = fleet.arbiter.status().unwritten
+    fleet.full = ""
+    for _ in range(round(4 * left_s)):
+        fleet.wait(0.25)
+        for due, agent in under_way:
+            running = agent.executor.running
+            if fleet.now >= due and running is not None and running.op is Op.SEAL:
+                fleet.seal(agent)  # type: ignore[attr-defined]
+        fleet.run()
+    assert outcome(fleet) is Outcome.COMPLETE
+
+
+def test_the_look_before_the_seal_ends_in_time_for_the_deadline() -> None:
+    """A file that another node does not see is no reason to give the weights up."""
+    fleet = full(1, 2)
+    told = list[tuple[float, float]]()  # (for how long agents may look, seconds left)
+    deliver = fleet.deliver
+
+    def note(agent: Agent, message: object) -> None:
+        if isinstance(message, Directive):
+            unwritten = fleet.arbiter.status().unwritten
+            assert unwritten is not None
+            told.append((message.look_s, unwritten.left_s))
+        deliver(agent, message)
+
+    fleet.deliver = note  # type: ignore[method-assign]
+    fleet.tell(a.DesiredState(1, last_write_s=40.0))
+    fleet.wait(39.0)
+    assert len(told) > 8
+    assert all(0 < look_s <= left_s / 3 for look_s, left_s in told)
+    assert told[0][0] > 5.0
+
+
+def test_a_plan_that_trains_says_nothing_of_looks() -> None:
+    fleet = running(1, 2, steps=4, every=0)
+    assert fleet.arbiter.state.in_force is not None
+    assert {d.look_s for d in fleet.arbiter.state.in_force.directives.values()} == {0.0}

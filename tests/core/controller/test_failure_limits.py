@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import FailureCause, Reason
-from bamboo_core.api.spec import JobSpec, RunPolicy
+from bamboo_core.api.spec import CheckpointSpec, JobSpec, RunPolicy
 from bamboo_core.controller import failure_limits
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
@@ -317,6 +317,40 @@ def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
         spec(run_policy=policy), TrainingView(), again, job=JOB, now=310.0
     )
     assert ended.reason == Reason.ACTIVE_DEADLINE_EXCEEDED
+
+
+def limited(**options: object) -> JobSpec:
+    policy = RunPolicy(active_deadline_s=10, last_write_deadline_s=100)
+    return spec(run_policy=policy, **{"checkpoint": CheckpointSpec("file:///c"), **options})
+
+
+ALL_COMMITTED = TrainingView(planned=True, progress=TrainingProgress(committed=9))
+
+
+def reason_at(now: float, job_spec: JobSpec, training: TrainingView) -> tuple[str, list[float]]:
+    """Why a job that began at 0 has failed by now, and its deadlines."""
+    begun = Memory(started_at=0.0, trained=True)
+    over = failure_limits.conclude(job_spec, training, begun, job=JOB, now=now)
+    return over.reason, list(failure_limits.deadlines(job_spec, training, begun, job=JOB))
+
+
+def test_the_active_deadline_does_not_end_the_wait_for_the_last_write() -> None:
+    """All steps are committed, and the whole state is alive: the arbiter knows when to give up."""
+    waiting = replace(ALL_COMMITTED, unwritten=Unwritten(10, "the disk is full", 5.0))
+    assert reason_at(1e6, limited(), waiting) == ("", [])
+    to_go_on = replace(waiting, unwritten=Unwritten(4, "it was to be suspended", 5.0))
+    assert reason_at(10.0, limited(), replace(to_go_on, progress=TrainingProgress()))[0] == (
+        Reason.ACTIVE_DEADLINE_EXCEEDED
+    )
+
+
+def test_after_the_last_step_the_checkpoint_has_its_time() -> None:
+    """A write that has not failed, and never ends, still ends the job."""
+    assert reason_at(109.0, limited(), ALL_COMMITTED) == ("", [110.0])
+    assert reason_at(110.0, limited(), ALL_COMMITTED)[0] == Reason.ACTIVE_DEADLINE_EXCEEDED
+    training = replace(ALL_COMMITTED, progress=TrainingProgress(committed=8))
+    assert reason_at(10.0, limited(), training)[0] == Reason.ACTIVE_DEADLINE_EXCEEDED
+    assert reason_at(10.0, limited(checkpoint=None), ALL_COMMITTED)[1] == [10.0]
 
 
 def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:

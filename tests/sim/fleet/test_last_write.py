@@ -50,7 +50,7 @@ def undisturbed(
     return asyncio.run(run(tmp_path_factory.mktemp("undisturbed")))
 
 
-async def waits(fleet: LocalFleet) -> None:
+async def waits(fleet: LocalFleet, why: str = "Input/output error") -> None:
     """Until only the holders are left, and a try of theirs has failed."""
     await fleet.until(
         lambda: len(fleet.exits) == 2 and fleet.recorded(EventReason.AGENTS_RELEASED),
@@ -61,7 +61,7 @@ async def waits(fleet: LocalFleet) -> None:
     await fleet.until(lambda: fleet.status().fence.epoch >= seen.epoch + 2, "two more tries")
     unwritten = fleet.status().unwritten
     assert unwritten is not None, fleet.record()
-    assert "Input/output error" in unwritten.why
+    assert why in unwritten.why
 
 
 async def test_a_finished_job_on_a_bad_disk_waits_and_is_complete_with_equal_bits(
@@ -82,6 +82,40 @@ async def test_a_finished_job_on_a_bad_disk_waits_and_is_complete_with_equal_bit
         assert not fleet.recorded(EventReason.AGENT_LOST), fleet.record()
         assert set(fleet.exits.values()) == {ExitCode.RELEASED}
         assert fleet.divergences() == []
+        TrainingResult.of(fleet).assert_equal(undisturbed)
+
+
+def left_half(folder: Path) -> Path:
+    """As by an agent that was killed while it wrote a file of the last checkpoint."""
+    (checkpoint,) = folder.rglob(f"step-{STEPS:08d}")
+    left = checkpoint / "layer-0000.safetensors.0123456789abcdef.tmp"
+    left.write_bytes(b"half")
+    return left
+
+
+def half_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("room", [0, 1, 500])
+async def test_a_finished_job_on_a_full_disk_waits_is_given_space_and_is_complete(
+    room: int, tmp_path: Path, forkserver: ForkServerProcess, undisturbed: TrainingResult
+) -> None:
+    """With some room, each write stops half-way. What an agent leaves that is killed in its write
+    is never read."""
+    async with LocalFleet(
+        job(tmp_path), tmp_path / "fleet", forkserver=forkserver, timing=TIMING
+    ) as fleet:
+        await fleet.add(AGENTS)
+        await fleet.committed(2)
+        fleet.faults.fill_disk(room)
+        await waits(fleet, "No space left on device")
+        left = left_half(tmp_path)
+        fleet.faults.heal()
+        assert (await fleet.over()).outcome is Outcome.COMPLETE, fleet.record()
+        assert not fleet.recorded(EventReason.RESTORING), fleet.record()
+        assert fleet.divergences() == []
+        assert half_files(left.parent) == [left]
         TrainingResult.of(fleet).assert_equal(undisturbed)
 
 

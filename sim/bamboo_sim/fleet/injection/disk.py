@@ -19,8 +19,8 @@ _NEVER = threading.Event()
 
 class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
     """Every call takes ``delay_s`` longer; if the disk ``fails``, it raises EIO after that. On a
-    full disk no file can be made. A folder that is away is really away: its absence is only
-    counted here."""
+    full disk no file can be made, or each write stops half-way. A folder that is away is really
+    away: its absence is only counted here."""
 
     cachable = False
     disk: Callable[[], Disk]
@@ -34,7 +34,7 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
         if now.fails:
             count(Effect.FAILED_DISK)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if now.is_full and makes_file:
+        if now.is_full and makes_file and not now.room:
             count(Effect.FULL_DISK)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -45,14 +45,36 @@ class FaultyFileSystem(LocalFileSystem):  # type: ignore[misc]
             type(self).count(Effect.ABSENT_FOLDER)
 
 
+def _limited(file: Any, left: int) -> Any:
+    """The file takes so many bytes more. What fits of a piece is really written."""
+    plain = file.write
+
+    def write(data: bytes) -> int:
+        nonlocal left
+        fits = memoryview(data)[:left]
+        written: int = plain(fits)
+        left -= written
+        if written < len(data):
+            file.flush()
+            FaultyFileSystem.count(Effect.FULL_DISK)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written
+
+    file.write = write
+    return file
+
+
 def _faulty(name: str) -> Any:
     plain = getattr(LocalFileSystem, name)
 
     def call(self: FaultyFileSystem, *args: Any, **options: Any) -> Any:
         mode = options.get("mode", args[1] if len(args) > 1 else "rb")
-        self._suffer(makes_file=name == "_open" and "r" not in mode)
+        makes_file = name == "_open" and "r" not in mode
+        self._suffer(makes_file=makes_file)
+        now = type(self).disk()
         try:
-            return plain(self, *args, **options)
+            found = plain(self, *args, **options)
+            return _limited(found, now.room) if makes_file and now.is_full else found
         except FileNotFoundError:
             self._found_nothing()
             raise

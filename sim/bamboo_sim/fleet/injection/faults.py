@@ -9,6 +9,7 @@ fleet.faults.truncate("a", "b")              a's link to b ends in the middle of
 fleet.faults.slow_disk(0.2)                  every call to the checkpoint storage takes longer
 fleet.faults.fail_disk()                     ... fails
 fleet.faults.fill_disk()                     ... fails if it makes a file
+fleet.faults.fill_disk(100)                  each file takes 100 bytes, and is left half-written
 fleet.faults.take_away(folder)               the folder is renamed away
 fleet.faults.heal()                          none of these any more
 fleet.faults.effects("a")                    how often each has acted on a
@@ -129,10 +130,11 @@ class Faults:
         self.counted.ordered("failing disk", self.state.addresses, Effect.FAILED_DISK)
         self._become(disk=replace(self.state.disk, fails=True))
 
-    def fill_disk(self) -> None:
-        """Let no file be made in the checkpoint storage, for all agents."""
+    def fill_disk(self, room: int = 0) -> None:
+        """Let no file be made in the checkpoint storage, for all agents. room: bytes that each file
+        takes all the same before its write fails."""
         self.counted.ordered("full disk", self.state.addresses, Effect.FULL_DISK)
-        self._become(disk=replace(self.state.disk, is_full=True))
+        self._become(disk=replace(self.state.disk, is_full=True, room=room))
 
     def take_away(self, folder: Path) -> None:
         """Rename the folder of the checkpoints away, or another one that a link in its path leads

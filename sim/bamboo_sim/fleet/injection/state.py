@@ -13,12 +13,14 @@ FOLDER_VARIABLE = "BAMBOO_FLEET_FAULTS"
 
 @dataclass(frozen=True)
 class Disk:
-    """What every call to the checkpoint storage suffers. is_full: no file can be made; away: the
+    """What every call to the checkpoint storage suffers. is_full: no file can be made, or, if
+    there is ``room``, none with more bytes than that: a larger one is left half-written; away: the
     folder that was renamed away; empty: none was."""
 
     delay_s: float = 0.0
     fails: bool = False
     is_full: bool = False
+    room: int = 0
     away: str = ""
 
 

@@ -111,11 +111,12 @@ def note_dispute(world: World, node: Node, step: int) -> None:
 
 
 def check_blame(world: World, record: Record) -> None:
-    """Only an agent whose device was wrong is blamed for wrong bits. Or one that has differed from
-    it about a gradient, again and again, if there was no majority: somebody has to go."""
+    """Only an agent whose device was wrong, or that has read something wrong, is blamed. Or one
+    that has differed from it about a gradient, again and again, if there was no majority: somebody
+    has to go."""
     if record.facts[EventFact.CAUSE] != FailureCause.CORRUPTION:
         return
-    wrong = {*world.flips, *world.altered}
+    wrong = {*world.flips, *world.altered, *world.sealed.misreaders}
     sound = {*record.agents} - wrong
     is_repeated = any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values())
     is_tie = is_repeated and "nobody knows who is right" in record.message

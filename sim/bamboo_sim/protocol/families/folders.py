@@ -19,6 +19,7 @@ from bamboo_sim.protocol.parts.network import PLANNER
 from bamboo_sim.protocol.running.injectors import Fault
 
 _BACK: Fault = ("files back",)
+_ALWAYS = 1000  # reads
 
 
 def folders(base: History, part: Part = WHOLE) -> Histories:
@@ -49,6 +50,8 @@ def folders(base: History, part: Part = WHOLE) -> Histories:
         wrong = _replaced(at, "b", rng)
         reader = AgentId(f"b{n % len(base.job.at_start):02d}")
         yield inject(wrong, 0, ("misread", reader, 1))
+        always = inject(wrong, 0, ("misread", reader, _ALWAYS))
+        yield inject(always, 0, ("start", AgentId("e00")))
         yield inject(inject(wrong, 0, ("corrupt",)), rng.randrange(60), ("restart operator", False))
 
 

@@ -27,4 +27,6 @@ PLANTS: tuple[Planted, ...] = (
                 patched(files, "_note_unreachable", rules_files.note_for_ever),
                 patched(rounds, "_may_have_unknown_files", rules_files.no_list_again)),
             (("folders", SAVING),)),
+    Planted("nobody hears that a checkpoint is right", "F18",
+            patched(files, "_convict", rules_files.believe_all), (("folders", SAVING),)),
 )  # fmt: skip

@@ -28,6 +28,10 @@ def one_word(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> bo
     return True
 
 
+def believe_all(state: State, mark: Mark) -> None:
+    """An agent that alone finds a checkpoint wrong is asked again and again."""
+
+
 def by_attempt(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) -> list[Mark]:
     """A later attempt counts more than a higher step."""
     older = sorted(mark for mark in marks if mark <= newest)

@@ -24,6 +24,7 @@ class Folder(dict[Mark, Files]):
         self.is_missed = False  # an agent has met what is not there
         self.misreads: dict[AgentId, int] = {}  # so many of an agent's next reads are wrong
         self.misread: Counter[Mark] = Counter()  # reads that were wrong though the files are right
+        self.misreaders: frozenset[AgentId] = frozenset()  # who has read something wrong
         self.refused: frozenset[Mark] = frozenset()  # a write of theirs has failed
         self.deleted: list[tuple[Mark, int]] = []  # with the attempt of who has deleted it
         self.effects: Counter[str] = Counter()
@@ -70,6 +71,7 @@ class Folder(dict[Mark, Files]):
         elif fails or left:
             self.misreads[agent] = max(0, left - 1)
             self.misread[wanted] += 1
+            self.misreaders |= {agent}
             self.effects["misread"] += 1
             return None
         return found

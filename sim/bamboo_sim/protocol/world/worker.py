@@ -37,6 +37,7 @@ from bamboo_core.protocol.messages import (
     Left,
     Listed,
     Manifest,
+    Mark,
     Progress,
     Ready,
     Sealed,
@@ -289,6 +290,7 @@ class Worker:
         """All checkpoints that are there and right; those that are wrong are reported. One that
         another agent suspects is read."""
         good, suspect, trouble = [], stop.suspect, self.sealed.trouble()
+        right = None
         for mark in self.sealed.seen():
             files = self.sealed[mark]
             if suspect is not None and mark == (suspect.attempt, suspect.step):
@@ -299,8 +301,9 @@ class Worker:
                 self.torn.add(mark)
             else:
                 good.append(_manifest(*mark))
-        error = bool(trouble)
-        self.said.append(Listed(tuple(good), stop.fence, is_partial=error, error=trouble))
+                if suspect is not None and mark == (suspect.attempt, suspect.step):
+                    right = Mark(*mark)
+        self.said.append(Listed(tuple(good), stop.fence, bool(trouble), trouble, right))
 
     def settle(self) -> bool:
         """Take note of an ended step. After the plan's target, all assigned layers must be here.

@@ -12,6 +12,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_sim.fleet.injection import disk, sockets, state
 from bamboo_sim.fleet.injection.effects import Effect
 from bamboo_sim.fleet.injection.faults import Faults
@@ -301,6 +302,28 @@ def test_a_full_disk_lets_no_file_be_made(tmp_path: Path) -> None:
             files.open(f"{tmp_path}/y", "wb")
         assert effects == [Effect.FULL_DISK]
         files.rm(f"{tmp_path}/x")
+    finally:
+        fsspec.register_implementation("file", LocalFileSystem, clobber=True)
+
+
+def test_on_a_full_disk_with_some_room_a_write_really_stops_half_way(tmp_path: Path) -> None:
+    effects = list[Effect]()
+    disk.install(lambda: Disk(is_full=True, room=5), effects.append)
+    try:
+        files, _ = fsspec.core.url_to_fs(f"file://{tmp_path}")
+        with files.open(f"{tmp_path}/small", "wb") as file:
+            file.write(b"five5")
+        assert effects == []
+        with files.open(f"{tmp_path}/large", "wb") as file:
+            file.write(b"abc")
+            with pytest.raises(OSError, match="No space left on device"):
+                file.write(b"defg")
+            assert (tmp_path / "large").read_bytes() == b"abcde"
+        assert effects == [Effect.FULL_DISK]
+        checkpoints = Checkpoints(f"file://{tmp_path}", "uid")
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            checkpoints.probe()
+        assert not [p for p in (tmp_path / "uid").iterdir() if p.is_file()]
     finally:
         fsspec.register_implementation("file", LocalFileSystem, clobber=True)
 
