@@ -160,7 +160,7 @@ def _doing(world: World, node: Node) -> Progressed:
     doing = node.doing()
     if doing.peer is None or not world.network.crawls(doing.peer, node.name):
         return doing
-    moved = doing.received + round(world.now / TICK_S)
+    moved = (doing.received or 0) + round(world.now / TICK_S)
     return replace(doing, received=moved, is_coming=True)
 
 
