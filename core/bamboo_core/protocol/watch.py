@@ -82,7 +82,7 @@ LEAST_RATE = 64_000.0
 """Bytes per second: what passes less is too slow, however slow it has always been."""
 LEAST_SHARE = 0.01
 """What passes less than this share of what is usual between the two is too slow, too."""
-_QUIET_S = 10.0  # longer silence counts once a byte has come: the sender may be unable to send
+_QUIET_S = 10.0  # longer silence may be that of a sender that is unable to send
 _SETTLED_S = 2.0  # after it, what comes may flow
 _STRETCH_S = 1.0  # a shorter wait says nothing
 _SLICE_S = 1.0
@@ -111,8 +111,8 @@ class Transfers:
 
     Only such time counts in which the worker waits for the peer while a part of a frame of it is
     here. A sender that computes, and small messages over an idle link, leave no frame half-way.
-    Silence is judged by the graph of waits. It counts here, too, once more has come of a frame that
-    was half-way: the sender can send, and the link passes hardly anything.
+    A long silence is judged by the graph of waits: the sender may be unable to send. It counts here
+    once more has come, and at once if hardly anything has come in bursts before it.
     """
 
     _peer: AgentId | None = None  # its frame is awaited, and half-way; None: nobody's
@@ -121,7 +121,9 @@ class Transfers:
     _sender: AgentId | None = None  # the newest such peer; other waits do not change it
     _received: int = 0  # from it
     _quiet_s: float = 0.0  # of such waits without a byte
-    _quiet_at: float = 0.0  # the newest of them
+    _withheld_s: float = 0.0  # so much of them does not count yet
+    _withheld_at: float = 0.0  # the end of that
+    _has_burst: bool = False  # bytes have ended a silence
     _flow_s: float = _SETTLED_S  # of such waits since the newest long silence
     _slices: list[_Slice] = field(default_factory=list)  # of the last WINDOW_S, oldest first
     _rates: dict[AgentId, list[float]] = field(default_factory=dict)  # before that, oldest first
@@ -139,15 +141,15 @@ class Transfers:
         far. is_coming: a part of a frame is here."""
         if peer is None or not is_coming:
             if peer is not None and peer == self._sender:
-                self._quiet_s = 0.0  # its frame is whole
+                self._forget_silence()  # its frame is whole
             self._peer = None
             return
         is_same = peer == self._sender and received >= self._received
         count = received - self._received if is_same else 0
-        if count:
+        if not is_same:  # another connection
+            self._forget_silence()
+        elif count:
             self._end_silence(peer, time)
-        if count or not is_same:
-            self._quiet_s = 0.0
         if peer == self._peer:
             self._go_on(peer, time, count)
         else:
@@ -159,18 +161,30 @@ class Transfers:
         """The wait has lasted since the look before, and so many bytes have come in this time."""
         seconds = time - self._at
         if not count:
-            self._quiet_s, self._quiet_at = self._quiet_s + seconds, time
-        if self._quiet_s <= _QUIET_S:
+            self._quiet_s += seconds
+        if self._quiet_s > _QUIET_S and not self._comes_in_bursts(peer):
+            self._withheld_s, self._withheld_at = self._withheld_s + seconds, time
+        else:
             self._add(_Slice(peer, time, seconds, count))
             self._flow_s += seconds
 
+    def _comes_in_bursts(self, peer: AgentId) -> bool:
+        """Whether bytes have ended a silence before this one, and were too few for both."""
+        found = [x for x in self._slices if x.peer == peer]
+        return self._has_burst and bool(found) and _rate(found) < self.least(peer)
+
     def _end_silence(self, peer: AgentId, time: float) -> None:
-        """The peer has sent again. So it was not the one that was unable to send."""
-        seconds = self._quiet_s - _QUIET_S
-        if seconds > 0 and time - self._quiet_at < WINDOW_S:
+        """The peer has sent again. So what was withheld was not that it could not send."""
+        if self._withheld_s and time - self._withheld_at < WINDOW_S:
             if self.slow() is None:
                 self._flow_s = 0.0  # before it has lasted for a while, nobody knows how it flows
-            self._add(_Slice(peer, self._quiet_at, seconds, 0))
+            self._add(_Slice(peer, self._withheld_at, self._withheld_s, 0))
+        self._has_burst = self._has_burst or self._quiet_s >= _SETTLED_S
+        self._quiet_s = self._withheld_s = 0.0
+
+    def _forget_silence(self) -> None:
+        self._quiet_s = self._withheld_s = 0.0
+        self._has_burst = False
 
     def _add(self, new: _Slice) -> None:
         slices = self._slices
@@ -221,7 +235,9 @@ class Transfers:
             self._sender,
             self._received,
             self._quiet_s,
-            self._quiet_at,
+            self._withheld_s,
+            self._withheld_at,
+            self._has_burst,
             self._flow_s,
             self._slices.copy(),
             rates,
