@@ -121,7 +121,8 @@ def read(shared: SharedProgress, names: Mapping[int, AgentId]) -> Progressed:
     """The supervisor's end. ``names``: agents by :func:`hash_of`."""
     words = shared.doing
     peer = names.get(words[-1]) if words[0] == _WAITING else None
-    received, is_coming = shared.pair(words[-1]) if peer is not None else (0, False)
+    pair = shared.pair(words[-1]) if peer is not None else (0, False)
+    received, is_coming = pair or (None, False)
     return Progressed(
         shared.progress,
         shared.step,

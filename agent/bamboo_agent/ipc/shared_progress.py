@@ -98,11 +98,14 @@ class SharedProgress:
         """
         _PAIR.pack_into(self._map, _PAIRS * 8 + place * _PAIR.size, number, received, is_coming)
 
-    def pair(self, number: int) -> tuple[int, bool]:
+    def pair(self, number: int) -> tuple[int, bool] | None:
         """Bytes that have come over the links of this peer, and whether a part of a frame is
-        here."""
+        here. None: not known, since others have all places."""
         at, end = _PAIRS * 8, _PAIRS * 8 + MOST_PAIRS * _PAIR.size
-        found = [x for x in _PAIR.iter_unpack(self._map[at:end]) if x[0] == number]
+        places = list(_PAIR.iter_unpack(self._map[at:end]))
+        found = [x for x in places if x[0] == number]
+        if not found and all(other for other, *_ in places):
+            return None
         return sum(count for _, count, _ in found), any(coming for *_, coming in found)
 
     @property

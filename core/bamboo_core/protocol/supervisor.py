@@ -323,7 +323,7 @@ class Supervisor:
         doing = self._doing
         if doing is not None:
             peer = doing.peer if doing.kind is ActivityKind.WAITING else None
-            self._transfers.look(self._time, peer, doing.received, is_coming=doing.is_coming)
+            self._transfers.look(self._time, peer, doing.received or 0, is_coming=doing.is_coming)
 
     def _activity(self) -> Activity | None:
         """The worker's activity, once it has lasted for a while, or waits for what is too slow."""
@@ -446,9 +446,10 @@ class Supervisor:
 
 def _is_another(before: Progressed, after: Progressed) -> bool:
     """Whether the worker has done something since. What comes from the peer ends a wait for it: how
-    fast it comes is judged by itself. So do files a wait for storage, but nothing that of a data
-    set: it has a limit."""
-    if before.kind is ActivityKind.WAITING and before.peer is not None:
+    fast it comes is judged by itself. If that is not known, whatever moves ends the wait. So do
+    files a wait for storage, but nothing that of a data set: it has a limit."""
+    is_known = before.received is not None and after.received is not None
+    if before.kind is ActivityKind.WAITING and before.peer is not None and is_known:
         has_moved = before.received != after.received
     else:
         is_for_files = before.kind is ActivityKind.LOADING and not before.limit_s

@@ -63,7 +63,8 @@ class Progressed:
     instruction: str = ""
     peer: AgentId | None = None
     traffic: int = 0  # grows while frames or files move
-    received: int = 0  # bytes that have come from the peer so far; they may lack what is old
+    # bytes that have come from the peer so far; they may lack what is old; None: not known
+    received: int | None = 0
     is_coming: bool = False  # a part of a frame of the peer is here
 
 

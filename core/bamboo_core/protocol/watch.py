@@ -82,7 +82,8 @@ LEAST_RATE = 64_000.0
 """Bytes per second: what passes less is too slow, however slow it has always been."""
 LEAST_SHARE = 0.01
 """What passes less than this share of what is usual between the two is too slow, too."""
-_QUIET_S = 10.0  # longer silence is not a slow transfer: the sender may be unable to send
+_QUIET_S = 10.0  # longer silence may be that of a sender that is unable to send
+_SETTLED_S = 2.0  # after it, what comes may flow
 _STRETCH_S = 1.0  # a shorter wait says nothing
 _SLICE_S = 1.0
 _LEAST_SLICES, _MOST_SLICES = 8, 64  # from which the usual rate follows
@@ -109,15 +110,21 @@ class Transfers:
     """How fast the bytes come for which the worker waits.
 
     Only such time counts in which the worker waits for the peer while a part of a frame of it is
-    here, and bytes still come. A sender that computes, and small messages over an idle link, leave
-    no frame half-way; and silence is judged by the graph of waits.
+    here. A sender that computes, and small messages over an idle link, leave no frame half-way.
+    A long silence is judged by the graph of waits: the sender may be unable to send. It counts here
+    once more has come, and at once if hardly anything has come in bursts before it.
     """
 
     _peer: AgentId | None = None  # its frame is awaited, and half-way; None: nobody's
     _at: float = 0.0  # of the newest look
     _since: float = 0.0  # it has been half-way at every look since then
-    _moved_at: float = 0.0  # a byte came last
-    _received: int = 0
+    _sender: AgentId | None = None  # the newest such peer; other waits do not change it
+    _received: int = 0  # from it
+    _quiet_s: float = 0.0  # of such waits without a byte
+    _withheld_s: float = 0.0  # so much of them does not count yet
+    _withheld_at: float = 0.0  # the end of that
+    _has_burst: bool = False  # bytes have ended a silence
+    _flow_s: float = _SETTLED_S  # of such waits since the newest long silence
     _slices: list[_Slice] = field(default_factory=list)  # of the last WINDOW_S, oldest first
     _rates: dict[AgentId, list[float]] = field(default_factory=dict)  # before that, oldest first
 
@@ -132,17 +139,52 @@ class Transfers:
     def look(self, time: float, peer: AgentId | None, received: int, *, is_coming: bool) -> None:
         """The worker waits for this peer (None: for nobody), of which so many bytes have come so
         far. is_coming: a part of a frame is here."""
-        if not is_coming:
-            peer = None
-        if peer is None or peer != self._peer:
-            self._since = self._moved_at = time
+        if peer is None or not is_coming:
+            if peer is not None and peer == self._sender:
+                self._forget_silence()  # its frame is whole
+            self._peer = None
+            return
+        is_same = peer == self._sender and received >= self._received
+        count = received - self._received if is_same else 0
+        if not is_same:  # another connection
+            self._forget_silence()
+        elif count:
+            self._end_silence(peer, time)
+        if peer == self._peer:
+            self._go_on(peer, time, count)
         else:
-            count = max(0, received - self._received)
-            if count:
-                self._moved_at = time
-            if time - self._moved_at <= _QUIET_S:
-                self._add(_Slice(peer, time, time - self._at, count))
-        self._peer, self._at, self._received = peer, time, received
+            self._since = time
+        self._peer = self._sender = peer
+        self._at, self._received = time, received
+
+    def _go_on(self, peer: AgentId, time: float, count: int) -> None:
+        """The wait has lasted since the look before, and so many bytes have come in this time."""
+        seconds = time - self._at
+        if not count:
+            self._quiet_s += seconds
+        if self._quiet_s > _QUIET_S and not self._comes_in_bursts(peer):
+            self._withheld_s, self._withheld_at = self._withheld_s + seconds, time
+        else:
+            self._add(_Slice(peer, time, seconds, count))
+            self._flow_s += seconds
+
+    def _comes_in_bursts(self, peer: AgentId) -> bool:
+        """Whether bytes have ended a silence before this one, and were too few for both."""
+        found = [x for x in self._slices if x.peer == peer]
+        return self._has_burst and bool(found) and _rate(found) < self.least(peer)
+
+    def _end_silence(self, peer: AgentId, time: float) -> None:
+        """The peer has sent again. So what was withheld was not that it could not send."""
+        if self._withheld_s and time - self._withheld_at < WINDOW_S:
+            if self.slow() is None:
+                self._flow_s = 0.0  # before it has lasted for a while, nobody knows how it flows
+            self._add(_Slice(peer, self._withheld_at, self._withheld_s, 0))
+        self._has_burst = self._has_burst or self._quiet_s >= _SETTLED_S
+        self._quiet_s = self._withheld_s = 0.0
+
+    def _forget_silence(self) -> None:
+        self._quiet_s = self._withheld_s = 0.0
+        self._has_burst = False
 
     def _add(self, new: _Slice) -> None:
         slices = self._slices
@@ -169,7 +211,7 @@ class Transfers:
 
     def slow(self) -> Slow | None:
         """Whether the awaited transfer stands still, by the newest look."""
-        if self._peer is None or self._at - self._since < _STRETCH_S:
+        if self._peer is None or self._at - self._since < _STRETCH_S or self._flow_s < _SETTLED_S:
             return None
         found, seconds = list[_Slice](), 0.0
         for x in reversed(self._slices):
@@ -190,8 +232,13 @@ class Transfers:
             self._peer,
             self._at,
             self._since,
-            self._moved_at,
+            self._sender,
             self._received,
+            self._quiet_s,
+            self._withheld_s,
+            self._withheld_at,
+            self._has_burst,
+            self._flow_s,
             self._slices.copy(),
             rates,
         )

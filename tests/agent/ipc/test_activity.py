@@ -170,6 +170,18 @@ def test_a_wait_says_what_has_come_from_its_peer(ends: Ends) -> None:
     assert ends.workers.refused == 0
 
 
+def test_what_has_come_over_a_link_without_a_place_is_not_known(ends: Ends) -> None:
+    write = pair_writer(ends.workers)
+    for place in range(MOST_PAIRS):
+        write(place, AgentId(f"job-1-{place}"), 100, True)
+    ends.writer.wait_for(Instruction(Op.RECV, 7, peer=B), B)
+    assert (ends.read().received, ends.read().is_coming) == (None, False)
+    write(7, AgentId(""), 0, False)
+    assert (ends.read().received, ends.read().is_coming) == (0, False)
+    write(7, B, 30, True)
+    assert (ends.read().received, ends.read().is_coming) == (30, True)
+
+
 def test_it_costs_next_to_nothing(ends: Ends) -> None:
     """A plain loop over instructions pays this for each; the bound is ten times what is usual."""
     best_s = min(_seconds_of_1000(ends.writer) for _ in range(20))

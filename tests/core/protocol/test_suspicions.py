@@ -218,6 +218,20 @@ def test_what_moves_elsewhere_ends_no_wait_for_a_peer() -> None:
     assert set(activities(attend(supervisor, 7.0, 7.2))) == {None}
 
 
+def test_whatever_moves_ends_a_wait_for_a_peer_of_which_nothing_is_known() -> None:
+    """Its link has no place in the table. It would look silent for ever."""
+    supervisor = connected()
+    wait = replace(doing(ActivityKind.WAITING), received=None)
+    supervisor.handle(wait, 0.0)
+    attend(supervisor, 0.0, 3.0)
+    for traffic in range(1, 60):
+        supervisor.handle(replace(wait, traffic=traffic), 2.0 + traffic)
+        assert None in activities(attend(supervisor, 2.0 + traffic, 3.0 + traffic))
+    (silent,) = activities(attend(supervisor, 62.0, 63.2))[-1:]
+    assert silent is not None
+    assert silent.still_s == 0.0
+
+
 def trickle(supervisor: m.Supervisor, start: float, until: float, byte_s: float = 1.0) -> None:
     """A byte of a frame of B every so many seconds; the supervisor's heartbeats are lost."""
     for n in range(round((until - start) / byte_s)):

@@ -18,7 +18,7 @@ from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
 from bamboo_sim.fleet.runs.scenarios import TrainingResult
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.rotating(6)]
+pytestmark = pytest.mark.timeout(240)
 
 TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2)
 DECISION_S = 40.0

@@ -288,9 +288,9 @@ def silences(base: History, part: Part = WHOLE) -> Histories:
 
 
 def trickles(base: History, part: Part = WHOLE) -> Histories:
-    """Links on which a byte comes now and then, in one direction or both, of one agent or several,
-    with or without a common end, for good or for a while; and a loss, or another leader, in
-    between."""
+    """Links on which a byte comes now and then, or after long silence, in one direction or both, of
+    one agent or several, with or without a common end, for good or for a while; and a loss, or
+    another leader, in between."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
@@ -305,6 +305,8 @@ def trickles(base: History, part: Part = WHOLE) -> Histories:
         yield inject(found, rng.randrange(60), ("trickle", *((a, x) for x in names if x != a)))
         other, last = rng.sample(names, 2)
         yield inject(found, rng.randrange(60), ("trickle", (other, last)))
+        seconds = rng.choice((8.0, 15.0, 20.0, 29.0))
+        yield inject(at, 0, ("burst", seconds, (a, b), *((b, a),) * (n % 2)))
         if len(names) >= 4:
             c, d = rng.sample([x for x in names if x not in (a, b)], 2)
             yield inject(at, 0, ("trickle", (a, b), (b, a), (c, d), (d, c)))

@@ -16,6 +16,8 @@ OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
 PLANNER = AgentId("planner")
 """Endpoints that are not agents. In cut links, ``OPERATOR`` stands for the operators."""
 
+TRICKLE_S = 0.5
+"""Between two bytes over a link that trickles."""
 KEEP_ALIVE_S = 15.0  # after it, both ends of a broken session see that
 
 _OLD = "~"
@@ -39,6 +41,7 @@ class Network:
         self.quiet: frozenset[Link] = frozenset()  # cut without a sign to the workers
         self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
         self.trickling: frozenset[Link] = frozenset()  # a byte of a payload comes now and then
+        self.burst_s = TRICKLE_S  # then the next byte comes
         self.crawling: list[Message] = []  # payloads on these links, for which there is no end
         # a payload was lost, a word for a busy operator has waited, a payload was slow
         self.has_muffled = self.has_waited = self.has_crawled = False
@@ -53,6 +56,7 @@ class Network:
         new.frozen, new.held = self.frozen.copy(), self.held.copy()
         new.busy, new.unread = self.busy, self.unread
         new.trickling, new.crawling = self.trickling, self.crawling.copy()
+        new.burst_s = self.burst_s
         new.has_muffled, new.has_waited = self.has_muffled, self.has_waited
         new.has_crawled = self.has_crawled
         new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
@@ -202,9 +206,11 @@ class Network:
             m for m in self.messages if m[:2] not in self.muted or type(m[2]) is not tuple
         ]
 
-    def trickle(self, links: Iterable[Link]) -> None:
-        """From now on payloads come through these links so slowly that nobody sees their end."""
+    def trickle(self, links: Iterable[Link], burst_s: float = TRICKLE_S) -> None:
+        """From now on payloads come through these links so slowly that nobody sees their end: a
+        byte every ``burst_s`` seconds, over those that trickle already, too."""
         self.trickling |= set(links)
+        self.burst_s = burst_s
         slow = [m for m in self.messages if m[:2] in self.trickling and type(m[2]) is tuple]
         self.messages = [m for m in self.messages if not any(m is x for x in slow)]
         self.crawling += slow

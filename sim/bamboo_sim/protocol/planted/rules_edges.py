@@ -211,6 +211,11 @@ def any_byte_ends_a_wait(self: Transfers) -> None:
     """How fast the bytes come is of no interest."""
 
 
+def silence_never_counts(self: Transfers, peer: AgentId, time: float) -> None:
+    """Silence is silence, whatever comes after it."""
+    self._forget_silence()
+
+
 def slow_links_are_told(state: State, links: Collection[SlowLink], now: float) -> bool:
     """No link costs an agent its seat."""
     state.stalls.note(StallCause.TRICKLE, "; ".join(link.message for link in links))

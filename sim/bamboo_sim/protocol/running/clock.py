@@ -156,11 +156,11 @@ def _beat(world: World) -> None:
 
 
 def _doing(world: World, node: Node) -> Progressed:
-    """The worker's progress. A byte of what crawls to it has come since the last tick."""
+    """The worker's progress. Bytes of what crawls to it have come."""
     doing = node.doing()
     if doing.peer is None or not world.network.crawls(doing.peer, node.name):
         return doing
-    moved = doing.received + round(world.now / TICK_S)
+    moved = (doing.received or 0) + int(world.now / world.network.burst_s)
     return replace(doing, received=moved, is_coming=True)
 
 

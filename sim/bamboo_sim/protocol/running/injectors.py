@@ -35,6 +35,8 @@ from bamboo_sim.protocol.world.state import LINKS, STORAGE, World
 Fault = tuple[Any, ...]
 """A key of :data:`INJECTORS` and its arguments, which are plain values."""
 
+_LONG_STEP_S = 30.0
+
 
 def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
     """Kill an agent."""
@@ -247,6 +249,15 @@ def _trickle(world: World, *links: Link) -> None:
     world.losses += 1
 
 
+def _burst(world: World, seconds: float, *links: Link) -> None:
+    """The same, with so much silence between two bytes, while a step takes half a minute: then
+    waits count only after a minute of silence."""
+    _trickle(world, *links)
+    world.network.trickle(links, seconds)
+    for operator in world.operators.running.values():
+        operator.arbiter.state.ledger.whole_s = _LONG_STEP_S
+
+
 def _reset(world: World, kept: int, *names: AgentId) -> None:
     """All connections of these agents are reset and opened again at once: what is under way is
     lost, but for ``kept`` last words of each to the operator. One whose link breaks again before
@@ -423,6 +434,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "cut quietly": _cut_quietly,
     "mute": _mute,
     "trickle": _trickle,
+    "burst": _burst,
     "cut for": _cut_for,
     "heal": heal,
     "reset": _reset,

@@ -26,7 +26,7 @@ from bamboo_sim.protocol.histories.history import History, advance, apply, repla
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.network import OPERATOR
 from bamboo_sim.protocol.parts.violation import Violation
-from bamboo_sim.protocol.planted.rules_edges import slow_links_are_told
+from bamboo_sim.protocol.planted.rules_edges import silence_never_counts, slow_links_are_told
 from bamboo_sim.protocol.running.simulation import Simulation
 
 
@@ -268,6 +268,25 @@ def test_a_trickle_without_a_word_is_a_violation(monkeypatch):
     monkeypatch.setattr(Transfers, "slow", lambda self: None)
     with pytest.raises(Violation, match="trickle, and nobody says so"):
         trickling().finish()
+
+
+def bursting(seconds):
+    """A byte comes so often over both links of an agent that waits, and steps are long."""
+    world = Simulation(SMALL, 1, "fifo")
+    advance(world, 40)
+    apply(world, ("burst", seconds, ("a00", "a01"), ("a01", "a00")))
+    return world
+
+
+@pytest.mark.parametrize("seconds", [9.0, 15.0, 20.0, 31.0])
+def test_a_link_that_passes_bursts_is_left_out_in_time(seconds):
+    assert bursting(seconds).finish() == "complete"
+
+
+def test_bursts_without_a_word_are_a_violation(monkeypatch):
+    monkeypatch.setattr(Transfers, "_end_silence", silence_never_counts)
+    with pytest.raises(Violation, match="trickle, and nobody says so"):
+        bursting(20.0).finish()
 
 
 def test_a_trickle_that_is_only_told_is_a_violation(monkeypatch):

@@ -54,6 +54,7 @@ CASES: dict[str, Case] = {
     "cut quietly": (SMALL, [("cut quietly", ("a00", "a01"))]),
     "mute": (SMALL, [("mute", ("a00", "a01"))]),
     "trickle": (SMALL, [("trickle", ("a00", "a01"))]),
+    "burst": (SMALL, [("burst", 20.0, ("a00", "a01"))]),
     "cut for": (SMALL, [("cut for", 20.0, ("a00", "a01"))]),
     "heal": (SMALL, [("cut", ("a00", "a01")), ("heal",)]),
     "reset": (SMALL, [("reset", 0, "a00", "a01")]),
