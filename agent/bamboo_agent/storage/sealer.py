@@ -65,7 +65,7 @@ class Sealer:
         self._node = ""  # of this agent; empty: not known
         self._has_others = False  # agents on other nodes
         self._until, self._answer_s = inf, _ANSWER_S  # of this plan
-        self._is_silent = False  # the last question of all was not answered, and it was late
+        self._is_silent = False  # a wait for the last answer was in vain, and none has come since
         self._jobs: list[_Job] = []
 
     def adopt(self, attempt: int) -> None:

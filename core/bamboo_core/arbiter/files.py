@@ -165,6 +165,8 @@ def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float)
     out, since what was read before is still held."""
     if last_write.failed(state, agent, bad):
         return
+    if not bad.cause and agent in state.findings.refuted_agents:
+        return
     mark = (bad.attempt, bad.step)
     text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
     is_certain = False

@@ -56,6 +56,7 @@ class Findings:
 
     found: dict[Mark, Finding] = field(default_factory=dict)
     unreachable: dict[AgentId, str] = field(default_factory=dict)  # what each cannot read, and why
+    refuted_agents: set[AgentId] = field(default_factory=set)  # their words do not count any more
 
     def hear(
         self, agent: AgentId, node: str, bad: BadCheckpoint, now: float, *, is_alone: bool
@@ -80,7 +81,9 @@ class Findings:
         finding = self.found.get(mark)
         if finding is None or not (finding.right and finding.again):
             return []
-        return sorted(self.found.pop(mark).again.values())
+        agents = sorted(self.found.pop(mark).again.values())
+        self.refuted_agents.update(agents)
+        return agents
 
     def settle(self) -> None:
         """A step is committed, so all that was needed was read."""

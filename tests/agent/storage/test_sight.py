@@ -20,7 +20,7 @@ from bamboo_agent.storage.sight import Look, Seen, of_frame, to_frame
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import Peer, Sealed
+from bamboo_core.protocol.messages import Listed, Mark, Peer, Sealed
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.jobs import tiny_gpt
 from bamboo_sim.workers.process_fleet import ProcessFleet
@@ -449,6 +449,41 @@ def test_a_new_coordinator_ends_the_old_ones_wait(tmp_path, rare):
     (agent, message), *_ = said(fleet)
     assert agent == first.coordinator
     assert "no agent on another node has said" in message.unseen
+    fleet.close()
+
+
+def test_a_plan_with_a_deadline_ends_the_look(tmp_path, rare):
+    """It writes the last checkpoint again, and another node does not see the files."""
+    fleet, _, first = start(tmp_path, (1, 2))
+    (other,) = set(fleet.workers) - {first.coordinator}
+    old = fleet.workers[first.coordinator]
+    asked = []
+    fleet.workers[other]._storage.hear = lambda peer, word: asked.append(word)
+    fleet.wait(lambda: bool(asked))
+    assert not said(fleet)
+    directive, fence = old.executor.directive, Fence(0, 1, 2)
+    fleet.stop(fence)
+    last = directive.target
+    old.install(replace(directive, fence=fence, resume=(), last=last, look_s=0.01))
+    fleet.wait(lambda: bool(said(fleet)))
+    (agent, message), *_ = said(fleet)
+    assert agent == first.coordinator
+    assert "no agent on another node has said" in message.unseen
+    fleet.close()
+
+
+def test_an_agent_says_that_what_another_one_suspects_is_right(tmp_path):
+    fleet, _, _ = start(tmp_path, (1, 2))
+    fleet.run_to_end(FIRST)
+    manifest = said(fleet)[-1][1].manifest
+    storage = next(iter(fleet.workers.values()))._storage
+    fence = Fence(0, 1, 2)
+    storage.begin_listing(fence, manifest)
+    answers = lambda: [m for _, m in fleet.messages if isinstance(m, Listed)]  # noqa: E731
+    fleet.wait(lambda: any(m.fence == fence for m in answers()))
+    assert [m.right for m in answers() if m.fence == fence] == [
+        Mark(manifest.attempt, manifest.step)
+    ]
     fleet.close()
 
 

@@ -248,7 +248,9 @@ def blamed(fleet: Fleet) -> list[str]:
 
 
 def goes_on(fleet: Fleet) -> None:
-    """With the checkpoint, and with another agent instead of the one that is at fault."""
+    """With the checkpoint, and with another agent instead of the one that is at fault, whose last
+    words may still come."""
+    says_wrong(fleet, "b0")
     assert "b0" in fleet.dismissed
     assert "b0" not in fleet.arbiter.durable.members
     assert blamed(fleet) == [

@@ -55,8 +55,8 @@ class Seats:
         """An agent installs a directive: its plan must be durable, and its seat free."""
         fence = directive.fence
         plain = directive
-        if directive.forks or directive.bad:  # which the arbiter adds
-            plain = replace(directive, forks=(), bad=())
+        if directive.forks or directive.bad or directive.look_s:  # which the arbiter adds
+            plain = replace(directive, forks=(), bad=(), look_s=0.0)
         made = [(d.plan, d.directives.get(agent)) for d in self._made[fence]]
         is_same = eq if plain is not directive else is_
         of = [plan for plan, told in made if is_same(told, plain)]
