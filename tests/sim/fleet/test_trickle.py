@@ -43,7 +43,7 @@ def neighbours(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
 
 
 def told(fleet: LocalFleet) -> list[str]:
-    """The stalls by links that are too slow. On a busy machine, there may be others."""
+    """Messages about links that are too slow. On a busy machine, there may be other stalls."""
     return [
         r.message
         for _, r in fleet.operator.records
