@@ -55,6 +55,7 @@ CASES: dict[str, Case] = {
     "mute": (SMALL, [("mute", ("a00", "a01"))]),
     "trickle": (SMALL, [("trickle", ("a00", "a01"))]),
     "cut for": (SMALL, [("cut for", 20.0, ("a00", "a01"))]),
+    "away for": (SMALL, [("away for", 20.0, "a00")]),
     "heal": (SMALL, [("cut", ("a00", "a01")), ("heal",)]),
     "reset": (SMALL, [("reset", 0, "a00", "a01")]),
     "reconnect": (SMALL, [("reconnect", "a00", 0)]),
