@@ -43,12 +43,14 @@ def job(folder: Path, *, pipeline: bool) -> JobSpec:
 
 
 class BambooFleet:
-    """See :class:`peers.procedure.Fleet`. The arbiter sees closed sockets only."""
+    """See :class:`peers.procedure.Fleet`. The arbiter sees closed sockets only; in one pipeline it
+    sees the end of the pod, too, as the kubelet would tell it a second later: before a restore it
+    waits for an agent that may live."""
 
     def __init__(self, folder: Path, forkserver: ForkServerProcess, *, pipeline: bool) -> None:
         spec = job(folder, pipeline=pipeline)
         self._folder = folder / "fleet"
-        self._fleet = LocalFleet(spec, self._folder, forkserver=forkserver, sees_ends=False)
+        self._fleet = LocalFleet(spec, self._folder, forkserver=forkserver, sees_ends=pipeline)
         self._campaign = Campaign(self._fleet)
         self._killed_at = math.inf
         self._victim, self._fence = AgentId(""), Fence()

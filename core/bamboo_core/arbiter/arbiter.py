@@ -18,8 +18,6 @@ from dataclasses import replace
 from math import inf
 
 from bamboo_core.api import spec as specs
-from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter import (
     changes,
@@ -255,6 +253,8 @@ class Arbiter:
             refusal = self.state.membership.admit(agent, suspect.record, message, now)
             if refusal is not None:
                 self.state.membership.suspected[agent] = Suspect(refusal.message, None)
+                self.state.fence_suspect(agent)  # nobody waits for it
+                self.state.reconsider()
 
     # ------------------------------------------------------------ agents
 
@@ -392,7 +392,7 @@ class Arbiter:
             spec.placement.adjacency,
         )
         if desired.suspended:
-            endings.end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, "nothing was running")
+            endings.rest(state, phase)
             return
         most = desired.pipelines
 

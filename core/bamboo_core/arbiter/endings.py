@@ -91,12 +91,14 @@ def restore(
 
 
 def unsaved(state: State) -> str:
-    """Say how many steps a job repeats that ends now and goes on later."""
+    """Say how many steps a job repeats that ends now and goes on later. Those count, too, that the
+    newest restore has undone, unless they are committed again."""
     newest = state.ledger.newest(state.durable)
     manifest = next(reversed(eligible(with_newer(state.durable, newest))), None)
     step = manifest.step if manifest is not None else 0
     since = f"the checkpoint of step {step}" if manifest is not None else "the start"
-    return f"{counted(max(0, newest + 1 - step), 'committed step')} since {since} will be repeated"
+    done = max(newest + 1, state.durable.undone)
+    return f"{counted(max(0, done - step), 'committed step')} since {since} will be repeated"
 
 
 def rebase(state: State) -> None:
@@ -192,6 +194,14 @@ def _is_unsaved(state: State, step: int) -> bool:
     durable = state.durable
     is_last = durable.last_write is not None and durable.last_write.step == step
     return is_last or (durable.attempt, step) in durable.bad
+
+
+def rest(state: State, waiting: Waiting) -> None:
+    """Suspend a job that has no plan: a new one, or one whose layers were given up."""
+    text = "nothing was running"
+    if state.durable.plan != Fence():
+        text = f"{waiting.detail or text}; {unsaved(state)}"
+    end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
 
 
 def resume(state: State, desired: DesiredState, now: float) -> None:

@@ -69,7 +69,7 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
         case Fatal(layers, committed):
             state.out.save(committed=max(committed, state.durable.committed))
             text = f"no live copy of layers {', '.join(map(str, layers))}"
-            rounds.handle_layer_loss(state, text, now)
+            rounds.handle_layer_loss(state, text, now, layers)
         case Unplaceable(message):
             state.membership.without_seat = set(state.membership.members)
             rounds.hold(state, message, now)

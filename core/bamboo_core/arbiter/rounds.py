@@ -7,7 +7,7 @@ a checkpoint is bad (training).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 from enum import Enum, auto
 from math import inf
 from typing import NamedTuple
@@ -34,6 +34,7 @@ from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.capacity import pipelines_for
+from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning.requests import (
     PlanRequest,
 )
@@ -270,7 +271,7 @@ def hold(
         end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, f"{why}; {unsaved(state)}")
         return
     if is_resting:
-        away = counted(len(state.membership.suspected), "agent")
+        away = counted(len(state.unasked() | state.membership.suspected.keys()), "agent")
         why += f"; before the job rests, {away} that may live can come back"
     state.phase = Holding(why, state.reports(), restore_by, cause, plan_by, limits.rest_by)
     state.protection.hold()
@@ -298,10 +299,11 @@ def _eighth_s(state: State) -> float:
 
 
 def _may_come_back(state: State, now: float) -> bool:
-    """Whether a job that is to be suspended waits for suspects."""
+    """Whether a job that is to be suspended waits: for suspects, or for agents that have come back
+    and were not asked yet."""
     rest_by = state.deadlines.rest_by
     is_time = now < rest_by or _is_any_unasked(state, rest_by, now)
-    return is_time and bool(state.membership.suspected)
+    return bool(state.unasked()) or (is_time and bool(state.membership.suspected))
 
 
 def retry(state: State, now: float) -> None:
@@ -317,10 +319,10 @@ def retry(state: State, now: float) -> None:
         state.incident.retry_s *= 2
         state.deadlines.retry_at = inf
         begin(state, "suspected agents are asked again")
-    elif now >= phase.restore_by:
-        _list_and_restore(state, phase.cause, phase.detail, now)
     elif state.unasked():
         begin(state, "more agents are ready")
+    elif now >= phase.restore_by:
+        _list_and_restore(state, phase.cause, phase.detail, now)
     elif now >= min(phase.plan_by, phase.rest_by) or last_write.is_pressed(state):
         state.reconsider()
         go_on(state, now)
@@ -408,19 +410,38 @@ def _keep_batch(state: State) -> BatchShape:
 # ---------------------------------------------------------------- restore
 
 
-def handle_layer_loss(state: State, why: str, now: float) -> None:
-    """Restore, unless an agent that has not been asked may hold the layer (one that came back
-    since the stop, or a suspect that is still connected), or a file that is not known yet. An
-    attempt that would begin just where this one began begins after a pause."""
-    suspects, limits = state.membership.suspected.values(), state.deadlines
+def handle_layer_loss(
+    state: State, why: str, now: float, layers: Collection[int] | None = None
+) -> None:
+    """Restore, unless an agent that has not been asked may hold the layers (one that came back
+    since the stop, or a suspect), or a file that is not known yet. An attempt that would begin just
+    where this one began begins after a pause. layers: those that are lost (None: all)."""
+    suspected, limits = state.membership.suspected, state.deadlines
     is_repeat = would_repeat(state.durable)
     if is_repeat:
         why += f"; attempt {state.durable.attempt} has not computed anything yet"
-    if any(s.is_connected for s in suspects) or state.unasked() or is_repeat:
+    may_come = may_bring(state, layers)
+    if may_come:
+        why += f"; {counted(len(suspected), 'lost agent')} may live and hold them"
+    if may_come or state.membership.askable() or state.unasked() or is_repeat:
         limits.copy_by = min(limits.copy_by, _due_by(state, now))
         hold(state, why, now, limits.copy_by)
     else:
         _list_and_restore(state, RestoreCause.LAYER_LOST, why, now)
+
+
+def may_bring(state: State, layers: Collection[int] | None) -> bool:
+    """Whether suspects, which nobody has seen to end, may hold all of these layers (None: every
+    layer). Until the plan's first step is committed, they may hold what the plan before gave them.
+    """
+    suspects, in_force = state.membership.suspected.keys(), state.in_force
+    if in_force is None:
+        return not suspects.isdisjoint(state.durable.members)
+    plan = in_force.plan
+    if plan.learners or state.ledger.progress.committed < plan.target:
+        return not suspects.isdisjoint(plan.members)
+    held = {x for a in suspects for x in layers_of(plan.wants.get(a, ()))}
+    return held.issuperset(range(plan.layers) if layers is None else layers)
 
 
 def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -> None:

@@ -120,6 +120,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self._writer: asyncio.Task[None] | None = None
         self._waiting: list[Event] | None = None
         self._held: set[AgentId] = set()
+        self._refused: set[AgentId] = set()
         self._released = asyncio.Event()
         self._dismiss = dismiss
         self._pair = authority.issue("127.0.0.1")
@@ -228,9 +229,24 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         )
         self._held |= {AgentId(agent) for agent in agents}
 
+    def refuse(self, *agents: str) -> None:
+        """Close these agents' sessions, and refuse new ones."""
+        self._counted.ordered(
+            f"refuse the sessions of {' '.join(agents)}", agents, effects.Effect.REFUSED
+        )
+        for agent in map(AgentId, agents):
+            self._refused.add(agent)
+            if agent in self._streams:
+                self._streams[agent].put_nowait(None)
+
+    def admit(self, agent: str) -> None:
+        """Let a refused agent open a session again."""
+        self._refused.discard(AgentId(agent))
+
     def let_go(self) -> None:
-        """Undo :meth:`hold`: what was held arrives now."""
+        """Undo :meth:`hold` and :meth:`refuse`: what was held arrives now."""
         self._held.clear()
+        self._refused.clear()
         self._released.set()
         self._released = asyncio.Event()
 
@@ -304,6 +320,9 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         """One agent's stream."""
         hello = decode.agent_message(await anext(requests))
         assert isinstance(hello, Hello)
+        if hello.agent in self._refused:
+            self._counted.count(hello.agent, effects.Effect.REFUSED)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this session is refused")
         await self._pass(hello.agent)
         outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
         self._streams[hello.agent] = outgoing

@@ -296,6 +296,8 @@ class SoakedJob:
         elif recovery.succeeded < recovery.alive:
             lost = ", ".join(loss.agent for loss in self._losses)
             failures.append(f"{repeated} steps repeated, though a copy of all lived without {lost}")
+        elif restored and self._do_all_live():
+            failures.append("restored, though nobody was lost, and all sessions came back in time")
         elif repeated and not restored:
             failures.append(f"{repeated} committed steps repeated after a suspension")
         if unexplained:
@@ -320,6 +322,14 @@ class SoakedJob:
             unexplained=unexplained,
         )
 
+    def _do_all_live(self) -> bool:
+        """Whether sessions were refused, and nothing was done that ends an agent, or that lasts for
+        longer than the arbiter waits."""
+        injector = self._injector
+        if injector is None or injector.doomed or injector.going:
+            return False
+        return 0.0 < max(injector.refused.values(), default=0.0) < TIMING.voter_wait_s
+
     def _restored(self, began: float) -> bool:
         """Whether the arbiter has restored since, other than after a suspension."""
         return any(
@@ -332,7 +342,8 @@ class SoakedJob:
     def _judge(self, *, restored: bool, repeated: int, goes_on: bool) -> Recovery:
         """Judge the losses of this round. A new attempt is a restore, whatever the arbiter says:
         no round with losses suspends the job."""
-        gone = {*self._before.exits, *self._doomed, *self._going}
+        refused = self._injector.refused if self._injector is not None else {}
+        gone = {*self._before.exits, *self._doomed, *self._going, *refused}
         restored = restored or self._watch.attempt > self._before.attempt
         return losses.judge(
             self._losses, gone, restored=restored, repeated=repeated, goes_on=goes_on

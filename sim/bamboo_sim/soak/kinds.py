@@ -42,6 +42,8 @@ stood still for longer."""
 VOLUME = "volume"
 """The folder that a job's ``checkpoints`` are a link to, as if it were mounted there: while it is
 away, nothing can be written in its place."""
+LEAST_AWAY_S, AWAY_S = 3.0, (7.0, 20.0)
+"""How long sessions are refused, at least, and at most in one of two cases each."""
 MEET_S = 3.0
 """How much longer a fault lasts, at most, that no agent has met."""
 END_S = 120.0
@@ -69,6 +71,9 @@ class Injector:
         """Agents that do not come back, although their processes may be there."""
         self.going: set[AgentId] = set()
         """Agents that may end, since they were told to, or their supervisors may kill them."""
+        self.refused: dict[AgentId, float] = {}
+        """Agents whose sessions were refused, and for how many seconds. One that counts as lost
+        meanwhile may end when it comes back."""
         self._losing = losing
         self._fleet, self._chance = fleet, chance
         self._injected: list[Injected] = []
@@ -162,6 +167,14 @@ class Injector:
             if self._claim(kind, *((other,) if one_way else (one, other))):
                 return one, other
         raise NobodyLeftError
+
+    def _several(self, kind: str) -> list[AgentId]:
+        """Two agents or more as victims, if there are so many. NobodyLeftError."""
+        count = self._chance.randint(min(2, len(self._live)), len(self._live))
+        some = self._chance.sample(self._live, count)
+        if not self._claim(kind, *some):
+            raise NobodyLeftError
+        return some
 
     def _all(self, kind: str) -> tuple[AgentId, ...]:
         """All agents as victims. NobodyLeftError."""
@@ -259,6 +272,20 @@ class Injector:
         agent = self._victim("cut_session")
         self._fleet.operator.hold(agent)
         return f"hold the session of {agent} for {await self._pass(0.3, 4.0):g} s", (agent,)
+
+    async def refuse_sessions(self) -> Did:
+        """They come back one by one."""
+        agents, operator = self._several("refuse_sessions"), self._fleet.operator
+        half_s = self._chance.choice(AWAY_S) / 2
+        operator.refuse(*agents)
+        away_s = 0.0
+        for agent in agents:
+            least_s, most_s = (0.0, half_s / len(agents)) if away_s else (LEAST_AWAY_S, half_s)
+            away_s += await self._pass(least_s, most_s)
+            self.refused[agent] = away_s
+            operator.admit(agent)
+        names = " ".join(agents)
+        return f"refuse sessions of {names}, one after the other for {away_s:g} s", tuple(agents)
 
     async def delay(self) -> Did:
         agent = self._victim("delay")
@@ -371,29 +398,11 @@ class Injector:
 KINDS: Mapping[str, Callable[[Injector], Awaitable[Did]]] = {
     name: getattr(Injector, name)
     for name in (
-        "kill",
-        "kill_worker",
-        "notice",
-        "freeze",
-        "freeze_for_ever",
-        "hang",
-        "reset",
-        "reset_agent",
-        "truncate",
-        "cut",
-        "cut_one_way",
-        "trickle",
-        "cut_session",
-        "delay",
-        "slow_disk",
-        "bad_disk",
-        "folder_away",
-        "full_disk",
-        "blip_in_suspension",
-        "replace_operator",
-        "freeze_operator",
-        "slow_writes",
-        "failing_writes",
+        *("kill", "kill_worker", "notice", "freeze", "freeze_for_ever", "hang"),
+        *("reset", "reset_agent", "truncate", "cut", "cut_one_way", "trickle"),
+        *("cut_session", "refuse_sessions", "delay"),
+        *("slow_disk", "bad_disk", "folder_away", "full_disk", "blip_in_suspension"),
+        *("replace_operator", "freeze_operator", "slow_writes", "failing_writes"),
     )
 }
 EFFECTS: Mapping[str, tuple[Effect, ...]] = {
@@ -410,6 +419,7 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
     "cut_one_way": (Effect.LOST_SEGMENT,),
     "trickle": (Effect.TRICKLED,),
     "cut_session": (Effect.HELD,),
+    "refuse_sessions": (Effect.REFUSED,),
     "delay": (Effect.LATE_FRAME, Effect.LATE_HEARTBEAT),
     "slow_disk": (Effect.SLOW_DISK,),
     "bad_disk": (Effect.FAILED_DISK,),
@@ -436,12 +446,21 @@ LONG_SHARE = 0.28
 """Share of rounds, without the last ones, that have such a fault."""
 LOSSES = ("kill", "kill_worker", "freeze_for_ever", "hang", "slow_writes", "failing_writes")
 """Each of these makes an agent useless for ever."""
-OFTEN: Mapping[str, int] = {"folder_away": 12, "truncate": 10, **dict.fromkeys(LOSSES, 7)}
+OFTEN: Mapping[str, int] = {
+    "folder_away": 14,
+    "truncate": 13,
+    "refuse_sessions": 12,
+    **dict.fromkeys(LOSSES, 11),
+}
 """So many times as often as others. Not every folder that is away is missed by an agent."""
 WHOLE = frozenset(
-    {"reset", "slow_disk", "bad_disk", "folder_away", "slow_writes", "failing_writes"}
+    {
+        *("reset", "refuse_sessions", "slow_writes", "failing_writes"),
+        *("slow_disk", "bad_disk", "folder_away"),
+    }
 )
-"""Their victims are all agents, or the operator: no other fault of a round has their effect."""
+"""Their victims are several agents or all, or the operator: no other fault of a round has their
+effect."""
 
 
 def own_victims(

@@ -39,7 +39,8 @@ NOTE = (
     " folder_away: the folder of the checkpoints was renamed away, and an agent did not find it;"
     " full_disk: the job's last checkpoint met a full disk, was written when there was room again,"
     " and holds the right bits; blip_in_suspension: the job was suspended while sessions were cut,"
-    " and then resumed. Model: GPT of bamboo_sim/fleet/runs/jobs.py"
+    " and then resumed; refuse_sessions: sessions of several agents were closed, and were"
+    " refused for 3 to 20 s, one after the other. Model: GPT of bamboo_sim/fleet/runs/jobs.py"
 )
 
 

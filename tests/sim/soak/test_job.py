@@ -17,6 +17,7 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import Fence
 from bamboo_sim.fleet.local_fleet import LocalFleet
 from bamboo_sim.soak.job import LostError, SoakedJob
+from bamboo_sim.soak.kinds import Injector
 from bamboo_sim.soak.reference import Grid
 
 COPIES = plan({A: (0, 1), B: (0, 1)}, target=1)
@@ -103,6 +104,28 @@ def test_an_agent_that_had_ended_is_no_loss_and_no_copy(fleet: SoakedFleet, job:
     job._before = job._look()
     job._note_loss(B)
     assert job._losses == []
+    job._note_loss(A)
+    assert job._describe(None, []).copies_alive == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "going", "fails"), [(7.0, "", True), (20.0, "", False), (7.0, "c", False)]
+)
+def test_a_restore_fails_a_round_whose_sessions_all_came_back_in_time(
+    seconds: float, going: str, fails: bool, fleet: SoakedFleet, job: SoakedJob
+) -> None:
+    refused = {A: seconds, B: 3.0}
+    made = SimpleNamespace(refused=refused, doomed=set(), going=set(going), acted=list)
+    job._injector = cast(Injector, made)
+    assert job._describe(None, []).failure == ""
+    fleet.restores(RestoreCause.LAYER_LOST)
+    assert ("nobody was lost" in job._describe(None, []).failure) is fails
+
+
+def test_an_agent_whose_session_was_refused_is_no_copy(fleet: SoakedFleet, job: SoakedJob) -> None:
+    """It may have counted as lost, and have to end."""
+    made = SimpleNamespace(refused={B: 7.0}, doomed={A}, going=set(), acted=list)
+    job._injector = cast(Injector, made)
     job._note_loss(A)
     assert job._describe(None, []).copies_alive == 0
 

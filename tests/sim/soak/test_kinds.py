@@ -34,6 +34,8 @@ class Operator:
         self.outcome = outcome
 
     def hold(self, *agents: str) -> None: ...
+    def refuse(self, *agents: str) -> None: ...
+    def admit(self, agent: str) -> None: ...
     def let_go(self) -> None: ...
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...
@@ -176,7 +178,13 @@ def test_some_faults_are_the_only_ones_of_their_rounds(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "least"),
-    [("trickle", 60), ("blip_in_suspension", 60), ("folder_away", 80), ("truncate", 80)],
+    [
+        ("trickle", 60),
+        ("blip_in_suspension", 60),
+        ("refuse_sessions", 65),
+        ("folder_away", 80),
+        ("truncate", 80),
+    ],
 )
 def test_new_kinds_come_often_enough(kind: str, least: int) -> None:
     """At least 75 of 600 rounds are the last ones of their jobs. Some faults have no effect."""
@@ -225,6 +233,28 @@ async def test_a_trickle_has_two_victims(faults: Faults, monkeypatch: pytest.Mon
     assert credited(made) == ["trickle"]
     made.heal()
     assert faults.state.rate("a", "b") == 0.0
+
+
+async def test_refused_sessions_come_back_one_by_one(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+
+    class Door(Operator):
+        def refuse(self, *agents: str) -> None:
+            told.append(f"refuse {len(agents)}")
+
+        def admit(self, agent: str) -> None:
+            told.append(f"admit {agent}")
+
+    made = injector(faults, "ab", 1, monkeypatch, operator=Door())
+    await made.inject("refuse_sessions")
+    assert told[0] == "refuse 2"
+    assert set(told[1:]) == {"admit a", "admit b"}
+    assert made.refused == {"a": kinds.LEAST_AWAY_S, "b": kinds.LEAST_AWAY_S}
+    assert credited(made) == []
+    acts_once(faults, "a", Effect.REFUSED)
+    assert credited(made) == ["refuse_sessions"]
 
 
 async def test_the_storage_of_agents_that_come_meanwhile_counts(

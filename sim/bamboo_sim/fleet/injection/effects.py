@@ -46,6 +46,7 @@ class Effect(StrEnum):
     NOTICED = "a process got SIGTERM"
     # the operator
     HELD = "a message waited in a session"
+    REFUSED = "a session was refused"
     UNHEARD = "an event waited for a frozen operator"
     SLOW_WRITE = "a durable write was slow"
     FAILED_WRITE = "a durable write failed"

@@ -1,15 +1,17 @@
-"""Suspects are asked before anything is given up that they may hold, and their answers count.
+"""Suspects are awaited and asked before anything is given up that they hold, and their answers
+count.
 
 An agent is *well* from the moment on from which nothing is wrong with it, its links and the
-operator. Only suspects with a session can be asked.
+operator. Only suspects with a session can be asked, but all that live are awaited.
 """
 
 from __future__ import annotations
 
+import re
 from math import inf
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.durable import Durable, eligible
 from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.arbiter_state.state import (
     Collecting,
@@ -22,6 +24,7 @@ from bamboo_core.arbiter_state.state import (
 from bamboo_core.arbiter_state.waits import ASKS
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import AgentReport
+from bamboo_sim.protocol.checker.restores import lost_layers
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.state import World
@@ -33,13 +36,16 @@ _IDLE_S = 30.0
 
 
 def note(operator: Operator, event: object) -> None:
-    """Before an event: who is suspected, whose answers are awaited, and whether a plan is."""
+    """Before an event: who counts, who is suspected, whose answers are awaited, whether a plan is,
+    and how many steps are known to be committed."""
     state = operator.arbiter.state
     phase, membership = state.phase, state.membership
+    operator.agents, operator.unasked = {*membership.agents}, state.unasked()
     operator.suspects = {*membership.suspected}
     operator.askable = membership.askable()
     operator.unanswered = set()
     operator.awaits_plan = isinstance(phase, Planning) and isinstance(event, Tick)
+    operator.done = max(state.ledger.newest(state.durable) + 1, state.durable.undone)
     if isinstance(phase, Collecting):
         operator.unanswered = membership.members - phase.reports.keys()
 
@@ -57,15 +63,18 @@ def follow(operator: Operator, now: float) -> None:
         operator.due_since = inf
 
 
-def check_asked(world: World, operator: Operator, text: str) -> None:
-    """Before a restore every suspect has been waited for; one that has been well for some time has
-    been asked since then, and not only long ago; and no round is cut off."""
+def check_asked(world: World, operator: Operator, before: Durable, text: str) -> None:
+    """Before a restore every suspect has been waited for that can be asked, or that lives and holds
+    what is given up; one that has been well for some time has been asked since then, and not only
+    long ago; and no round is cut off. before: the durable facts until then."""
     wait_s = world.job.arbiter_job.timing.voter_wait_s
     asks_s = wait_s / ASKS + _ROUND_S
-    for agent in sorted(operator.askable & world.nodes.keys()):
-        if world.now - operator.due_since < wait_s - _ROUND_S:
-            waited_s = max(0.0, world.now - operator.due_since)
-            raise Violation(f"restored, but {agent} was waited for {waited_s:g} s: {text}")
+    askable = operator.askable & world.nodes.keys()
+    waited_s = _waited_s(world, operator)
+    awaited = sorted(askable | _holders(world, operator, before))
+    if awaited and waited_s < wait_s - _ROUND_S:
+        raise Violation(f"restored, but {awaited} were waited for {waited_s:g} s: {text}")
+    for agent in sorted(askable):
         asked_at, well_since = world.asked.get(agent, -inf), world.well_since(agent)
         if world.now - well_since < asks_s:
             continue
@@ -80,20 +89,57 @@ def check_asked(world: World, operator: Operator, text: str) -> None:
         raise Violation(f"restored while {awaited or 'the planner'} may answer: {text}")
 
 
+def _waited_s(world: World, operator: Operator) -> float:
+    return max(0.0, world.now - operator.due_since)
+
+
+def _holders(world: World, operator: Operator, before: Durable) -> set[AgentId]:
+    """Live suspects with which no layer is lost, though one is without them. None if no voter of
+    the newest plan lives: then nobody knows how many steps are committed."""
+    nodes = {
+        name: node
+        for name, node in sorted(world.nodes.items())
+        if name in operator.agents | operator.suspects
+        and node.executor.fence.attempt == before.attempt
+    }
+    others = {name: node for name, node in nodes.items() if name not in operator.suspects}
+    if nodes.keys().isdisjoint(before.voters) or before.batch is None:
+        return set()
+    if lost_layers(world, before, nodes) or not lost_layers(world, before, others):
+        return set()
+    return nodes.keys() - others.keys()
+
+
 def _is_well(world: World, agent: AgentId) -> bool:
     is_there = agent in world.nodes and agent not in world.noticed
     return is_there and world.now > world.well_since(agent)
 
 
 def check_rest(world: World, operator: Operator, before: Durable, after: Durable) -> None:
-    """A job that cannot go on is suspended only after its suspects had time to come back."""
+    """A job that cannot go on is suspended only after its suspects had time to come back, and those
+    that are back were asked. It says what it will repeat."""
     if before.outcome is not None or after.outcome is not Outcome.SUSPENDED:
         return
-    alive = sorted(operator.suspects & world.nodes.keys())
-    waited_s = max(0.0, world.now - operator.due_since)
-    wait_s = world.job.arbiter_job.timing.voter_wait_s
-    if alive and before.voters and "too few" in after.message and waited_s < wait_s - _ROUND_S:
-        raise Violation(f"suspended, but {alive} were waited for {waited_s:g} s: {after.message}")
+    _check_words(operator, after)
+    waited_s, wait_s = _waited_s(world, operator), world.job.arbiter_job.timing.voter_wait_s
+    alive, there = operator.suspects & world.nodes.keys(), operator.unasked & world.nodes.keys()
+    is_short = bool(before.voters) and "too few" in after.message
+    if is_short and there:
+        raise Violation(f"suspended, but {sorted(there)} were not asked: {after.message}")
+    is_restored = bool(before.voters) and after.attempt > before.attempt
+    awaited = alive if is_short else _holders(world, operator, before) if is_restored else None
+    if awaited and waited_s < wait_s - _ROUND_S:
+        text = f"{sorted(awaited)} were waited for {waited_s:g} s"
+        raise Violation(f"suspended, but {text}: {after.message}")
+
+
+def _check_words(operator: Operator, after: Durable) -> None:
+    """The message says how many committed steps will be repeated, if any."""
+    saved = max((m.step for m in eligible(after)), default=0)
+    found = re.search(r"([1-9]\d*) committed steps? since .* will be repeated", after.message)
+    is_written = "suspended after" in after.message  # the last plan has run
+    if operator.done > saved and not is_written and not found:
+        raise Violation(f"{operator.done - saved} steps will be repeated, but: {after.message}")
 
 
 def check_answer(world: World, operator: Operator, event: object) -> None:

@@ -110,7 +110,7 @@ def check_suspended(world: World, before: Durable, after: Durable) -> None:
     saved = max((step for _, step in known), default=0)
     nodes = {a: n for a, n in _in_reach(world, before).items() if a not in world.noticed}
     has_voter = any(a in nodes for a in before.voters)
-    if saved > newest or not has_voter or is_too_few(world) or _lost_layers(world, before, nodes):
+    if saved > newest or not has_voter or is_too_few(world) or lost_layers(world, before, nodes):
         return
     raise Violation(
         f"suspended: step {newest} is committed, and {saved} are saved: {after.message}"
@@ -122,10 +122,10 @@ def _check_lost(world: World, before: Durable, text: str) -> None:
     are dead, cut off or leaving; or a live agent was suspected by mistake."""
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
-    if start >= min(_needed(nodes, before)) or _lost_layers(world, before, nodes):
+    if start >= min(_needed(nodes, before)) or lost_layers(world, before, nodes):
         return
     staying = {a: n for a, n in nodes.items() if a not in world.noticed}
-    if not world.is_misled and staying and not _lost_layers(world, before, staying):
+    if not world.is_misled and staying and not lost_layers(world, before, staying):
         raise Violation(f"restored, but no layer is lost: {text}; {_state(nodes, world, before)}")
     world.has_given_up = True
 
@@ -150,7 +150,7 @@ def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
     }
 
 
-def _lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> list[int]:
+def lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> list[int]:
     """Layers without a usable holder, unless a file has exactly the needed version."""
     return min((_lost_at(world, before, nodes, v) for v in _needed(nodes, before)), key=len)
 

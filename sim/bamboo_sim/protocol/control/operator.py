@@ -37,10 +37,13 @@ class Operator:
         self.is_overtaken = False  # another leader has written
         self.must_look = True  # it has not seen the cluster since its arbiter began
         self.hearing = Hearing()
-        self.suspects: set[AgentId] = set()  # before the present event
+        self.agents: set[AgentId] = set()  # those that counted before the present event
+        self.unasked: set[AgentId] = set()  # those of them that were not asked what they hold
+        self.suspects: set[AgentId] = set()  # those that did not count
         self.askable: set[AgentId] = set()  # those with a session
         self.unanswered: set[AgentId] = set()  # members that had not reported
         self.awaits_plan = False
+        self.done = 0  # steps that it knew to be committed, undone ones included
         self.due_since = inf  # something is to be given up unless an agent helps
         self.due_after = -1  # the newest commit then
 

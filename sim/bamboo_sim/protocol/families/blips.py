@@ -1,7 +1,7 @@
 """Families in which live agents cannot be reached for a while, and something would be given up.
 
-Nobody dies for it. The links between agents, or their sessions, are cut and restored, or the
-operator reads nothing.
+Nobody dies for it. The links between agents, or their sessions, are cut and restored, together or
+one by one, or the operator reads nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def blips(base: History, part: Part = WHOLE) -> Histories:
         yield _held_twice(snapshot(still), rng.choice(others), rng)
         slow = rng.choice((20.0, 40.0, 60.0))
         yield inject(still, 30 + rng.randrange(90), ("stand still", "machine", PLANNER, slow))
+        found = _one_by_one(at, names, rng)
+        yield snapshot(found)
+        yield inject(found, rng.randrange(120), ("kill", rng.choice(names), n % 3))
         if n % 4 == 0:
             yield inject(at, 0, ("cut for", _FOR_EVER_S, *island([name], others)))
 
@@ -59,6 +62,14 @@ def _held_twice(still: At, other: AgentId, rng: random.Random) -> At:
     return inject(still, 30 + rng.randrange(60), ("cut for", rng.choice((62.0, 70.0)), *apart))
 
 
+def _one_by_one(at: At, names: list[AgentId], rng: random.Random) -> At:
+    """Sessions of some agents are closed, and each of them comes back at a time of its own."""
+    first_s, pause_s = rng.choice((4.0, 20.0)), rng.choice((0.0, 0.5, 1.0, 12.0))
+    for i, name in enumerate(rng.sample(names, rng.randrange(1, len(names) + 1))):
+        at = inject(at, rng.randrange(3), ("away for", first_s + i * pause_s, name))
+    return at
+
+
 def rests(base: History, part: Part = WHOLE) -> Histories:
     """The job is suspended while sessions of some agents are broken; later it is resumed."""
     rng, job = random.Random(base.seed + part.phase), base.job
@@ -66,7 +77,7 @@ def rests(base: History, part: Part = WHOLE) -> Histories:
         names = sorted(at[1].nodes)
         some = rng.sample(names, rng.randrange(1, len(names) + 1))
         away: Fault = ("cut for", rng.choice((4.0, 20.0, 50.0, 90.0)), *island(some, [OPERATOR]))
-        found = inject(at, 0, away)
+        found = _one_by_one(at, names, rng) if rng.random() < 0.5 else inject(at, 0, away)
         found = inject(found, rng.randrange(40), ("suspend",))
         yield snapshot(found)
         yield inject(found, rng.randrange(60), ("resume", job.pipelines, job.stages))

@@ -79,6 +79,7 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: ("slow down", name),
         lambda: ("fail slices", name, rng.choice((1, 1000))),
         lambda: ("cut for", rng.choice((4.0, 20.0, 98.0)), *links(rng.randrange(6), names, rng)),
+        lambda: ("away for", seconds, name),
         lambda: ("suspend",),
         lambda: ("resume", job.pipelines, job.stages),
         lambda: ("resume", job.pipelines, job.stages),

@@ -6,9 +6,11 @@ from math import inf
 from typing import Any
 
 from bamboo_core.api.events import RestoreCause
-from bamboo_core.arbiter import plans, rounds, training
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
+from bamboo_core.arbiter import endings, plans, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter_state.state import Collecting, Holding, Planning, State
+from bamboo_core.arbiter_state.state import Collecting, Holding, Planning, State, Waiting
 from bamboo_core.protocol.clock import Backlog
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted.patches import Planted, patched
@@ -71,6 +73,19 @@ def keep_deadline(state: State, why: str, now: float, *waits: Any, **rest: Any) 
 _hold = rounds.hold
 
 
+def only_suspects(state: State, now: float) -> bool:
+    """A job that is to be suspended does not ask the agents that have come back."""
+    return _may_come_back(state, now) and bool(state.membership.suspected)
+
+
+_may_come_back = rounds._may_come_back
+
+
+def say_nothing(state: State, waiting: Waiting) -> None:
+    """A job that rests after a restore does not say what it has given up."""
+    endings.end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, "nothing was running")
+
+
 PLANTS: tuple[Planted, ...] = (
     Planted("suspects are asked ever more rarely before a restore", "Q1",
             patched(rounds, "ASKS", 0.1), (("blips", MOVING),)),
@@ -91,4 +106,10 @@ PLANTS: tuple[Planted, ...] = (
             patched(rounds, "_may_come_back", never), (("rests", THREE),)),
     Planted("suspicions are judged before everything is read", "Q9",
             patched(Backlog, "is_behind", never), (("deaf", PAIR), ("deaf", SMALL))),
+    Planted("nobody waits for agents whose sessions are closed", "Q10",
+            patched(rounds, "may_bring", never), (("blips", MOVING), ("rests", THREE))),
+    Planted("a job is suspended before it asks those that are back", "Q11",
+            patched(rounds, "_may_come_back", only_suspects), (("rests", THREE),)),
+    Planted("a job that rests does not say what a restore has undone", "Q12",
+            patched(endings, "rest", say_nothing), (("rests", THREE),)),
 )  # fmt: skip

@@ -177,6 +177,14 @@ def heal(world: World) -> None:
         connect(world, world.nodes[name], world.operators.leader)
 
 
+def take_back(world: World, name: AgentId) -> None:
+    """Restore the link between an agent and the operators; it opens a session."""
+    network, is_lost = world.network, not world.network.reaches(name)
+    network.cut -= {(name, OPERATOR), (OPERATOR, name)}
+    if is_lost and name in world.nodes:
+        connect(world, world.nodes[name], world.operators.leader)
+
+
 def pass_on(world: World, node: Node) -> None:
     """Pass on the worker's messages, and mark it ready if it has work."""
     worker, name = node.worker, node.name

@@ -24,11 +24,12 @@ from bamboo_sim.protocol.running.agent_shell import (
     inform,
     pass_on,
     rejoin,
+    take_back,
     thaw,
 )
 from bamboo_sim.protocol.running.operator_shell import pass_time, serve, tell
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.state import LINKS, World
+from bamboo_sim.protocol.world.state import LINKS, SESSION, World
 
 TICK_S = 0.5
 _IDLE_TICKS = 300
@@ -108,6 +109,8 @@ def go_on(world: World, kind: str, name: AgentId) -> None:
             pass_on(world, other)
     elif kind == LINKS:
         heal(world)
+    elif kind == SESSION:
+        take_back(world, name)
     elif kind == "inbox":
         world.network.read_again(name)
     elif kind == "lease" and name == world.operators.leader:

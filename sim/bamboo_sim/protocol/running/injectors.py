@@ -30,7 +30,7 @@ from bamboo_sim.protocol.running.agent_shell import (
 from bamboo_sim.protocol.running.clock import go_on, stand_still, tick
 from bamboo_sim.protocol.running.operator_shell import fail, look, tell
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.state import LINKS, STORAGE, World
+from bamboo_sim.protocol.world.state import LINKS, SESSION, STORAGE, World
 
 Fault = tuple[Any, ...]
 """A key of :data:`INJECTORS` and its arguments, which are plain values."""
@@ -223,6 +223,20 @@ def _cut_for(world: World, seconds: float, *links: Link) -> None:
     """Break directed links, and restore all links after a while."""
     _cut(world, *links)
     stand_still(world, LINKS, OPERATOR, seconds)
+
+
+def _send_off(world: World, seconds: float, name: AgentId) -> None:
+    """Close an agent's session at both ends, and let it open no other one for so long."""
+    node = world.nodes.get(name)
+    if node is None or not world.network.reaches(name):
+        return
+    world.strike("away for")
+    world.network.break_links(island([name], [OPERATOR]))
+    world.losses += 1
+    world.has_cuts = True
+    world.mislead(name)
+    end_session(world, node)
+    stand_still(world, SESSION, name, seconds)
 
 
 def _cut_quietly(world: World, *links: Link) -> None:
@@ -436,6 +450,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "trickle": _trickle,
     "burst": _burst,
     "cut for": _cut_for,
+    "away for": _send_off,
     "heal": heal,
     "reset": _reset,
     "reconnect": _reconnect,

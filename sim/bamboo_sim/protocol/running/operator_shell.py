@@ -190,7 +190,7 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         check_restore(world, before, record)
         if record.facts[EventFact.CAUSE] in (RestoreCause.LAYER_LOST, RestoreCause.NO_VOTER):
             check_listed(world, operator.name)
-            check_asked(world, operator, record.message)
+            check_asked(world, operator, before, record.message)
         elif record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION:
             begun = int(record.facts[EventFact.ATTEMPT]), int(record.facts[EventFact.STEP])
             world.rolled_back = dict((*world.rolled_back.items(), begun))

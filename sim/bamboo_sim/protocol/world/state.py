@@ -24,6 +24,8 @@ from bamboo_sim.protocol.world.node import Node
 
 LINKS = "links"
 """What stands still while links are cut for a time."""
+SESSION = "session"
+"""What stands still while an agent cannot reach the operator for a time of its own."""
 
 STORAGE = "storage"
 """What stands still while reads and writes of checkpoints take long."""

@@ -102,6 +102,12 @@ def hold(fleet: LocalFleet) -> AgentId:
     return agent
 
 
+def refuse(fleet: LocalFleet) -> AgentId:
+    agent = seats(fleet)[0]
+    fleet.operator.refuse(agent)
+    return agent
+
+
 def slow_writes_and_kill(fleet: LocalFleet) -> AgentId:
     fleet.operator.writes = Writes(delay_s=0.05)
     fleet.kill(agent := seats(fleet)[0])
@@ -142,6 +148,7 @@ CASES: tuple[tuple[str, Act, tuple[Effect, ...]], ...] = (
     ("Faults.fill_disk", lambda fleet: fleet.faults.fill_disk(), (Effect.FULL_DISK,)),
     ("Faults.take_away", take_away, (Effect.ABSENT_FOLDER,)),
     ("LocalOperator.hold", hold, (Effect.HELD,)),
+    ("LocalOperator.refuse", refuse, (Effect.REFUSED,)),
     ("LocalOperator.freeze", lambda fleet: fleet.operator.freeze(), (Effect.UNHEARD,)),
     ("LocalFleet.freeze", freeze, (Effect.STOPPED,)),
     ("Faults.truncate", truncate, (Effect.CUT_FRAME,)),
@@ -163,7 +170,17 @@ DEADLY = (slow_writes_and_kill, failing_writes_and_kill_worker, terminate, hang)
 NO_FAULTS = {
     Faults: {"address_of", "close", "effects", "heal"},
     LocalOperator: {
-        *("address", "change_goal", "commits", "expect", "handle", "let_go", "lost", "replace"),
+        *(
+            "address",
+            "admit",
+            "change_goal",
+            "commits",
+            "expect",
+            "handle",
+            "let_go",
+            "lost",
+            "replace",
+        ),
         *("start", "stop", "thaw", "Session"),
     },
     LocalFleet: {

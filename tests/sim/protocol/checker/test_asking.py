@@ -40,40 +40,64 @@ def leader(world):
     return operator
 
 
+@pytest.fixture
+def trained(world):
+    """The same, once each agent holds what it wants."""
+    while world.newest < (0, 0):
+        assert world.step()
+    return world
+
+
 def test_a_suspect_that_is_well_must_have_been_asked(world):
     operator = leader(world)
     world.ill_at = {"a00": 80.0}
     world.asked["a00"] = 79.0
     with pytest.raises(Exception, match="a00 has been well since 80 s and was not asked"):
-        check_asked(world, operator, "")
+        check_asked(world, operator, world.operators.durable, "")
     world.asked["a00"] = 85.0
     with pytest.raises(Exception, match="a00 was asked 15 s ago"):
-        check_asked(world, operator, "")
+        check_asked(world, operator, world.operators.durable, "")
     world.asked["a00"] = 95.0
-    check_asked(world, operator, "")
+    check_asked(world, operator, world.operators.durable, "")
     world.asked.clear()
     world.ill_at = {"a00": 95.0}
-    check_asked(world, operator, "")
+    check_asked(world, operator, world.operators.durable, "")
 
 
 def test_a_suspect_must_have_been_waited_for(world):
     operator = leader(world)
     world.asked["a00"] = 95.0
     operator.due_since = inf
-    with pytest.raises(Exception, match="a00 was waited for 0 s"):
-        check_asked(world, operator, "")
+    with pytest.raises(Exception, match="were waited for 0 s"):
+        check_asked(world, operator, world.operators.durable, "")
     operator.askable = {"gone"}
-    check_asked(world, operator, "")
+    check_asked(world, operator, world.operators.durable, "")
+
+
+def test_a_live_holder_must_have_been_waited_for_though_it_has_no_session(trained):
+    operator = leader(trained)
+    operator.askable = set()
+    operator.agents, operator.suspects, operator.due_since = {"a00"}, {"a01"}, inf
+    before = trained.operators.durable
+    with pytest.raises(Exception, match=r"\['a01'\] were waited for 0 s"):
+        check_asked(trained, operator, before, "")
+    operator.due_since = trained.now - 60.0
+    check_asked(trained, operator, before, "")
+    operator.due_since, operator.agents = inf, set()
+    check_asked(trained, operator, before, "")  # what a00 held is lost
+    operator.agents = {"a00"}
+    trained.kill("a01")
+    check_asked(trained, operator, before, "")
 
 
 def test_no_round_is_cut_off(world):
     operator = leader(world)
     operator.askable, operator.unanswered = set(), {"a01", "gone"}
     with pytest.raises(Exception, match=r"restored while \['a01'\] may answer"):
-        check_asked(world, operator, "")
+        check_asked(world, operator, world.operators.durable, "")
     operator.unanswered, operator.awaits_plan = set(), True
     with pytest.raises(Exception, match="restored while the planner may answer"):
-        check_asked(world, operator, "")
+        check_asked(world, operator, world.operators.durable, "")
 
 
 def test_a_job_rests_after_its_suspects_were_waited_for(world):
@@ -88,6 +112,50 @@ def test_a_job_rests_after_its_suspects_were_waited_for(world):
         check_rest(world, operator, before, state.durable)
     operator.suspects = {"gone"}
     check_rest(world, operator, before, state.durable)
+
+
+def test_a_job_asks_those_that_are_back_before_it_rests(world):
+    operator = leader(world)
+    before, state = world.operators.durable, operator.arbiter.state
+    state.out.save(outcome=Outcome.SUSPENDED, message="1 agent is too few to go on")
+    operator.unasked = {"a01"}
+    with pytest.raises(Exception, match=r"\['a01'\] were not asked"):
+        check_rest(world, operator, before, state.durable)
+    operator.unasked = {"gone"}
+    check_rest(world, operator, before, state.durable)
+
+
+def test_a_job_that_gives_layers_up_to_rest_has_waited_for_their_holders(trained):
+    operator = leader(trained)
+    before, state = trained.operators.durable, operator.arbiter.state
+    state.out.save(outcome=Outcome.SUSPENDED, message="nothing was running", attempt=1)
+    operator.agents, operator.suspects, operator.due_since = {"a00"}, {"a01"}, inf
+    with pytest.raises(Exception, match=r"\['a01'\] were waited for 0 s"):
+        check_rest(trained, operator, before, state.durable)
+    operator.due_since = trained.now - 60.0
+    check_rest(trained, operator, before, state.durable)
+
+
+def test_a_job_that_rests_says_what_it_will_repeat(world):
+    operator = leader(world)
+    before, state = world.operators.durable, operator.arbiter.state
+    operator.done = 2
+    for message in ("nothing was running", "0 committed steps since the start will be repeated"):
+        state.out.save(outcome=Outcome.SUSPENDED, message=message)
+        with pytest.raises(Exception, match="2 steps will be repeated, but"):
+            check_rest(world, operator, before, state.durable)
+    state.out.save(message="2 committed steps since the start will be repeated")
+    check_rest(world, operator, before, state.durable)
+
+
+def test_sessions_that_come_back_one_by_one_cost_no_restore():
+    history = History(MOVING, 1).then(60, ("away for", 20.0, "a00"))
+    history = history.then(0, ("away for", 22.0, "a01"))
+    assert replay(history).outcome == "complete"
+    with patch.object(rounds, "may_bring", lambda *_: False):
+        found = violation(history)
+    assert found is not None
+    assert "were waited for" in found
 
 
 def test_a_fault_excuses_until_all_has_been_well_for_a_while(world):

@@ -56,6 +56,7 @@ CASES: dict[str, Case] = {
     "trickle": (SMALL, [("trickle", ("a00", "a01"))]),
     "burst": (SMALL, [("burst", 20.0, ("a00", "a01"))]),
     "cut for": (SMALL, [("cut for", 20.0, ("a00", "a01"))]),
+    "away for": (SMALL, [("away for", 20.0, "a00")]),
     "heal": (SMALL, [("cut", ("a00", "a01")), ("heal",)]),
     "reset": (SMALL, [("reset", 0, "a00", "a01")]),
     "reconnect": (SMALL, [("reconnect", "a00", 0)]),
