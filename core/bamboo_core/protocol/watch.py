@@ -149,7 +149,7 @@ class Transfers:
         if not is_same:  # another connection
             self._forget_silence()
         elif count:
-            self._end_silence(peer, time)
+            self._end_silence(peer)
         if peer == self._peer:
             self._go_on(peer, time, count)
         else:
@@ -170,12 +170,12 @@ class Transfers:
 
     def _comes_in_bursts(self, peer: AgentId) -> bool:
         """Whether bytes have ended a silence before this one, and were too few for both."""
-        found = [x for x in self._slices if x.peer == peer]
+        found = [x for x in self._slices if x.peer == peer and x.seconds]
         return self._has_burst and bool(found) and _rate(found) < self.least(peer)
 
-    def _end_silence(self, peer: AgentId, time: float) -> None:
+    def _end_silence(self, peer: AgentId) -> None:
         """The peer has sent again. So what was withheld was not that it could not send."""
-        if self._withheld_s and time - self._withheld_at < WINDOW_S:
+        if self._withheld_s:
             if self.slow() is None:
                 self._flow_s = 0.0  # before it has lasted for a while, nobody knows how it flows
             self._add(_Slice(peer, self._withheld_at, self._withheld_s, 0))

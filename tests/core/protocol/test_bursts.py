@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.protocol.supervised import A, B, attend, connected, sent
-from tests.core.protocol.test_transfers import Link
+from tests.core.protocol.test_transfers import LOOK_S, Link
 
 from bamboo_core.evidence.stalls import find, slow_links
 from bamboo_core.model.ids import AgentId
@@ -219,15 +219,35 @@ def test_a_new_connection_makes_no_silence_count() -> None:
     assert not link.is_slow
 
 
-def test_silence_of_long_ago_does_not_count() -> None:
+@pytest.mark.parametrize("has_waited", [False, True])
+def test_silence_of_long_ago_does_not_count(has_waited: bool) -> None:
+    """The worker has computed since, or has waited for another agent."""
     link = Link()
     hold(link)
-    peer, link.peer = link.peer, AgentId("")
-    link.transfers.begin()
-    link.time += WINDOW_S
-    link.peer, link.received = peer, link.received + 1.0
+    received = link.received
+    if has_waited:
+        link.peer = B
+        link.carry(WINDOW_S, 2 * LEAST_RATE)
+    else:
+        link.transfers.look(link.time, None, 0, is_coming=False)
+        link.time += WINDOW_S
+    link.peer, link.received = A, received + 1000.0
     link.carry(5.0, 1000.0)
     assert not link.is_slow
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_silence_after_few_bytes_that_were_no_burst_does_not_count(is_whole: bool) -> None:
+    """The sender was interrupted soon, for the first time in this frame."""
+    link = Link()
+    if is_whole:
+        link.carry(5.0, 0.0)
+        link.carry(0.05, 1000.0)
+        link.idle(0.1)
+    link.carry(0.5, 2 * LEAST_RATE)
+    for _ in range(200):
+        link.carry(0.5, 0.0)
+        assert not link.is_slow
 
 
 def test_a_silence_that_has_not_ended_is_part_of_a_copy() -> None:
@@ -236,3 +256,17 @@ def test_a_silence_that_has_not_ended_is_part_of_a_copy() -> None:
     link.transfers = link.transfers.copy()
     link.carry(3.0, 1000.0)
     assert link.is_slow
+
+
+@pytest.mark.parametrize("looks", range(20))
+def test_several_looks_at_the_same_time_do_no_harm(looks: int) -> None:
+    """The worker has computed for so long that nothing else is known of the link."""
+    link = Link()
+    link.carry(5.0, 0.0)
+    link.carry(0.05, 1000.0)
+    link.carry(20.0 + looks * LOOK_S, 0.0)
+    link.transfers.look(link.time, None, 0, is_coming=False)
+    link.time += 2 * WINDOW_S
+    for _ in range(4):
+        link.look(is_coming=True)
+    assert not link.is_slow

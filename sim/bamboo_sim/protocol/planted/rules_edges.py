@@ -211,7 +211,7 @@ def any_byte_ends_a_wait(self: Transfers) -> None:
     """How fast the bytes come is of no interest."""
 
 
-def silence_never_counts(self: Transfers, peer: AgentId, time: float) -> None:
+def silence_never_counts(self: Transfers, peer: AgentId) -> None:
     """Silence is silence, whatever comes after it."""
     self._forget_silence()
 
