@@ -33,7 +33,7 @@ FOLD = " ".join((ROOT / "docs/recovery.md").read_text().split())
         (DesiredState(1).last_write_s, 3600, ""),
         (last_write.SUSPENDED_S, 300, "also one by Kueue, they do so for 300 s at most"),
         (pruning.LEAST_KEPT, 2, ""),
-        (Timing().voter_wait_s, 60, "the arbiter asks it again for `voter_wait_s` (60 s)"),
+        (Timing().voter_wait_s, 60, "the arbiter waits for it for `voter_wait_s` (60 s)"),
         (Timing().voter_wait_s / waits.ASKS, 7.5, "at least every 7.5 s"),
         (Timing().voter_wait_s * waits.MOST_WAITS, 180, "up to 180 s after the first wait"),
         (waits.RETRY_S, 5, ""),

@@ -447,9 +447,9 @@ LONG_SHARE = 0.28
 LOSSES = ("kill", "kill_worker", "freeze_for_ever", "hang", "slow_writes", "failing_writes")
 """Each of these makes an agent useless for ever."""
 OFTEN: Mapping[str, int] = {
-    "folder_away": 14,
-    "truncate": 13,
-    "refuse_sessions": 12,
+    "folder_away": 15,
+    "truncate": 16,
+    "refuse_sessions": 14,
     **dict.fromkeys(LOSSES, 11),
 }
 """So many times as often as others. Not every folder that is away is missed by an agent."""
