@@ -444,9 +444,9 @@ LOSSES = ("kill", "kill_worker", "freeze_for_ever", "hang", "slow_writes", "fail
 """Each of these makes an agent useless for ever."""
 OFTEN: Mapping[str, int] = {
     "folder_away": 14,
-    "truncate": 13,
-    "refuse_sessions": 12,
-    **dict.fromkeys(LOSSES, 11),
+    "truncate": 14,
+    "refuse_sessions": 13,
+    **dict.fromkeys(LOSSES, 10),
 }
 """So many times as often as others. Not every folder that is away is missed by an agent."""
 WHOLE = frozenset(
