@@ -39,7 +39,7 @@ def job(folder: Path) -> JobSpec:
 
 
 def lost(fleet: LocalFleet) -> list[str]:
-    """What was said of agents that were lost."""
+    """Messages about agents that were lost."""
     return [r.message for _, r in fleet.operator.records if r.reason is EventReason.AGENT_LOST]
 
 
