@@ -450,6 +450,7 @@ OFTEN: Mapping[str, int] = {
     "folder_away": 15,
     "truncate": 16,
     "refuse_sessions": 14,
+    "replace_operator": 2,
     **dict.fromkeys(LOSSES, 11),
 }
 """So many times as often as others. Not every folder that is away is missed by an agent."""

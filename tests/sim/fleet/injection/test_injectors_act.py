@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,21 @@ TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=1.5)
 
 
 def seats(fleet: LocalFleet) -> list[AgentId]:
-    """Agents of the grid; the first two are neighbours."""
     return [agent for pipeline in fleet.plan().pipelines for agent in pipeline if agent is not None]
 
 
+def neighbours(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
+    """Two agents of one pipeline that send to each other. A pipeline may lack an agent."""
+    return next(
+        (one, other)
+        for pipeline in fleet.plan().pipelines
+        for one, other in pairwise(pipeline)
+        if one is not None and other is not None
+    )
+
+
 def cut(fleet: LocalFleet, *, one_way: bool) -> AgentId:
-    one, other, *_ = seats(fleet)
+    one, other = neighbours(fleet)
     fleet.faults.cut(one, other, one_way=one_way)
     return other
 
@@ -71,19 +81,19 @@ def reset(fleet: LocalFleet) -> AgentId:
 
 
 def reset_link(fleet: LocalFleet) -> AgentId:
-    one, other, *_ = seats(fleet)
+    one, other = neighbours(fleet)
     fleet.faults.reset_link(one, other)
     return one
 
 
 def truncate(fleet: LocalFleet) -> AgentId:
-    one, other, *_ = seats(fleet)
+    one, other = neighbours(fleet)
     fleet.faults.truncate(one, other)
     return one
 
 
 def trickle(fleet: LocalFleet) -> AgentId:
-    one, other, *_ = seats(fleet)
+    one, other = neighbours(fleet)
     fleet.faults.trickle(one, other)
     return one
 
