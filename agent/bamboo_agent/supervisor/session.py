@@ -139,9 +139,7 @@ class Session:
         while True:
             message = await call.read()
             if message is grpc.aio.EOF:
-                if await call.code() is not grpc.StatusCode.OK:
-                    raise _status(call, await call.code(), await call.details())
-                return
+                return await _end(call)
             self._backoff.reset()
             self._sink(FromOperator(decode.operator_message(message)))
 
@@ -149,7 +147,10 @@ class Session:
     async def _write(call: Any, outgoing: asyncio.Queue[AgentMessage]) -> None:
         while True:
             message = await outgoing.get()
-            await call.write(encode.agent_message(message))
+            try:
+                await call.write(encode.agent_message(message))
+            except asyncio.InvalidStateError:  # the stream has ended, or flush() has half-closed it
+                return await _end(call)
             outgoing.task_done()
 
     def _log_problem(self, problem: str) -> None:
@@ -196,9 +197,11 @@ def _token(path: Path) -> str:
     return token
 
 
-def _status(call: Any, code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    none = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, none, none, details)
+async def _end(call: Any) -> None:
+    """Wait for the end of the stream. AioRpcError unless the operator has ended it in order."""
+    code, none = await call.code(), grpc.aio.Metadata()
+    if code is not grpc.StatusCode.OK:
+        raise grpc.aio.AioRpcError(code, none, none, await call.details())
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:
