@@ -87,7 +87,7 @@ class Order:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """The job is called so."""
         return str(self.manifest["metadata"]["name"])
 
     def give(self, *, timeout_s: float) -> None:

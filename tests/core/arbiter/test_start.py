@@ -61,7 +61,8 @@ def test_a_job_whose_last_checkpoint_is_torn_has_failed() -> None:
     while not any(step == 3 for _, step in fleet.commits):
         assert fleet.step()
     for agent in ("a0", "a1"):
-        fleet.receive(AgentId(agent), BadCheckpoint(0, 4, "not complete"))
+        fence = fleet.arbiter.fence
+        fleet.receive(AgentId(agent), BadCheckpoint(0, 4, "not complete", fence=fence))
     fleet.run()
     assert fleet.over is not None
     assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, "CheckpointFailed")
