@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bamboo_cli.job.state import ConditionLine, Job
+from bamboo_cli.quickstart.local_cluster import LocalCluster
+from bamboo_core.arbiter_state.durable import Durable, from_json
 
 from .jobs import User, eventually, tiny_job
 
@@ -75,6 +79,53 @@ def test_a_finished_job_waits_for_its_folder_and_is_complete(user: User, tmp_pat
     aside.rename(folder)
     assert user.until_ended("full").ended == "Complete"
     assert (user.get("bj", "full")["status"].get("failures") or {}).get("total", 0) == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_user_goes_back_while_the_folder_is_away(
+    user: User, local: LocalCluster, tmp_path: Path
+) -> None:
+    """All agents die, and new ones do not see the folder. The order is obeyed before it is back."""
+    folder, aside = tmp_path / "folder", tmp_path / "aside"
+    checkpoint = {"uri": f"file://{folder}", "everySteps": 4}
+    user.apply(tiny_job("away", training={"steps": 100000}, checkpoint=checkpoint))
+    user.until("away", lambda job: job.step > 12)
+    for pod in user.pods("away"):
+        local.cluster.kill_pod(user.namespace, pod["metadata"]["name"])
+    folder.rename(aside)  # nobody is left who could write another one
+    job = user.until("away", lambda job: job.has("Stalled"), timeout_s=150)
+    line = job.condition("Stalled")
+    assert line is not None
+    assert line.reason == "CheckpointUnreachable"
+    assert "bamboo restore away --from-step N|start" in line.message
+    *_, older, newest = (m.step for m in facts(user).manifests)
+    said = bamboo(user, "restore", "away", "--from-step", str(older), "--yes")
+    assert f"newer checkpoints are not used any more: {newest}." in said
+    assert f"begins from the checkpoint of step {older}." in said
+    (order,) = facts(user).restored
+    assert (order.from_step, order.attempt) == (older, facts(user).attempt)
+    if folder.exists():  # the new agents have tried whether they can write
+        folder.rename(tmp_path / "other")
+    aside.rename(folder)
+    user.until("away", lambda job: job.step > newest + 4 and not job.has("Stalled"))
+    assert facts(user).attempt == order.attempt
+    user.kubectl("delete", "bj", "away")  # it is training
+
+
+def facts(user: User) -> Durable:
+    """Read what the arbiter knows for ever."""
+    return from_json(user.get("bj", "away")["status"]["arbiter"])
+
+
+def bamboo(user: User, *arguments: str) -> str:
+    """Run the command; its output."""
+    where = ["--namespace", user.namespace, "--kubeconfig", str(user.programs.kubeconfig)]
+    program = Path(sys.executable).with_name("bamboo")
+    done = subprocess.run(
+        [program, *arguments, *where], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def alive(user: User) -> list[str]:

@@ -165,11 +165,16 @@ def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
     assert fleet.arbiter.status().progress.committed == -1
 
 
+def wrong(fleet: Fleet, why: str) -> BadCheckpoint:
+    """An agent says this that has read checkpoint 4 for the present plan."""
+    return BadCheckpoint(0, 4, why, fence=fleet.arbiter.fence)
+
+
 def test_a_bad_checkpoint_is_passed_over() -> None:
     fleet = replaced()
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
     for name in ("b0", "b1"):
-        fleet.receive(AgentId(name), BadCheckpoint(0, 4, "hash of layer 2 differs", fence=Fence()))
+        fleet.receive(AgentId(name), wrong(fleet, "hash of layer 2 differs"))
     fleet.run()
     said = [r for r in fleet.records if r.reason is EventReason.CHECKPOINT_BAD]
     assert [r.agents for r in said] == [(AgentId("b0"),), (AgentId("b1"),)]
@@ -195,7 +200,7 @@ def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known:
     fleet.until(lambda: len(decisions()) == 2)
     assert decisions()[-1].loads > 0
     assert fleet.arbiter.durable.attempt == 0
-    bad = BadCheckpoint(mark.attempt, mark.step, "hash of layer 0 differs", fence=Fence())
+    bad = wrong(fleet, "hash of layer 0 differs")
     survivor, other = list(fleet.agents)[:2]
     if is_known:  # said before the plan was there
         fleet.receive(survivor, bad)
@@ -213,7 +218,7 @@ def test_a_base_that_turns_out_torn_when_all_have_read_it_repeats_nothing() -> N
     fleet = replaced()
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 6))
     for name in ("b0", "b1"):
-        fleet.receive(AgentId(name), BadCheckpoint(0, 4, "layer 2 is short", fence=Fence()))
+        fleet.receive(AgentId(name), wrong(fleet, "layer 2 is short"))
     fleet.run()
     durable = fleet.arbiter.durable
     assert (durable.attempt, durable.bad) == (1, ((0, 4),))
@@ -230,7 +235,7 @@ def test_a_final_checkpoint_that_a_new_leader_cannot_read_is_written_again() -> 
     fleet.reconnect()
     for name in sorted(fleet.agents):  # all of them look at the folder
         fleet.agents[name].executor.unsaved({4})
-        fleet.receive(name, BadCheckpoint(0, 4, "layer 2 is short", fence=Fence()))
+        fleet.receive(name, wrong(fleet, "layer 2 is short"))
     assert fleet.arbiter.durable.bad == ((0, 4),)
     fleet.run()
     assert [m.step for m in fleet.arbiter.durable.manifests] == [4]
@@ -250,7 +255,7 @@ def test_a_final_checkpoint_that_is_written_again_in_part_stays_bad() -> None:
     for name, agent in fleet.agents.items():
         if agent.executor.held.get(Item.file(4, 1), True):  # it has not written this file itself
             agent.executor.unsaved({4})
-            fleet.receive(name, BadCheckpoint(0, 4, "layer 2 is short", fence=Fence()))
+            fleet.receive(name, wrong(fleet, "layer 2 is short"))
     fleet.run()
     assert fleet.arbiter.durable.bad == ((0, 4),)
     assert fleet.over is not None
