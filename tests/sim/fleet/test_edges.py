@@ -18,6 +18,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
 from bamboo_core.model.ids import AgentId
+from bamboo_sim.fleet.injection.effects import Effect
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.local_operator import Writes
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
@@ -121,6 +122,7 @@ async def test_a_new_leader_waits_for_a_slow_list_of_checkpoints(
     await fleet.until(lambda: fleet.status().checkpoint is not None, "a checkpoint")
     at = time.monotonic()
     fleet.faults.slow_disk(0.25)
+    await fleet.until(lambda: fleet.faults.effects()[Effect.SLOW_DISK] > 0, "a slow disk")
     await fleet.operator.replace()
     await fleet.until(lambda: fleet.recorded(EventReason.RESUMED, after=at), "a new plan's commit")
     fleet.faults.heal()
