@@ -43,7 +43,7 @@ def main() -> int:
     print(f"seed {options.seed}")
     if options.exhaustive:
         return _explore_exhaustively(options)
-    known = {} if options.write else results_file.read("explorer")["samples"]["found_with_seed"]
+    known = {} if options.write else _known_seeds()
     samples = _samples(options)
     histories, planted = samples
     tally, lines = explore(
@@ -204,14 +204,35 @@ def _rate(seconds: float) -> float:
     return tally.per_second
 
 
+def _how(found: Detection) -> str:
+    """How a planted fault was found, on one line of the result file."""
+    if not found.text:
+        return f"not found in {found.cases} cases"
+    return f"case {found.cases}: {found.text}"
+
+
+def _by_seed(detections: list[Detection]) -> dict[str, str]:
+    """Seed -> the rows of the planted faults that it has found, so that they share a line."""
+    found: dict[str, list[str]] = {}
+    for detection in detections:
+        if detection.text:
+            found.setdefault(str(detection.seed), []).append(detection.fault.row)
+    return {seed: " ".join(rows) for seed, rows in found.items()}
+
+
+def _known_seeds() -> dict[str, int]:
+    """Row of a planted fault -> the seed that has found it in the last run on record."""
+    found = results_file.read("explorer")["samples"]["found_with_seed"]
+    return {row: int(seed) for seed, rows in found.items() for row in rows.split()}
+
+
 def _write(tally: Tally, detections: list[Detection], rate: float) -> None:
     results_file.write(
         "explorer",
         samples={
             "outcomes": dict(tally.outcomes),
-            "cases_until_found": {d.fault.row: d.cases if d.text else None for d in detections},
-            "found_with_seed": {d.fault.row: d.seed for d in detections if d.text},
-            "found_as": {d.fault.row: d.text for d in detections},
+            "found_with_seed": _by_seed(detections),
+            "found_as": {d.fault.row: _how(d) for d in detections},
         },
         figures={
             "histories_per_s": round(rate, 1),
