@@ -163,7 +163,10 @@ def _absent(seen: Seen) -> str:
 def _why_unmade(seen: Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
-    until = seen.memory.pauses_until
+    until, starts = seen.memory.pauses_until, seen.memory.failures.starts
+    if starts.held(seen.now) and starts.until > until:
+        at = shortage.instant(starts.until)
+        return f" (none is made for some seats before {at}, since pods end; see Stalled)"
     if seen.now < until:
         why = ", since agents have failed"
         if seen.is_paused_by_misfits:
@@ -171,10 +174,6 @@ def _why_unmade(seen: Seen) -> str:
         if until == seen.memory.refused_until:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
-    starts = seen.memory.failures.starts
-    if starts.held(seen.now):
-        at = shortage.instant(starts.until)
-        return f" (none is made for some seats before {at}, since pods end; see Stalled)"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
