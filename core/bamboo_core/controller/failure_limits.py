@@ -57,8 +57,10 @@ def settle(
     ended = {pod.agent for pod in view.pods if pod.has_ended}
     taken = [] if spec.suspend else list(_taken(view, training, memory))
     before = memory.settled
-    gone = {end.words.agent for end in taken} & seen
-    settled = frozenset((before & seen) | ended | told | gone)
+    gone = {end.words.agent for end in taken}
+    # The last state of a deleted pod may come later than a list without it.
+    shown = seen.union(failure.agent for failure in memory.failures.recent)
+    settled = frozenset((before & shown) | ended | told | gone)
     memory = replace(memory, settled=settled, losses=training.losses)
     if memory.terminal is not None:
         return memory

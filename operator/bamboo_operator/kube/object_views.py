@@ -107,28 +107,33 @@ def _beside(pod: Object) -> PodTrouble:
         is_disrupted=is_disrupted,
         runs_on=_runs_on(status),
     )
-    for container, is_init in _others(pod):
+    for container, is_init in _others(status):
         state = container.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated")
-        if ended is None and not waiting.get("reason") in CANNOT_START:
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        why = ended if is_init and ended.get("exitCode") else waiting
+        if why is waiting and waiting.get("reason") not in CANNOT_START:
             continue
-        if ended is not None and (not ended.get("exitCode") or not is_init):
-            continue
-        why = ended if ended is not None else waiting
         return replace(
             found,
             container=str(container.get("name")),
             state=why.get("reason") or "",
-            words=_shortened(why.get("message")),
-            exit_code=None if ended is None else ended.get("exitCode"),
+            words=_shortened(_last_words(container) or why.get("message")),
+            exit_code=ended["exitCode"] if why is ended else None,
         )
     return found
 
 
-def _others(pod: Object) -> Iterator[tuple[Object, bool]]:
-    """The statuses of all containers but the agent's, and whether they run before it. Whose end
-    keeps the agent from starting comes first."""
-    status = pod.get("status") or {}
+def _last_words(container: Object) -> str:
+    """How a container ended that the kubelet starts again and again; empty: it does not."""
+    last: Object = (container.get("lastState") or {}).get("terminated") or {}
+    if not last:
+        return ""
+    words = f": {last['message']}" if last.get("message") else ""
+    return f"it ended with exit code {last.get('exitCode')}{words}"
+
+
+def _others(status: Object) -> Iterator[tuple[Object, bool]]:
+    """The statuses of all containers but the agent's, and whether they run before it."""
     for container in status.get("initContainerStatuses") or []:
         yield container, True
     for container in status.get("containerStatuses") or []:
@@ -139,7 +144,8 @@ def _others(pod: Object) -> Iterator[tuple[Object, bool]]:
 def _runs_on(status: Object) -> bool:
     """Whether an ordinary container beside the agent's has not ended."""
     return any(
-        container.get("name") != AGENT_CONTAINER and "terminated" not in (container.get("state") or {})
+        container.get("name") != AGENT_CONTAINER
+        and "terminated" not in (container.get("state") or {})
         for container in status.get("containerStatuses") or []
     )
 

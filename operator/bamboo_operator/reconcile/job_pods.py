@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import failure_limits
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod
 from bamboo_core.controller.view import JobView
 from bamboo_operator.kube import api
@@ -81,6 +82,8 @@ class JobPods:
         try:
             await self._kube.create(api.pods(job.namespace), pod)
             known.rejected = ""
+            seat = action.slot, action.incarnation
+            known.memory = failure_limits.made(known.memory, action.name, *seat)
         except ApiError as error:
             if error.is_conflict:
                 return True
