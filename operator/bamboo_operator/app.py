@@ -185,6 +185,7 @@ class App:
             seen=self._seen,
             deleted=deleted_pods.deleted,
             is_ours=sealed.is_ours,
+            is_orphan=sealed.is_orphan,
         )
         for namespace in config.namespaces or ("",):
             watch = PodWatch(kube, agents, namespace, labels=JOB_LABEL)

@@ -31,6 +31,7 @@ from bamboo_core.evidence import pod_troubles
 from bamboo_core.model.counts import counted
 
 _MAX_LISTED = 3
+_MAX_OBJECTS = 8
 _MAX_RUNS = 8
 _MAX_COUNTS = 8
 
@@ -249,9 +250,11 @@ def _waiting_for_containers(seen: Seen) -> str:
     waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
     if not waiting:
         return ""
+    objects = pod_troubles.needed(seen.spec.worker.pod_template)
+    volumes = f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
     return (
         f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} shows the cause"
+        f" {waiting[0]} shows the cause{volumes}"
     )
 
 

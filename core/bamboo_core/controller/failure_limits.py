@@ -59,7 +59,8 @@ def settle(
     before = memory.settled
     gone = {end.words.agent for end in taken}
     # The last state of a deleted pod may come later than a list without it.
-    shown = seen.union(failure.agent for failure in memory.failures.recent)
+    started = (f for f in memory.failures.recent if f.cause is FailureCause.START_FAILED)
+    shown = seen.union(failure.agent for failure in started)
     settled = frozenset((before & shown) | ended | told | gone)
     memory = replace(memory, settled=settled, losses=training.losses)
     if memory.terminal is not None:

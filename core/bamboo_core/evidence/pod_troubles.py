@@ -7,8 +7,9 @@ so one that is not known says nothing certain.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NO_IMAGE = frozenset(
     {
@@ -49,6 +50,12 @@ _MISSING = re.compile(
     flags=re.I,
 )
 _NO_KEY = re.compile(r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?P<name>\S+)")
+_SOURCES = (
+    ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
+    ("Secret", "secret", "secretName"),
+    ("Secret", "secret", "name"),  # in a projected volume
+    ("ConfigMap", "configMap", "name"),
+)
 _KINDS = {
     "persistentvolumeclaim": "PersistentVolumeClaim",
     "secret": "Secret",
@@ -101,6 +108,24 @@ class PodTrouble:
 
 
 NO_TROUBLE = PodTrouble()
+
+
+def needed(template: Mapping[str, Any]) -> list[str]:
+    """The objects without which the volumes of a pod template cannot be mounted, in words. While
+    one is missing, only the pod's events tell."""
+    found = set[str]()
+    for volume in _part(template, "spec").get("volumes") or []:
+        for source in (volume, *(_part(volume, "projected").get("sources") or [])):
+            for kind, key, name in _SOURCES:
+                told = _part(source, key)
+                if told.get(name) and not told.get("optional"):
+                    found.add(f"{kind} {told[name]}")
+    return sorted(found)
+
+
+def _part(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = given.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def is_killed(code: int | None, reason: str) -> bool:

@@ -65,6 +65,7 @@ class Reconciler:
         if job.deleting:
             self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
+            await self._pods.sweep(namespace, name)
             return None
         memory = statuses.read_memory(body)
         known = self._known.setdefault(job.uid, Known(memory, memory.conditions))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
-from bamboo_core.api.spec import Adjacency, OnDemandSpec, PlacementSpec, RunPolicy
+from bamboo_core.api.spec import Adjacency, OnDemandSpec, PlacementSpec, RunPolicy, WorkerSpec
 from bamboo_core.controller import failures
 from bamboo_core.controller.failures import AVOID_S, FailedStarts, Failures
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
@@ -542,4 +542,16 @@ def test_a_job_that_trains_beside_a_container_that_cannot_start_is_not_stuck() -
     assert said.message == (
         "1 agent at work beside a container that cannot start; job-p0-s0-i0: container proxy:"
         " ImagePullBackOff: no"
+    )
+
+
+def test_what_the_volumes_of_a_pod_need_is_told_while_it_does_not_start() -> None:
+    """Only the pod's events would show which of them is missing."""
+    volumes = [{"name": "a", "secret": {"secretName": "s3"}}]
+    worker = WorkerSpec("agent:1", pod_template={"spec": {"volumes": volumes}})
+    view = ClusterView(nodes(a=8, b=8), (waiting(waiting="ContainerCreating"),))
+    found = step(spec(worker=worker), view, TrainingView(), Memory(), job=JOB, now=1000.0)
+    said = condition(found, ConditionType.RUNNING)
+    assert said.message.endswith(
+        "kubectl describe pod job-p0-s0-i0 shows the cause; their volumes need Secret s3"
     )

@@ -314,6 +314,19 @@ async def test_pods_that_somebody_deletes_in_a_loop_come_more_and_more_slowly(
     assert "somebody has deleted its pod" in harness.condition("Stalled")["message"]
 
 
+async def test_a_deleted_pod_whose_end_is_shown_late_counts_once(harness: Harness) -> None:
+    harness.apply()
+    await harness.reconcile()
+    name = "job-p0-s0-i0"
+    report(harness, name, KINDS["a command that is not there"])
+    last = harness.kube.objects.pop(api.pod("ns", name))
+    await harness.reconcile()
+    assert harness.status["failures"]["total"] == 1
+    harness.deleted_pods.deleted(last)
+    await harness.reconcile()
+    assert harness.status["failures"]["total"] == 1
+
+
 async def test_pods_of_a_refused_spec_were_not_deleted_by_somebody(harness: Harness) -> None:
     harness.apply()
     await harness.reconcile()
