@@ -177,9 +177,9 @@ class Harness:
         self.pauses.append(seconds)
         await asyncio.sleep(seconds)
 
-    def hear(self, name: str, *, node: str = "node-a") -> None:
+    def hear(self, name: str, *, node: str = "node-a", job_uid: str = JOB.uid) -> None:
         """An agent has begun a session, whose messages nobody reads."""
-        actor = self.jobs.find(JOB.uid)
+        actor = self.jobs.find(job_uid)
         assert actor is not None
         machine = f"uid-{node}/boot-1"
         actor.connect(Hello(AgentId(name), f"uid-{name}", node, "a", machine, "a:1", "a:2"))
