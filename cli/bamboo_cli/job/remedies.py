@@ -51,6 +51,10 @@ REMEDIES: Mapping[str, str] = {
     " spec.worker.podTemplate",
     Reason.CONTAINER_CANNOT_START: "create what is missing, or change spec.worker; `kubectl"
     " describe pod` names it",
+    Reason.OBJECT_MISSING: "create or repair the object that the message names; the pods go on by"
+    " themselves",
+    Reason.STARTS_FAIL: "do what the message says; to change spec.worker, set spec.suspend to true"
+    " first, which also ends the pause",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"
     " again and again, replace the node",
     Reason.LAST_WRITE_WAITS: "make room, or repair the storage at spec.checkpoint.uri and its"

@@ -78,6 +78,9 @@ class EventReason(StrEnum):
     checkpoint is restored."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
+    START_FAILED = "StartFailed"
+    """The pods of agents ended before the operator had heard the agents. Recorded once for each
+    round of pods."""
     LEADERSHIP_LOST = "LeadershipLost"
     """Another operator leads the job."""
 
@@ -209,6 +212,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.MICROBATCH,
     ),
     EventReason.WORKER_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
+    EventReason.START_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.LEADERSHIP_LOST: (),
 }
 """The facts of each reason; STOPPED names only agents that caused the stop."""

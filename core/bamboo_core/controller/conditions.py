@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import Unwritten
@@ -26,23 +27,11 @@ from bamboo_core.controller.view import (
     PodView,
     TrainingView,
 )
+from bamboo_core.evidence import pod_troubles
 from bamboo_core.model.counts import counted
 
-_NO_IMAGE = frozenset(
-    {
-        "ErrImagePull",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "ImagePullBackOff",
-        "InvalidImageName",
-    }
-)
-_CANNOT_START = _NO_IMAGE | {
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-}
 _MAX_LISTED = 3
+_MAX_OBJECTS = 8
 _MAX_RUNS = 8
 _MAX_COUNTS = 8
 
@@ -142,6 +131,8 @@ def _capacity(seen: Seen) -> Condition:
             f", no pod yet for {missing}" if text else f"no pod yet for {missing} of {all_agents}"
         )
         text += _why_unmade(seen)
+    if absent := _absent(seen):
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.OBJECT_MISSING, f"{text}; {absent}")
     if missing > 0 and seen.is_paused_by_misfits:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.DEVICE_DIFFERS, text + avoided)
     if misfits := shortage.misfits(seen.spec, nodes):
@@ -164,10 +155,19 @@ def _capacity(seen: Seen) -> Condition:
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 
 
+def _absent(seen: Seen) -> str:
+    """What the scheduler misses for pods without a node; empty: nothing that they name."""
+    found = next((pod.missing for pod in seen.unplaced if pod.missing is not None), None)
+    return shortage.absent(found, seen.job.namespace) if found is not None else ""
+
+
 def _why_unmade(seen: Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
-    until = seen.memory.pauses_until
+    until, starts = seen.memory.pauses_until, seen.memory.failures.starts
+    if starts.held(seen.now) and starts.until > until:
+        at = shortage.instant(starts.until)
+        return f" (none is made for some seats before {at}, since pods end; see Stalled)"
     if seen.now < until:
         why = ", since agents have failed"
         if seen.is_paused_by_misfits:
@@ -250,9 +250,11 @@ def _waiting_for_containers(seen: Seen) -> str:
     waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
     if not waiting:
         return ""
+    objects = pod_troubles.needed(seen.spec.worker.pod_template)
+    volumes = f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
     return (
         f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} shows the cause"
+        f" {waiting[0]} shows the cause{volumes}"
     )
 
 
@@ -315,24 +317,69 @@ def _recovering(seen: Seen) -> Condition:
 
 
 def _stalled(seen: Seen) -> Condition:
-    stuck = [pod for pod in seen.alive if pod.waiting in _CANNOT_START]
-    if stuck and seen.memory.terminal is None:
-        pod = min(stuck, key=lambda pod: pod.name)
-        agents = "agent" if len(stuck) == 1 else "agents"
-        text = f"{len(stuck)} {agents} cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
-        reason = Reason.CONTAINER_CANNOT_START
-        if pod.waiting in _NO_IMAGE:
-            reason = Reason.IMAGE_PULL_FAILED
-        return Condition(Type.STALLED, True, reason, text)
-    if seen.training.unwritten is not None and seen.is_training:
-        text = _unwritten(seen, seen.training.unwritten)
-        return Condition(Type.STALLED, True, Reason.LAST_WRITE_WAITS, text)
-    if seen.training.unreachable and not seen.is_resting:
-        text = seen.training.unreachable
-        return Condition(Type.STALLED, True, Reason.CHECKPOINT_UNREACHABLE, text)
-    if seen.training.stall and not seen.is_resting:
-        return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
-    return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
+    kind, training = Type.STALLED, seen.training
+    stuck = None if seen.memory.terminal is not None else _stuck(seen)
+    if stuck is not None and stuck.status:
+        return stuck
+    if training.unwritten is not None and seen.is_training:
+        text = _unwritten(seen, training.unwritten)
+        return Condition(kind, True, Reason.LAST_WRITE_WAITS, text)
+    if training.unreachable and not seen.is_resting:
+        return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
+    if seen.memory.failures.starts.slots and not seen.is_resting:
+        return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
+    if training.stall and not seen.is_resting:
+        return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
+    return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")
+
+
+def _stuck(seen: Seen) -> Condition | None:
+    """The condition by the pods that wait for something that somebody has to mend. Its status is
+    false if all their agents are there, and only containers beside them are not."""
+    connected = seen.training.connected
+    pods = sorted(seen.alive, key=lambda pod: (pod.agent in connected, pod.name))
+    stuck = [(pod, what) for pod in pods if (what := _obstacle(pod, seen.job)) is not None]
+    if not stuck:
+        return None
+    waiting = [pod for pod, _ in stuck if pod.agent not in connected]
+    count = counted(len(waiting) or len(stuck), "agent")
+    verb = "cannot start" if waiting else "at work beside a container that cannot start"
+    (first, what), *_ = stuck
+    text = f"{count} {verb}; {first.name}: {what.text}"
+    return Condition(Type.STALLED, bool(waiting), what.reason, text)
+
+
+class _Obstacle(NamedTuple):
+    """Why a container does not start, in words."""
+
+    reason: Reason
+    text: str
+
+
+def _obstacle(pod: PodView, job: JobView) -> _Obstacle | None:
+    """The obstacle of a pod's containers, first of the agent's own; None: all start."""
+    if pod.missing is not None:
+        return _Obstacle(Reason.OBJECT_MISSING, shortage.absent(pod.missing, job.namespace))
+    beside, state, text = pod.beside, pod.waiting, f"{pod.waiting}: {pod.trouble}"
+    if state not in pod_troubles.CANNOT_START:
+        state = beside.state if beside.exit_code is None else ""
+        text = f"container {beside.container}: {beside.state}: {beside.words}"
+    if state not in pod_troubles.CANNOT_START:
+        return None
+    is_image = state in pod_troubles.NO_IMAGE
+    reason = Reason.IMAGE_PULL_FAILED if is_image else Reason.CONTAINER_CANNOT_START
+    return _Obstacle(reason, text)
+
+
+def _failed_starts(seen: Seen) -> str:
+    starts = seen.memory.failures.starts
+    text = (
+        f"pods end before their agents are heard, in {counted(starts.rounds, 'round')} of new pods"
+        f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
+    )
+    if seen.now < starts.until:
+        text += f"; new pods for them come at {shortage.instant(starts.until)}"
+    return text
 
 
 def _unwritten(seen: Seen, last: Unwritten) -> str:

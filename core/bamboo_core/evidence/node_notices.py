@@ -38,6 +38,7 @@ _ENDS = frozenset(
         "remediator.kubernetes.azure.com/unschedulable",
         "remediator.aks.microsoft.com/unschedulable",
         "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
         UNSCHEDULABLE_TAINT,
     }
 )

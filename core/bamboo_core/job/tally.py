@@ -7,6 +7,7 @@ a loss without notice is undecided until that end is known, at most for :data:`D
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,14 +34,17 @@ class _Place(NamedTuple):
 
 
 class Tally:
-    """The agents of one job. ``now`` is the clock of the arbiter."""
+    """The agents of one job. ``now`` is the clock of the arbiter.
 
-    def __init__(self, losses: Losses) -> None:
+    members: those of the facts. An earlier leader has heard them.
+    """
+
+    def __init__(self, losses: Losses, members: Iterable[AgentId] = ()) -> None:
         self.losses = self._shown = losses  # since the job began
         self._failed: deque[LastWords] = deque(maxlen=MOST_WORDS)
         self._counted: set[AgentId] = set()  # lost or failed
         self._undecided: dict[AgentId, float] = {}  # until when
-        self._places: dict[AgentId, _Place] = {}
+        self._places = dict.fromkeys(members, _Place("", ""))
         self._pods: dict[AgentId, PodView] = {}
         self._gone: AbstractSet[AgentId] = set()  # undecided; their pods were just not there
 
@@ -54,6 +58,11 @@ class Tally:
         self._places[hello.agent] = _Place(hello.node, hello.machine)
         while len(self._places) > _MOST_PLACES:
             self._places.pop(next(iter(self._places)))
+
+    @property
+    def heard(self) -> dict[AgentId, str]:
+        """Agents that have ever been heard -> their machines; empty: not known."""
+        return {agent: place.machine for agent, place in self._places.items()}
 
     def observe(self, view: ClusterView) -> None:
         """The pods as they are now, and those that have ended and are deleted already."""

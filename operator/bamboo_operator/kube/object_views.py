@@ -6,7 +6,7 @@ stop the operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_core.evidence import node_notices
 from bamboo_core.evidence.node_notices import NodeNotice, Taint
+from bamboo_core.evidence.pod_troubles import CANNOT_START, PodTrouble
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.kube.api import Object
@@ -81,7 +82,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         started_at=timestamp(status.get("startTime")),
         deleting_at=timestamp(meta.get("deletionTimestamp")),
         exit_code=ended.get("exitCode"),
-        exit_reason=ended.get("reason") or status.get("reason") or "",
+        exit_reason=ended.get("reason") or "",
         waiting=waiting.get("reason") or "",
         trouble=_shortened(ended.get("message") or waiting.get("message")),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
@@ -89,6 +90,63 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         avoids_types=frozenset(annotations.get(AVOIDS_TYPES_ANNOTATION, "").split()),
         refused_at=timestamp(refusal.get("lastTransitionTime")),
         refusal=_shortened(refusal.get("message")),
+        beside=_beside(pod),
+    )
+
+
+def _beside(pod: Object) -> PodTrouble:
+    """What the status says against the pod as a whole, and against its other containers."""
+    status = pod.get("status") or {}
+    conditions = status.get("conditions") or []
+    is_disrupted = any(
+        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in conditions
+    )
+    found = PodTrouble(
+        reason=status.get("reason") or "",
+        message=_shortened(status.get("message")),
+        is_disrupted=is_disrupted,
+        runs_on=_runs_on(status),
+    )
+    for container, is_init in _others(status):
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        why = ended if is_init and ended.get("exitCode") else waiting
+        if why is waiting and waiting.get("reason") not in CANNOT_START:
+            continue
+        return replace(
+            found,
+            container=str(container.get("name")),
+            state=why.get("reason") or "",
+            words=_shortened(_last_words(container) or why.get("message")),
+            exit_code=ended["exitCode"] if why is ended else None,
+        )
+    return found
+
+
+def _last_words(container: Object) -> str:
+    """How a container ended that the kubelet starts again and again; empty: it does not."""
+    last: Object = (container.get("lastState") or {}).get("terminated") or {}
+    if not last:
+        return ""
+    words = f": {last['message']}" if last.get("message") else ""
+    return f"it ended with exit code {last.get('exitCode')}{words}"
+
+
+def _others(status: Object) -> Iterator[tuple[Object, bool]]:
+    """The statuses of all containers but the agent's, and whether they run before it."""
+    for container in status.get("initContainerStatuses") or []:
+        yield container, True
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") != AGENT_CONTAINER:
+            yield container, False
+
+
+def _runs_on(status: Object) -> bool:
+    """Whether an ordinary container beside the agent's has not ended."""
+    return any(
+        container.get("name") != AGENT_CONTAINER
+        and "terminated" not in (container.get("state") or {})
+        for container in status.get("containerStatuses") or []
     )
 
 

@@ -20,6 +20,7 @@ from bamboo_operator.kube.labels import (
     AVOIDS_TYPES_ANNOTATION,
     INCARNATION_LABEL,
     JOB_LABEL,
+    JOB_UID_ANNOTATION,
     ON_DEMAND_ANNOTATION,
     PIPELINE_LABEL,
     STAGE_LABEL,
@@ -84,6 +85,7 @@ def pod(
     for name in (AVOIDS_ANNOTATION, AVOIDS_TYPES_ANNOTATION):
         annotations.pop(name, None)
     annotations.pop(seals.ANNOTATION, None)
+    annotations[JOB_UID_ANNOTATION] = job.uid
     if seal:
         annotations[seals.ANNOTATION] = seal
     if not action.zone and pod_zones.keeps_apart(spec):

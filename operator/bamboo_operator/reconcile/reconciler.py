@@ -65,6 +65,7 @@ class Reconciler:
         if job.deleting:
             self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
+            await self._pods.sweep(namespace, name)
             return None
         memory = statuses.read_memory(body)
         known = self._known.setdefault(job.uid, Known(memory, memory.conditions))
@@ -143,6 +144,8 @@ class Reconciler:
         self._ports.deleted_pods.counted(pods)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
         again_s += [FULL_PAUSE_S] if full else []
+        for record in decided.records:
+            self._ports.record(job, record)
         status = replace(decided.status, conditions=known.shown)
         self.shown.show(figures(job, spec, status, kept, rate))
         await self._pods.act(job, spec, known, decided.actions)
@@ -158,7 +161,7 @@ class Reconciler:
         elif turns.is_at_rest(spec, view, training):
             await self._ports.jobs.rest(job.uid)
         if look is not None and self._ports.kueue is not None:
-            has_pods = any(not pod.has_ended for pod in view.pods)
+            has_pods = any(not pod.is_over for pod in view.pods)
             is_working = any(
                 c.type == ConditionType.RUNNING and c.status for c in decided.status.conditions
             )
@@ -305,6 +308,7 @@ class Reconciler:
         may_wait = known.refusal.reason == Reason.OPERATOR_FULL  # until there is room
         if not (is_unled or may_wait) and known.memory.incarnation >= 0:
             await self._pods.sweep(job.namespace, job.name)
+        known.memory = replace(known.memory, awaited={})
         before, written = known.memory.conditions, body.get("status") or {}
         refused = lifecycle.refuse(
             known.refusal.problems,

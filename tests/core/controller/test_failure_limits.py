@@ -23,7 +23,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.model.ids import AgentId
 
-from .builders import JOB, nodes, pod, spec
+from .builders import JOB, having_heard, nodes, pod, spec
 
 
 def settle(
@@ -36,6 +36,7 @@ def settle(
     """Count the failures, then conclude."""
     wanted = job_spec if job_spec is not None else spec()
     training = training if training is not None else TrainingView(has_begun=True)
+    training = having_heard(training, pods)
     memory = memory if memory is not None else Memory()
     view = ClusterView(nodes(a=1, b=1), pods)
     memory = failure_limits.settle(wanted, view, training, memory, now=now)

@@ -244,6 +244,7 @@ async def test_a_job_that_only_grows_leaves_new_nodes_to_one_that_has_lost_an_ag
     await look(harness, "grows")
     assert len(pods(harness, "grows")) == 30
     lost = pods(harness, "hurt")[0]["metadata"]["name"]
+    harness.hear(lost, job_uid="uid-ns-hurt")
     del harness.kube.objects[api.pod("ns", lost)]
     drop_gone(harness)
     await look(harness, "hurt")

@@ -12,6 +12,7 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.placement import fitting
 from bamboo_operator.kube import object_views
 from bamboo_operator.kube.timestamps import timestamp
@@ -102,8 +103,10 @@ def test_a_taint_that_will_pass_says_nothing_about_the_nodes_purpose() -> None:
 
 def test_an_evicted_pod_has_the_pods_reason() -> None:
     body = pod_object(phase="Failed")
-    body["status"] = {"phase": "Failed", "reason": "Evicted"}
-    assert object_views.pod_views([body], JOB)[0].exit_reason == "Evicted"
+    body["status"] = {"phase": "Failed", "reason": "Evicted", "message": "too much"}
+    (view,) = object_views.pod_views([body], JOB)
+    assert view.beside == PodTrouble("Evicted", "too much")
+    assert (view.has_ended, view.exit_code) == (True, None)
 
 
 def test_a_node() -> None:
@@ -156,6 +159,7 @@ def tainted(*taints: dict[str, str], **spec: bool) -> Object:
         "remediator.aks.microsoft.com/unschedulable",
         "node.kubernetes.io/unschedulable",
         "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
         "bamboo.dev/leaving",
     ],
 )
