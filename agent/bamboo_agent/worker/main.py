@@ -92,9 +92,9 @@ def serve(
 
 def _serve(process: _Process) -> int:
     end_with_any_thread()
-    make_deterministic()
-    defer_import()
     try:
+        make_deterministic()
+        defer_import()
         process.run()
     except PipeClosedError:
         return ExitCode.FENCED  # the supervisor is gone
