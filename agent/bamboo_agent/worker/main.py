@@ -9,6 +9,7 @@ exits, it sends the supervisor the reason. Exit codes: bamboo_core.protocol.exit
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import selectors
@@ -136,7 +137,8 @@ class _Process:
 
     def fail(self, error: Exception) -> int:
         """Log the traceback, send the essential line to the operator, return the exit code."""
-        traceback.print_exception(error)
+        with contextlib.suppress(Exception):  # the job's code may have put another stderr there
+            traceback.print_exception(error)
         reason, line, code = judge(error, ready=self._is_ready)
         is_users = code is ExitCode.USER
         try:
