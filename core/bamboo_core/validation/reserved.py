@@ -8,7 +8,6 @@ whoever may use the template.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from posixpath import normpath
 from typing import Any, Final
 
 from bamboo_core.api.records import Problem
@@ -94,13 +93,24 @@ def _mounts(container: dict[str, Any], path: str) -> Iterator[Problem]:
         given, where = mount.get("mountPath"), f"{path}[{index}]"
         if not isinstance(given, str):
             continue
-        folder = normpath(given)
+        folder = _plain(given)
         if container["name"] == AGENT_CONTAINER and _is_within(folder):
             text = f"{given!r} is in {IDENTITY_FOLDER}, where the agent has its token; choose"
             yield Problem(f"{where}.mountPath", f"{text} another folder")
         elif folder in owners:
             yield _taken(f"{where}.mountPath", given, "the path", owners[folder], "another path")
         owners.setdefault(folder, where)
+
+
+def _plain(path: str) -> str:
+    """The same path without ``.``, ``..`` and double slashes."""
+    parts = list[str]()
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/" + "/".join(parts)
 
 
 def _is_within(folder: str) -> bool:
