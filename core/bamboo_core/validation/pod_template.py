@@ -50,7 +50,7 @@ def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTE
         *_metadata_problems(metadata, f"{path}.metadata"),
         *_spec_problems(spec, f"{path}.spec"),
     ]
-    found = found or [*reserved.problems(metadata, spec, path=path)]
+    found = found or [*reserved.problems(spec, path=f"{path}.spec")]
     if found or rules.trusted:
         return found
     allowed = pod_rules.problems(metadata, spec, path=path, rules=rules)

@@ -20,14 +20,6 @@ METRICS_PORT: Final = "bamboo-metrics"
 IDENTITY_VOLUME: Final = "bamboo-identity"
 IDENTITY_FOLDER: Final = "/var/run/bamboo"
 """Where the agent finds its token and the operator's certificate."""
-LABELS: Final = {
-    "app.kubernetes.io/name": "bamboo-agent",
-    "app.kubernetes.io/part-of": "bamboo",
-    "app.kubernetes.io/managed-by": "bamboo-operator",
-}
-"""Labels of every agent's pod."""
-PREFIX: Final = "bamboo.dev/"
-"""Of labels and annotations that only the operator sets."""
 VARIABLES: Final = "BAMBOO_"
 """Beginning of the variables by which the operator configures the agent."""
 OFFERED_VARIABLES: Final = frozenset({"BAMBOO_LOG_LEVEL", "BAMBOO_THREADS"})
@@ -36,13 +28,12 @@ OFFERED_VARIABLES: Final = frozenset({"BAMBOO_LOG_LEVEL", "BAMBOO_THREADS"})
 _SAME_FOLDER = "/run/bamboo"  # in most images /var/run is a link to /run
 
 
-def problems(metadata: dict[str, Any], spec: dict[str, Any], *, path: str) -> Iterator[Problem]:
-    """All that is taken already. The types of metadata, spec and their lists have been checked."""
-    yield from _keys(metadata, f"{path}.metadata")
-    yield from _volumes(spec, f"{path}.spec.volumes")
+def problems(spec: dict[str, Any], *, path: str) -> Iterator[Problem]:
+    """All that is taken already. The types of the spec's lists have been checked."""
+    yield from _volumes(spec, f"{path}.volumes")
     for key in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(key, [])):
-            where = f"{path}.spec.{key}[{index}]"
+            where = f"{path}.{key}[{index}]"
             yield from _ports(container, f"{where}.ports")
             yield from _mounts(container, f"{where}.volumeMounts")
             yield from _sources(container, f"{where}.envFrom")
@@ -52,17 +43,6 @@ def is_reserved(variable: object) -> bool:
     """Whether an environment variable of this name is for the operator only."""
     name = str(variable)
     return name.startswith(VARIABLES) and name not in OFFERED_VARIABLES
-
-
-def _keys(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
-    for kind in ("labels", "annotations"):
-        for key, value in metadata.get(kind, {}).items():
-            if key.startswith(PREFIX):
-                text = f"is reserved; remove it, or choose a key without {PREFIX}"
-                yield Problem(f"{path}.{kind}.{key}", text)
-            elif kind == "labels" and LABELS.get(key, value) != value:
-                text = f"is {LABELS[key]!r} on every agent's pod; remove it, or choose another key"
-                yield Problem(f"{path}.{kind}.{key}", text)
 
 
 def _volumes(spec: dict[str, Any], path: str) -> Iterator[Problem]:

@@ -178,7 +178,12 @@ def _narrowed(affinity: Object, key: str, rules: list[Object]) -> Object:
 
 def labels(job: JobView) -> dict[str, str]:
     """Labels of the job's pods. They select pods; ownership is checked by UID."""
-    return {JOB_LABEL: job.name, **reserved.LABELS}
+    return {
+        JOB_LABEL: job.name,
+        "app.kubernetes.io/name": "bamboo-agent",
+        "app.kubernetes.io/part-of": "bamboo",
+        "app.kubernetes.io/managed-by": "bamboo-operator",
+    }
 
 
 def _slot_labels(action: CreatePod) -> dict[str, str]:

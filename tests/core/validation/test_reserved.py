@@ -85,21 +85,6 @@ TAKEN: list[tuple[dict[str, Any], str, str]] = [
         f"{_AGENT}.envFrom[0].prefix",
         "choose one without BAMBOO_",
     ),
-    (
-        {"metadata": {"labels": {"bamboo.dev/job": "other"}}},
-        "t.metadata.labels.bamboo.dev/job",
-        "remove it, or choose a key without bamboo.dev/",
-    ),
-    (
-        {"metadata": {"annotations": {"bamboo.dev/seal": "x"}}},
-        "t.metadata.annotations.bamboo.dev/seal",
-        "remove it",
-    ),
-    (
-        {"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}},
-        "t.metadata.labels.app.kubernetes.io/name",
-        "is 'bamboo-agent' on every agent's pod; remove it, or choose another key",
-    ),
 ]
 
 
@@ -140,9 +125,6 @@ def test_variables_that_a_page_tells_users_to_set_can_be_set(page: str) -> None:
         on_sidecar(volumeMounts=mounts("/var/run/bamboo")),
         on_agent(volumeMounts=mounts("/var/run", "/var/run/bamboo-cache", "/a", "/a/b", 5)),
         on_agent(envFrom=[{"prefix": "MY_BAMBOO_", "configMapRef": {"name": "x"}}]),
-        {"metadata": {"labels": {"app.kubernetes.io/name": "bamboo-agent"}}},
-        {"metadata": {"labels": {"app.kubernetes.io/version": "3", "my.bamboo.dev/x": "y"}}},
-        {"metadata": {"annotations": {"app.kubernetes.io/name": "mine"}}},
         volumes("bamboo", "identity"),
     ],
 )
@@ -154,7 +136,7 @@ def test_everything_that_the_operator_adds_to_a_pod_is_reserved() -> None:
     """A template with the same names is refused, whatever they will be."""
     pod = manifests.pod(
         spec(worker=WorkerSpec("agent:1")), JOB, CreatePod("job-p0-s0-i0", Slot(0, 0), 0, "a"),
-        operator_address="op:1", seal="s",
+        operator_address="op:1", event_logs="/e",
     )  # fmt: skip
     (container,) = pod["spec"]["containers"]
     names = [volume["name"] for volume in pod["spec"]["volumes"]]
@@ -163,8 +145,6 @@ def test_everything_that_the_operator_adds_to_a_pod_is_reserved() -> None:
         on_agent(volumeMounts=container["volumeMounts"]),
         on_sidecar(ports=container["ports"]),
         *(on_agent(env=[variable]) for variable in container["env"]),
-        *({"metadata": {"annotations": {key: "x"}}} for key in pod["metadata"]["annotations"]),
-        *({"metadata": {"labels": {key: "x"}}} for key in pod["metadata"]["labels"]),
     ]
-    assert len(own) > 20
+    assert len(own) > 15
     assert [template for template in own if not problems(template, path="t")] == []
