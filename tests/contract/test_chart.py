@@ -16,6 +16,7 @@ import yaml
 from bamboo_core.api import limits
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller.view import JobView
+from bamboo_core.validation import reserved
 from bamboo_core.validation.pod_rules import PodRules
 from bamboo_operator import app, config
 from bamboo_operator.admission.held_tasks import TaskLimits
@@ -360,10 +361,10 @@ def test_who_may_read_metrics(peer: dict[str, Any]) -> None:
     )  # fmt: skip
     policies = of_kind(objects, "NetworkPolicy")
     assert len(policies) == 2
-    for policy in policies:
+    for policy, port in zip(policies, (8080, reserved.HEALTH_PORT), strict=True):
         kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
         (rule,) = [
-            r for r in policy["spec"]["ingress"] if r.get("ports", [{}])[0].get("port") == 8080
+            r for r in policy["spec"]["ingress"] if r.get("ports", [{}])[0].get("port") == port
         ]
         assert rule["from"] == [peer]
 

@@ -16,10 +16,10 @@ from tests.operator.monitoring.test_health import BUSY
 
 from bamboo_agent.supervisor import health
 from bamboo_core.api.progress import MOST_ZONES, Lane, Way
+from bamboo_core.validation import reserved
 from bamboo_operator.money import prices
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
-from bamboo_operator.pods import manifests
 from bamboo_sim.watching.definitions import boards, rules
 
 from .chart import CHART, helm, of_kind, render
@@ -197,7 +197,7 @@ def test_monitors_find_the_operator_and_the_agents(objects: list[dict[str, Any]]
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     (pods,) = of_kind(objects, "PodMonitor")
-    assert pods["spec"]["podMetricsEndpoints"][0]["port"] == manifests.METRICS_PORT
+    assert pods["spec"]["podMetricsEndpoints"][0]["port"] == reserved.METRICS_PORT
     assert pods["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
     assert pods["spec"]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "bamboo-agent"}
 

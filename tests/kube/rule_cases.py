@@ -171,7 +171,11 @@ CASES = [
     ),
     Case(
         "spec.worker.env names",
-        {"worker": {"env": [{"name": "A", "value": "b"}]}},
+        {
+            "worker": {
+                "env": [{"name": "A", "value": "b"}, {"name": "BAMBOO_THREADS", "value": "2"}]
+            }
+        },
         {"worker": {"env": [{"name": "BAMBOO_JOB", "value": "b"}]}},
         'spec.worker.env name "BAMBOO_JOB" is reserved: choose one that does not begin with BAMBOO',
     ),

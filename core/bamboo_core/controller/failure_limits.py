@@ -367,7 +367,7 @@ def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, no
 def _keep_clocks(
     spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView, now: float
 ) -> Memory:
-    """Deadlines count from the start, or from the last time that the job was resumed."""
+    """The job is started now, unless it was before, or is suspended."""
     if spec.suspend:
         return replace(memory, started_at=None, trained=False)
     started_at = now if memory.started_at is None else memory.started_at
@@ -377,18 +377,19 @@ def _keep_clocks(
 def _check_deadlines(
     spec: JobSpec, training: TrainingView, memory: Memory, *, now: float
 ) -> Memory:
-    policy = spec.run_policy
-    started_at = memory.started_at
-    if started_at is None:
+    """Both count the time in which the job may have agents: not while it is suspended or waits in a
+    line. The one for its beginning counts anew after a suspension."""
+    if spec.suspend:
         return memory
-    active_at = _active_deadline(spec, training, started_at)
-    if active_at is not None and now >= active_at:
+    policy, active_s = spec.run_policy, memory.times.active_s(now)
+    limit_s = _active_limit_s(spec, training)
+    if limit_s is not None and active_s >= limit_s:
         text = (
             f"the job has run for spec.runPolicy.activeDeadlineSeconds {policy.active_deadline_s}"
         )
         return _fail(memory, Reason.ACTIVE_DEADLINE_EXCEEDED, text, now)
-    waits = not memory.trained and policy.pending_deadline_s
-    if waits and now >= started_at + policy.pending_deadline_s:
+    limit_s = _pending_limit_s(spec, memory)
+    if limit_s is not None and active_s >= limit_s:
         text = (
             f"no step began within spec.runPolicy.pendingDeadlineSeconds"
             f" {policy.pending_deadline_s}; {training.detail or 'agents were missing'}"
@@ -397,7 +398,7 @@ def _check_deadlines(
     return memory
 
 
-def _active_deadline(spec: JobSpec, training: TrainingView, started_at: float) -> float | None:
+def _active_limit_s(spec: JobSpec, training: TrainingView) -> float | None:
     """It limits training. Once all steps are committed, it gives the last checkpoint its time, and
     once a write of that has failed, only the arbiter, which tries again, knows when to give up."""
     policy, last, steps = spec.run_policy, training.unwritten, spec.training.steps
@@ -405,20 +406,24 @@ def _active_deadline(spec: JobSpec, training: TrainingView, started_at: float) -
         return None
     is_computed = training.progress.committed + 1 >= steps
     more_s = policy.last_write_deadline_s if is_computed and spec.checkpoint is not None else 0
-    return started_at + policy.active_deadline_s + more_s
+    return policy.active_deadline_s + more_s
+
+
+def _pending_limit_s(spec: JobSpec, memory: Memory) -> float | None:
+    limit_s = spec.run_policy.pending_deadline_s
+    return memory.times.resumed_s + limit_s if limit_s and not memory.trained else None
 
 
 def deadlines(
     spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView
 ) -> Iterable[float]:
     """Instants of the deadlines that may be reached."""
-    if memory.terminal is not None or memory.started_at is None:
+    if memory.terminal is not None or spec.suspend:
         return
-    active_at = _active_deadline(spec, training, memory.started_at)
-    if active_at is not None:
-        yield active_at
-    if spec.run_policy.pending_deadline_s and not memory.trained:
-        yield memory.started_at + spec.run_policy.pending_deadline_s
+    for limit_s in (_active_limit_s(spec, training), _pending_limit_s(spec, memory)):
+        at = None if limit_s is None else memory.times.active_at(limit_s)
+        if at is not None:
+            yield at
 
 
 def _fail(memory: Memory, reason: str, message: str, now: float) -> Memory:

@@ -32,7 +32,7 @@ MOST_RECENT = 16
 MOST_AVOIDED = 16
 """Machines that are avoided at once; those with the earliest expiry are dropped."""
 LONGEST_MESSAGE = 512
-"""Bytes of the newest failure's message."""
+"""Bytes of the message of the newest failure, and of the newest misfit."""
 LONGEST_START_S = 300.0
 """Longest pause after failed starts."""
 FORGET_STARTS_S = 600.0
@@ -183,7 +183,7 @@ def add_misfit(
         misfits = Misfits(rounds, now + pause_s(rounds))
     if machine and policy.node_failure_limit:
         avoided = _with(avoided, Avoided(node, machine, now + AVOID_S, True, kind))
-    misfits = replace(misfits, message=message[:LONGEST_MESSAGE])
+    misfits = replace(misfits, message=texts.cut(message, LONGEST_MESSAGE))
     return replace(known, misfits=misfits, avoided=avoided)
 
 

@@ -2,5 +2,5 @@
 validation losses.
 
 Public: ``reading`` (from a manifest to its spec), ``pod_rules`` (what pods may have),
-``server_rules`` (those of the API server).
+``reserved`` (what belongs to Bamboo in a pod), ``server_rules`` (those of the API server).
 """

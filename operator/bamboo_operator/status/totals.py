@@ -114,6 +114,7 @@ def read_times(status: Object) -> Times:
         state=TimeState(state) if state in list(TimeState) else None,
         since=timestamp(found.get("since")) or 0.0,
         seconds=_seconds(found.get("seconds")),
+        resumed_s=float(found.get("activeBeforeResume", 0.0)),
     )
 
 
@@ -122,7 +123,8 @@ def write_times(times: Times) -> Object | None:
     if times.state is None:
         return None
     since = precise_instant(times.since)
-    return {"state": times.state.value, "since": since, "seconds": _rounded(times.seconds)}
+    found = {"state": times.state.value, "since": since, "seconds": _rounded(times.seconds)}
+    return found | _without_zeros(activeBeforeResume=round(times.resumed_s, 3))
 
 
 def _seconds(found: Mapping[str, object] | None) -> dict[str, float]:

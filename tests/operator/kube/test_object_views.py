@@ -262,13 +262,19 @@ def test_when_the_node_goes() -> None:
     itn = {"key": "aws-node-termination-handler/spot-itn", "timeAdded": "2026-01-01T00:00:00Z"}
     added = timestamp("2026-01-01T00:00:00Z")
     assert added is not None
-    own = {"key": "bamboo.dev/leaving", "value": str(int(added) + 25)}
+    own = {"key": "bamboo.dev/leaving", "value": f"{int(added) + 25}-30"}
     cases: list[tuple[list[dict[str, Any]], float]] = [
         ([itn], 100.0),
         ([{"key": "bamboo.dev/at-risk"}, {"key": "karpenter.sh/disrupted"}, own, itn], 25.0),
         ([itn | {"timeAdded": "yesterday"}], 100.0),  # from when it is seen
         ([itn | {"timeAdded": 7}], 100.0),
+        ([own], 25.0),
+        ([own | {"value": str(int(added) + 25)}], 25.0),  # an older DaemonSet's
+        ([own | {"value": f"{int(added) + 325}-30"}], 30.0),  # our clock is slow
+        ([own | {"value": f"{int(added) - 275}-30"}], 0.0),  # or fast, or the time is over
         ([own | {"value": "soon"}], inf),
+        ([own | {"value": "1-2-3"}], inf),
+        ([itn | {"timeAdded": "2026-01-01T00:05:00Z"}], 100.0),  # our clock is slow
         ([{"key": "karpenter.sh/disrupted"}], inf),
     ]
     for taints, left_s in cases:

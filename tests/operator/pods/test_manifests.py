@@ -121,6 +121,18 @@ def test_agents_write_event_logs_if_asked() -> None:
     assert folder(event_logs="/logs") == "/logs/ns/job/uid-1"
 
 
+def test_the_agents_last_words_go_where_the_template_lets_the_kubelet_read_them() -> None:
+    """They were lost: the agent wrote to the usual file, which was not there."""
+
+    def file(**more: str) -> str | None:
+        template = {"spec": {"containers": [{"name": "agent", **more}]}}
+        (container,) = make(pod_template=template)["spec"]["containers"]
+        return {e["name"]: e.get("value") for e in container["env"]}.get("BAMBOO_TERMINATION_FILE")
+
+    assert file() is None
+    assert file(terminationMessagePath="/dev/last-words") == "/dev/last-words"
+
+
 def test_the_template_is_merged_and_not_changed() -> None:
     template = {
         "metadata": {"labels": {"team": "x", "bamboo.dev/job": "y"}, "annotations": {"a": "b"}},

@@ -44,7 +44,7 @@ def test_an_agents_word_fits_into_the_status() -> None:
 
 
 def test_times_can_be_read_again() -> None:
-    times = Times(TimeState.TRAINING, 1234.5, {"Waiting": 10.0})
+    times = Times(TimeState.TRAINING, 1234.5, {"Waiting": 10.0}, resumed_s=2.5)
     assert totals.read_times({"times": totals.write_times(times)}) == times
     assert totals.read_times({}) == Times()
     assert totals.write_times(Times()) is None
