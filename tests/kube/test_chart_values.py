@@ -1,4 +1,4 @@
-"""The chart's value files before a real API server: installed by helm, and applied as GitOps does."""
+"""The chart's value files before a real API server: installed by helm, applied as GitOps does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Installer:
         return text
 
     async def applied(self, text: str) -> tuple[int, str]:
-        """What server-side apply says; the server judges everything and stores nothing."""
+        """Server-side apply: the server judges everything and stores nothing."""
         return await self.run(
             "kubectl", "apply", "--server-side", "--dry-run=server", "--validate=strict",
             "--namespace", self.namespace, "--filename", "-", stdin=text,
