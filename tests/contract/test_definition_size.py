@@ -48,7 +48,7 @@ def test_the_pod_template_says_what_it_is_and_where_its_rules_are() -> None:
 
 
 def test_the_api_server_keeps_every_field_of_it() -> None:
-    """What a typed schema does not know, it would drop without a word."""
+    """It would drop a field that a typed schema does not know, without a word."""
     found = pod_template()
     for node in (found, *found["properties"].values()):
         assert node["x-kubernetes-preserve-unknown-fields"] is True
