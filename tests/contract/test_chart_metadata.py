@@ -68,6 +68,19 @@ def test_the_longest_names_are_names_of_services() -> None:
         assert len(service["metadata"]["name"]) <= 63
 
 
+@pytest.mark.parametrize("release", ["my.release", "1st"])
+def test_a_release_whose_name_no_service_may_have(release: str) -> None:
+    """helm takes it, and the API server would refuse the Service only."""
+    command = ("template", release, str(CHART), "--namespace", "ns")
+    done = helm(*command)
+    assert done.returncode != 0
+    assert f"the operator's Service would be named {release}-operator, and" in done.stderr
+    assert f"set fullnameOverride, or choose another name for the release than {release}" in (
+        done.stderr
+    )
+    assert helm(*command, "--set", "fullnameOverride=bamboo-operator").returncode == 0
+
+
 # ---------------------------------------------------------------- labels and annotations
 
 

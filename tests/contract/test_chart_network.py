@@ -8,9 +8,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from tests.core.controller import builders
 
 from bamboo_agent.notices.client import ADDRESS
-from bamboo_core.controller.view import JobView
+from bamboo_core.controller.reconcile import CreatePod
+from bamboo_core.controller.view import JobView, Slot
 from bamboo_operator.pods import manifests
 
 from .chart import CHART, helm, of_kind, render
@@ -45,6 +47,16 @@ def test_agents_are_let_in_and_nobody_else() -> None:
     for policy in others:
         assert policy["spec"]["podSelector"] == AGENTS["podSelector"]
         assert policy["spec"]["ingress"][0] == {"from": [AGENTS]}
+
+
+def test_the_port_for_probes_and_metrics_is_that_of_the_agents_pods() -> None:
+    action = CreatePod("job-p0-s0-i0", Slot(0, 0), 0, "zone-a")
+    pod = manifests.pod(builders.spec(), builders.JOB, action, operator_address="op:1")
+    (port,) = [p for c in pod["spec"]["containers"] for p in c["ports"]]
+    assert port["name"] == manifests.METRICS_PORT
+    for policy in policies(*ON)[1:]:
+        (opened,) = policy["spec"]["ingress"][1]["ports"]
+        assert opened == {"protocol": "TCP", "port": port["containerPort"]}
 
 
 def test_the_operator_reaches_dns_and_the_api_server_only() -> None:

@@ -106,7 +106,7 @@ async def test_a_clouds_values_are_installed_and_uninstalled(
         assert (await devcluster_api.get(path))["metadata"]["name"] == f"{release}-operator"
     finally:
         code, said = await installer.run(
-            "helm", "uninstall", release, "--namespace", installer.namespace, "--wait"
+            "helm", "uninstall", release, "--namespace", installer.namespace
         )
     assert code == 0, said
 

@@ -154,13 +154,24 @@ def _ways(spec: JobSpec) -> Iterator[list[Label]]:
     own = list(_labels(body.get("nodeSelector"), f"{_TEMPLATE}.nodeSelector"))
     affinity = _object(_object(body.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
     terms = [list(_expressions(term)) for term in _list(_object(affinity).get("nodeSelectorTerms"))]
-    places = [
+    for place in _places(spec):
+        replaced = {key for _, key, _ in place}
+        kept = [label for label in own if label[1] not in replaced]
+        for term in terms or [[]]:
+            yield [*kept, *term, *place]
+
+
+def _places(spec: JobSpec) -> list[list[Label]]:
+    """The labels of each pool. They replace those of the pod template that have the same key."""
+    placement = spec.placement
+    found = [
         list(_labels(pool.node_selector, f"spec.placement.pools[{i}].nodeSelector"))
-        for i, pool in enumerate(spec.placement.pools)
-    ]
-    for term in terms or [[]]:
-        for place in places or [[]]:
-            yield [*own, *term, *place]
+        for i, pool in enumerate(placement.pools)
+    ] or [[]]
+    if placement.on_demand is not None:
+        field = "spec.placement.onDemand.nodeSelector"
+        found.append(list(_labels(placement.on_demand.node_selector, field)))
+    return found
 
 
 def _labels(selector: Any, field: str) -> Iterator[Label]:

@@ -160,6 +160,24 @@ def test_pools_of_the_placement(asked: Any) -> None:
     assert found.field == f"spec.placement.pools[1].nodeSelector, {GKE} nvidia-tesla-t4"
 
 
+def test_labels_of_a_pool_replace_those_of_the_template(asked: Any) -> None:
+    """As the operator makes the pods."""
+    pool = {"zones": ["a", "b"], "nodeSelector": {GKE: "nvidia-l4"}}
+    found = asked({"nodeSelector": {GKE: "nvidia-h100-80gb"}}, pools=[pool])
+    assert found.gpu.name == "L4"
+
+
+def test_nodes_on_demand_count_too(asked: Any) -> None:
+    found = asked(
+        {"nodeSelector": {GKE: "nvidia-a100-80gb"}},
+        onDemand={"nodeSelector": {GKE: "nvidia-tesla-a100"}},
+    )
+    assert found.gpu.name == "A100 40GB"
+    assert found.field.startswith("spec.placement.onDemand.nodeSelector, ")
+    template = {"nodeSelector": {GKE: "nvidia-tesla-a100"}}
+    assert asked(template, onDemand={"nodeSelector": {"pool": "b"}}).gpu.name == "A100 40GB"
+
+
 def test_a_part_of_a_gpu_is_as_large_as_its_name_says(asked: Any) -> None:
     found = asked({"nodeSelector": {GKE: "nvidia-a100-80gb"}}, {"nvidia.com/mig-2g.20gb": 1})
     assert (found.gpu.name, found.gpu.gigabytes) == ("MIG 2g.20gb", 20)
