@@ -143,13 +143,6 @@ def instant(text: Any) -> float | None:
         return None
 
 
-def duration(seconds: float) -> str:
-    """Such as ``45 s``, ``12 min`` or ``3.5 h``."""
-    if seconds < 120:
-        return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def _read(manifest: Manifest) -> Job:
     metadata, spec = manifest["metadata"], manifest["spec"]
     status = manifest.get("status") or {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_cli.run.model import Account, Run, clock
-from bamboo_core.model.counts import counted
+from bamboo_core.model.counts import counted, duration
 
 _LONG_S = 600.0
 

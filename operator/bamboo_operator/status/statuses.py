@@ -40,6 +40,8 @@ _MAX_ZONES = 8
 _MOST_MESSAGE_BYTES = 1024
 _MAX_SETTLED = 96
 _LARGE = 1e9
+_GROWING = ("progress", "totals", "arbiter", "pace", "estimate")
+"""Parts that change with every step."""
 
 
 def read_memory(body: Object) -> Memory:
@@ -376,7 +378,7 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
     """True: only numbers that grow by themselves have changed, so a write can wait."""
 
     def core(value: Object) -> Object:
-        kept = {k: v for k, v in value.items() if k not in ("progress", "totals", "arbiter")}
+        kept = {k: v for k, v in value.items() if k not in _GROWING}
         kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
         # The message of Running contains "step 17 of 100".
         kept["conditions"] = [

@@ -17,12 +17,13 @@ from tests.cli.fake_api import PODS_PATH, Server
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.diagnosis import Explanation, explain
 from bamboo_cli.job.remedies import REMEDIES
-from bamboo_cli.job.state import duration, read_job
+from bamboo_cli.job.state import read_job
 from bamboo_cli.job.what_if import Fate, Outlook, held, loss
 from bamboo_cli.main import cli
 from bamboo_cli.views.terminal.diagnosis import explain_view
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import PipelinesSpec, RedundancySpec
+from bamboo_core.model.counts import duration
 from bamboo_core.planning.requests import PlannerFault
 from bamboo_core.validation.reading import from_manifest
 

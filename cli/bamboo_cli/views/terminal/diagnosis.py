@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.job.diagnosis import Explanation
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_cli.job.what_if import Fate, Outlook, seats_text
+from bamboo_core.model.counts import duration
 
 _STYLES = {
     Fate.NOTHING: "dim",

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from bamboo_cli.job.pods import Seat
 from bamboo_cli.job.snapshot import Snapshot
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_core.controller.view import Slot
-from bamboo_core.model.counts import grid_of
+from bamboo_core.model.counts import duration, grid_of
 
 _PHASE_STYLES = {
     "Running": "green",

@@ -9,10 +9,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bamboo_cli.job.listing import AgentRow, JobRow, Pauses
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_cli.views.terminal.fitting_table import Column, FittingTable
 from bamboo_cli.views.terminal.job_screen import phase_text
 from bamboo_core.api.reasons import ConditionType
+from bamboo_core.model.counts import duration
 
 _MOST_ZONES = 4
 
