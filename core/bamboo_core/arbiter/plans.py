@@ -286,6 +286,7 @@ def resumed(state: State, step: int) -> None:
             step=step,
             pause_s=round(pause_s, 3),
             undone_steps=max(0, durable.undone - base),
+            cause="",  # the counting of pauses knows it
         )
         if durable.undone:
             state.out.save(undone=0)
