@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bamboo_cli.job import left
 from bamboo_cli.job.state import Job
 from bamboo_cli.run.model import Account, Run, clock
 from bamboo_core.model.counts import counted, duration
@@ -29,6 +30,8 @@ def facts(run: Run) -> list[tuple[str, str]]:
     rate = run.rate
     shown = [
         ("steps", f"{job.step} of {job.steps}"),
+        ("time to the end", left.time_text(job)),
+        ("USD to the end", left.usd_text(job)),
         ("training loss", f"{job.loss:.4f}" if job.loss is not None else ""),
         ("validation loss", f"{job.validation_loss:.4f}" if job.validation_loss else ""),
         ("samples/s, pauses included", f"{rate:.1f}" if rate is not None and run.batch else ""),

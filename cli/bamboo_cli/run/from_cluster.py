@@ -31,7 +31,7 @@ def from_cluster(
     scheduled: events ``Scheduled`` about pods.
     has_history: a Prometheus tells the rest, so the whole run is shown.
     """
-    job, status = read_job(manifest), manifest.get("status") or {}
+    job, status = read_job(manifest, now), manifest.get("status") or {}
     known = sorted(read_events(events), key=lambda event: event.at)
     begin, notes = _beginning(manifest, known, now, has_history=has_history)
     end = instant(status.get("completionTime")) or now

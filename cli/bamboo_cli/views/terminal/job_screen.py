@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.job import left
 from bamboo_cli.job.pods import Seat
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import Job
@@ -68,13 +69,20 @@ def progress_line(job: Job) -> RenderableType:
 
 
 def figures(job: Job) -> Text:
-    """Losses and throughput."""
+    """Losses, throughput, and what is left."""
     known = [
         f"loss {job.loss:.4f}" if job.loss is not None else "",
         f"validation loss {job.validation_loss:.4f}" if job.validation_loss is not None else "",
         f"{job.samples_per_s:.1f} samples/s" if _is_moving(job) else "",
+        _left(job),
     ]
     return _joined(known)
+
+
+def _left(job: Job) -> str:
+    """Time and money to the end."""
+    time, usd = left.time_text(job), left.usd_text(job)
+    return f"to the end: {time}" + (f", {usd} USD" if usd else "") if time else ""
 
 
 def _is_moving(job: Job) -> bool:
