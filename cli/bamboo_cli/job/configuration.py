@@ -31,7 +31,8 @@ def configuration(spec: Mapping[str, Any]) -> Configuration:
         ("recovery", _text(_part(spec, "recovery").get("policy"))),
         ("placement", _placement(_part(spec, "placement"))),
         ("checkpoints", _checkpoints(_part(spec, "checkpoint"))),
-        ("numerics, seed", _joined(spec.get("numerics"), spec.get("seed"))),
+        ("numerics", _text(spec.get("numerics"))),
+        ("seed", _text(spec.get("seed"))),
         ("image", _text(worker.get("image"))),
         ("resources of an agent", _resources(_part(worker, "resources"))),
     ]
@@ -49,10 +50,6 @@ def _part(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _joined(*values: Any) -> str:
-    return ", ".join(str(value) for value in values if value is not None)
 
 
 def _factory(given: Mapping[str, Any]) -> str:

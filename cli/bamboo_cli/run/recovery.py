@@ -44,7 +44,7 @@ class Recovery:
 
 
 @dataclass(frozen=True)
-class Pause:
+class FaultPause:
     """How long training stood still because of a fault. Unix times in seconds."""
 
     stopped_at: float
@@ -79,7 +79,7 @@ def recovery(
     )
 
 
-def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
+def pause_of(hit: Hit, events: Sequence[Manifest]) -> FaultPause | None:
     """The pause that a fault caused; None if nothing waited for its agents, or no event names them.
 
     A fault may hit agents while training is already stopped; then its pause begins with it.
@@ -89,7 +89,7 @@ def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
         return None
     stopped_at = max(found.stopped_at, hit.at_s)
     began_at = stopped_at if hit.fault is Fault.NOTICED else hit.at_s
-    return Pause(stopped_at, began_at, found.resumed_at)
+    return FaultPause(stopped_at, began_at, found.resumed_at)
 
 
 def plan_text(plan: PlanSummary | None) -> str:
