@@ -96,12 +96,13 @@ def plan_text(plan: PlanSummary | None) -> str:
     """The grid, and what is unusual about the plan."""
     if plan is None:
         return ""
+    made = "loaded" if plan.step else "built"
     unusual = (
         (plan.empty_seats, f"{counted(plan.empty_seats, 'seat')} empty"),
         (plan.leaving, f"{plan.leaving} leaving"),
         (plan.learners, f"{plan.learners} catching up"),
         (plan.copied_layers, f"{counted(plan.copied_layers, 'layer')} copied"),
-        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} loaded"),
+        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} {made}"),
         (plan.repeated_steps, f"{counted(plan.repeated_steps, 'step')} repeated"),
     )
     grid = f"{plan.pipelines} x {plan.stages} from step {plan.step}"

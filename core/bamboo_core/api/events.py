@@ -115,7 +115,7 @@ class EventFact(StrEnum):
     COPIED_LAYERS = "copiedLayers"
     """Number of layers copied from agent to agent."""
     LOADED_LAYERS = "loadedLayers"
-    """Number of layers loaded from a checkpoint."""
+    """Number of layers loaded from a checkpoint, or built before the first step."""
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
     UNDONE_STEPS = "undoneSteps"

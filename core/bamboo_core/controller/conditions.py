@@ -281,15 +281,16 @@ def _degraded(seen: Seen) -> Condition:
     if training.shortage:
         return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)
     if min(training.copies) < 2:
-        return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
+        text = _unprotected(seen.spec, has_checkpoint=training.checkpoint_step >= 0)
+        return Condition(kind, False, Reason.NOT_PROTECTED, text)
     text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"
     return Condition(kind, False, Reason.FULLY_PROTECTED, text)
 
 
-def _unprotected(spec: JobSpec) -> str:
+def _unprotected(spec: JobSpec, *, has_checkpoint: bool) -> str:
     """Message for a job whose spec keeps one copy of each layer."""
     mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
-    source = "the start" if spec.checkpoint is None else "the newest checkpoint"
+    source = "the newest checkpoint" if has_checkpoint else "the start"
     return (
         "every seat is taken, but each layer has only one live copy: a loss costs a restore from"
         f" {source}; spec.pipelines.count 2{mode} would keep a second one"

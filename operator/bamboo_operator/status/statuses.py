@@ -174,6 +174,9 @@ def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str
 
 def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
     """The status of an accepted job, without the instants of :func:`with_times`."""
+    has_ended = memory.terminal is not None
+    pipelines = f"{status.pipelines}/{status.pipelines_wanted}"
+    agents = f"{status.agents_connected}/{status.agents_wanted}"
     found: Object = {
         "observedGeneration": job.generation,
         "phase": status.phase,
@@ -185,8 +188,8 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "rollbacks": status.rollbacks or None,
         "processors": [_processor(kind) for kind in status.processors] or None,
         "activePipelines": status.pipelines,
-        "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
-        "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
+        "pipelinesSummary": None if has_ended else pipelines,  # not 0/0
+        "agentsSummary": None if has_ended else agents,
         "feasiblePipelines": status.feasible_pipelines,
         "selector": f"{JOB_LABEL}={job.name},{STAGE_LABEL}=0",  # one pod for each pipeline
         "agents": _zones(status.zones),

@@ -76,6 +76,20 @@ def test_a_loss_that_redundancy_does_not_cover_costs_a_restore(training: dict[st
     assert "pipeline 0: stages 0, 2" in said
 
 
+def test_before_the_first_step_no_checkpoint_is_named(training: dict[str, Any]) -> None:
+    """There is none: a layer without a copy is built again."""
+    status = training["status"]
+    training["spec"]["redundancy"] = {"mode": "None"}
+    status["progress"]["step"] = 0
+    status["arbiter"] |= {"committed": -1, "target": 0}
+    del status["arbiter"]["manifests"], status["lastCheckpoint"]
+    pods = zoned_pods("a", "b", "a", "b", "a", "c", "b", "c")  # both copies of stage 0
+    found = explain(training, pods, [], NOW)
+    assert found.outlooks["a"].fate is Fate.CONTINUES
+    assert "1 layer built anew, no step repeated" in found.outlooks["a"].text
+    assert "checkpoint" not in shown(found)
+
+
 def test_without_a_checkpoint_everything_is_repeated(training: dict[str, Any]) -> None:
     before = held(training)
     assert before is not None
