@@ -19,6 +19,8 @@ Json = Any
 """A JSON value (None, bool, int, float, str, list, dict)."""
 
 AGENT_CONTAINER = "agent"
+IDENTITY_VOLUME, IDENTITY_DIR = "bamboo-identity", "/var/run/bamboo"
+"""Volume of each pod with what the agent proves itself with, and where it is mounted."""
 """Name of the agent's container. A pod template may extend it and add other containers."""
 
 

@@ -27,6 +27,7 @@ from bamboo_core.controller.view import (
     TrainingView,
 )
 from bamboo_core.model.counts import counted
+from bamboo_core.validation import overridden
 
 _NO_IMAGE = frozenset(
     {
@@ -118,7 +119,10 @@ def _runs(layers: Set[int]) -> str:
 
 
 def _accepted(seen: Seen) -> Condition:
-    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
+    text = "the spec is usable"
+    if unused := overridden.problems(seen.spec):  # of a new job they are refused
+        text += f", but {'; '.join(map(str, unused))}"
+    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, text)
 
 
 def _capacity(seen: Seen) -> Condition:

@@ -2,5 +2,6 @@
 validation losses.
 
 Public: ``reading`` (from a manifest to its spec), ``pod_rules`` (what pods may have),
+``overridden`` (what pods do not get),
 ``server_rules`` (those of the API server).
 """

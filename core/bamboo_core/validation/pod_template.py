@@ -9,12 +9,13 @@ and in ``spec.placement``, must be such that the API server takes the pods that 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bamboo_core.api.records import Problem
-from bamboo_core.api.spec import AGENT_CONTAINER
+from bamboo_core.api.spec import AGENT_CONTAINER, IDENTITY_DIR, IDENTITY_VOLUME
 from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_core.validation import pod_rules
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
@@ -137,7 +138,23 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
     found += _affinity_problems(spec, path)
     for key in _LISTS:
         found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
-    return found or [*_double_names(spec, path)]
+    return found or [*_double_names(spec, path), *_taken(spec, path)]
+
+
+def _taken(spec: dict[str, Any], path: str) -> Iterator[Problem]:
+    """The operator's own volume and the place where the agent has it."""
+    for index, volume in enumerate(spec.get("volumes", [])):
+        if volume["name"] == IDENTITY_VOLUME:
+            text = f"{IDENTITY_VOLUME!r} is the operator's own volume; choose another name"
+            yield Problem(f"{path}.volumes[{index}].name", text)
+    for index, container in enumerate(spec.get("containers", [])):
+        mounts = container.get("volumeMounts", []) if container["name"] == AGENT_CONTAINER else []
+        for number, mount in enumerate(mounts):
+            there = posixpath.normpath(str(mount.get("mountPath")))
+            if f"{there}/".startswith(f"{IDENTITY_DIR}/"):
+                where = f"{path}.containers[{index}].volumeMounts[{number}].mountPath"
+                text = f"is {there!r}, where the operator mounts its own volume; choose another"
+                yield Problem(where, text)
 
 
 def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:

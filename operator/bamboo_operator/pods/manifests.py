@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import copy
 
-from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
+from bamboo_core.api.spec import (
+    AGENT_CONTAINER,
+    IDENTITY_DIR,
+    IDENTITY_VOLUME,
+    JobSpec,
+    WorkerSpec,
+)
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
@@ -29,7 +35,6 @@ from bamboo_operator.trust import seals
 from bamboo_operator.trust.bundle import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
 from bamboo_operator.trust.identity import AUDIENCE, SERVER_NAME
 
-_IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
 _HEALTH_PORT = 8080
 _POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -224,7 +229,7 @@ def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Objec
         env=list(env.values()),
         volumeMounts=[
             *(own.get("volumeMounts") or []),
-            {"name": "bamboo-identity", "mountPath": _IDENTITY_DIR, "readOnly": True},
+            {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_DIR, "readOnly": True},
         ],
     )
     if worker.resources:
@@ -240,12 +245,12 @@ def _identity_env(
 
     values = {
         "BAMBOO_OPERATOR_ADDRESS": operator_address,
-        "BAMBOO_ADDRESS_FILE": f"{_IDENTITY_DIR}/{ADDRESS_KEY}",
+        "BAMBOO_ADDRESS_FILE": f"{IDENTITY_DIR}/{ADDRESS_KEY}",
         "BAMBOO_OPERATOR_NAME": SERVER_NAME,
         "BAMBOO_JOB": f"{job.namespace}/{job.name}",
         "BAMBOO_ZONE": action.zone,
-        "BAMBOO_TOKEN_FILE": f"{_IDENTITY_DIR}/token",
-        "BAMBOO_CA_FILE": f"{_IDENTITY_DIR}/{CA_KEY}",
+        "BAMBOO_TOKEN_FILE": f"{IDENTITY_DIR}/token",
+        "BAMBOO_CA_FILE": f"{IDENTITY_DIR}/{CA_KEY}",
         "BAMBOO_GRACE_S": str(spec.worker.grace_period_s),
         "BAMBOO_HEALTH_PORT": str(_HEALTH_PORT),
         "BAMBOO_NOTICES": ",".join(spec.worker.notices),
@@ -274,4 +279,4 @@ def _identity_volume() -> Object:
         "items": [{"key": k, "path": k} for k in (CA_KEY, ADDRESS_KEY)],
     }
     sources = [{"serviceAccountToken": token}, {"configMap": bundle}]
-    return {"name": "bamboo-identity", "projected": {"sources": sources}}
+    return {"name": IDENTITY_VOLUME, "projected": {"sources": sources}}
