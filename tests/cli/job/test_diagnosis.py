@@ -431,6 +431,19 @@ def test_every_trouble_has_a_remedy(reason: Reason) -> None:
     assert not REMEDIES[reason].endswith(".")
 
 
+@pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart"])
+def test_a_wrong_image_can_be_corrected_though_nothing_runs(
+    training: dict[str, Any], reason: str
+) -> None:
+    """The API server takes a change of spec.worker only while spec.suspend is true."""
+    stalled = condition("Stalled", "True", reason, "2 agents cannot start")
+    training["status"] |= {"phase": "Pending", "conditions": [stalled]}
+    said = texts(explain(training, [], [], NOW))
+    assert "which it must be for a change of spec.worker even if no agent runs" in said
+    assert "then correct spec.worker and set spec.suspend to false in one `kubectl edit`" in said
+    assert "the pods start by themselves" in said
+
+
 def test_a_job_that_has_trained_keeps_its_training_for_another_priority() -> None:
     """A job that is created again begins from the start."""
     remedy = REMEDIES[Reason.WAITS_IN_LINE]
