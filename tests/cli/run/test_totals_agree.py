@@ -49,9 +49,11 @@ class History:
         for number in range(count):
             at = 10.0 + (UNTIL - 100.0) * number / max(count, 1)
             self.step += self.random.randrange(1, 9)
-            kind = self.random.choice(["seal", "loss", "notice", "pause", "attempt"])
+            kind = self.random.choice(["seal", "loss", "notice", "failure", "pause", "attempt"])
             if kind in ("loss", "notice") and left:
                 self._lose(at, left.pop(), is_noticed=kind == "notice")
+            elif kind == "failure" and left:
+                self._fail(at, left.pop())
             elif kind == "pause":
                 self._pause(at, self.random.choice(list(PauseCause)), "")
             elif kind == "attempt":
@@ -65,6 +67,12 @@ class History:
         self.events.append(event(at, Reason.AGENT_LOST, agents=agent))
         self.lost[is_noticed] += 1
         self._pause(at, PauseCause.NOTICE if is_noticed else PauseCause.LOSS, agent)
+
+    def _fail(self, at: float, agent: str) -> None:
+        """That is no loss."""
+        self.events.append(event(at - 0.5, Reason.WORKER_FAILED, agents=agent, cause="TaskFailed"))
+        self.events.append(event(at, Reason.AGENT_LOST, agents=agent))
+        self._pause(at, PauseCause.FAILURE, agent)
 
     def _pause(self, at: float, cause: str, agents: str) -> None:
         seconds = self.random.choice([0.25, 1.5, 40.0])
