@@ -18,7 +18,7 @@ Configuration = tuple[tuple[str, str], ...]
 
 
 def configuration(spec: Mapping[str, Any]) -> Configuration:
-    """What the spec says; nothing of what it leaves out."""
+    """The parts that the spec has; nothing is said of what it leaves out."""
     training, worker = _part(spec, "training"), _part(spec, "worker")
     rows = [
         ("model", _factory(_part(spec, "model"))),

@@ -18,21 +18,21 @@ Zones = Mapping[str, str]
 
 
 def during(known: Sequence[JobEvent], begin: float, end: float, after: float) -> list[JobEvent]:
-    """What was recorded in a pause, and shortly before it. after: the end of the pause before."""
+    """The events of a pause, and those shortly before it. after: the end of the pause before."""
     first = max(begin - _TOGETHER_S, after)
     return [event for event in known if first <= event.at <= end]
 
 
 @dataclass(frozen=True)
 class Before:
-    """What had been recorded before a pause."""
+    """The facts that had been recorded before a pause."""
 
     planned: frozenset[str] = frozenset()  # agents of the newest plan
     leaving: frozenset[str] = frozenset()  # agents that had said that they leave
 
 
 def before(known: Iterable[JobEvent], at: float) -> Before:
-    """What had been recorded before this time. known: by time."""
+    """The facts that had been recorded before this time. known: by time."""
     planned, leaving = frozenset[str](), frozenset[str]()
     for event in known:
         if event.at >= at:

@@ -9,7 +9,6 @@ and in ``spec.placement``, must be such that the API server takes the pods that 
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -150,11 +149,17 @@ def _taken(spec: dict[str, Any], path: str) -> Iterator[Problem]:
     for index, container in enumerate(spec.get("containers", [])):
         mounts = container.get("volumeMounts", []) if container["name"] == AGENT_CONTAINER else []
         for number, mount in enumerate(mounts):
-            there = posixpath.normpath(str(mount.get("mountPath")))
-            if f"{there}/".startswith(f"{IDENTITY_DIR}/"):
+            there = str(mount.get("mountPath"))
+            if _parts(there)[: len(_parts(IDENTITY_DIR))] == _parts(IDENTITY_DIR):
                 where = f"{path}.containers[{index}].volumeMounts[{number}].mountPath"
-                text = f"is {there!r}, where the operator mounts its own volume; choose another"
+                text = (
+                    f"is {_shown(there)}, where the operator mounts its own volume; choose another"
+                )
                 yield Problem(where, text)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def _double_names(spec: dict[str, Any], path: str) -> Iterator[Problem]:

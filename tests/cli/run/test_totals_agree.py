@@ -213,7 +213,7 @@ def test_attempts_that_an_earlier_operator_has_not_counted(training: dict[str, A
 
 @pytest.mark.parametrize("seed", range(20))
 def test_there_is_one_sum_of_money(training: dict[str, Any], seed: int) -> None:
-    """What the pods that are still known would have cost is another one."""
+    """The pods that are still known would have cost another one."""
     _, run, prices = look(seed, training)
     for said in texts(run, prices):
         assert "1.52" in said

@@ -63,7 +63,7 @@ def test_only_what_is_known_is_drawn(run: Run) -> None:
 
 
 def heights(run: Run) -> list[float]:
-    """Of the line of committed steps, from the upper edge of the drawing."""
+    """The line of committed steps, from the upper edge of the drawing."""
     (line,) = [
         x
         for x in ET.fromstring(charts(run)[1].svg).iter(f"{SVG}polyline")
