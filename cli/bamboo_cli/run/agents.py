@@ -12,7 +12,6 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import parse_pod_name
 from bamboo_core.placement.node_pools import pool_of
 
-
 _FAILURES = (EventReason.WORKER_FAILED, EventReason.AGENT_REFUSED)
 
 
