@@ -9,7 +9,7 @@ import pytest
 from bamboo_operator.money.prices import Rate
 from bamboo_operator.status import estimate, statuses
 
-from ..harness import Harness
+from ..harness import PATH, Harness
 
 PRICED = Rate(3.0, 9.0)
 
@@ -79,6 +79,17 @@ def test_only_a_job_that_trains_has_an_estimate(
 def test_all_steps_done_leaves_nothing() -> None:
     found = written((10.0, status(1)), (910.0, status(1000)))
     assert found["estimate"] == {"timeLeft": "0 s", "secondsLeft": 0, "dollarsLeft": 0.0}
+
+
+async def test_a_job_that_nobody_leads_has_none(harness: Harness) -> None:
+    """Its pace stays, for the time when it is led again."""
+    harness.apply()
+    harness.kube.objects[PATH]["status"] = written((10.0, status(1)), (910.0, status(91)))
+    harness.kube.objects[PATH]["spec"]["model"] = 5
+    await harness.reconcile()
+    assert harness.condition("Accepted")["status"] == "False"
+    assert "estimate" not in harness.status
+    assert harness.status["pace"] == [{"seconds": 10.0, "step": 1}]
 
 
 async def test_another_operator_goes_on_from_it(harness: Harness) -> None:
