@@ -20,7 +20,7 @@ _OWN = "is set by the operator and has no effect here; remove it"
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """One for each such field. The types of the template's parts have been checked."""
+    """One for each such field. A part of a wrong type is left to other checks."""
     template, worker = spec.worker.pod_template, spec.worker
     body = _object(template.get("spec"))
     return [
@@ -82,11 +82,11 @@ def _container(body: Mapping[str, Any], worker: WorkerSpec) -> Iterator[Problem]
         if resources and worker.resources and resources != worker.resources:
             text = "has no effect beside spec.worker.resources; set all of them there"
             yield Problem(f"{path}.resources", text)
-        given = {variable["name"]: variable for variable in worker.env}
+        given = {str(variable.get("name")): variable for variable in worker.env}
         for number, variable in enumerate(_objects(container.get("env"))):
-            other = given.get(variable.get("name", ""))
+            other = given.get(str(variable.get("name", "")))
             if other is not None and other != variable:
-                text = f"{variable['name']!r} is in spec.worker.env, too, which goes first"
+                text = f"{variable.get('name')!r} is in spec.worker.env, too, which goes first"
                 yield Problem(f"{path}.env[{number}].name", f"{text}; remove one of them")
 
 

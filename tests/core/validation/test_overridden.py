@@ -11,8 +11,9 @@ from bamboo_core.api.spec import JobSpec, WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_core.validation import pod_rules
+from bamboo_core.validation.overridden import problems
 from bamboo_core.validation.pod_rules import PodRules
-from bamboo_core.validation.reading import from_manifest
+from bamboo_core.validation.reading import from_manifest, read
 from bamboo_operator.pods import manifests
 
 TRUSTED = PodRules(trusted=True)
@@ -103,6 +104,23 @@ def test_the_placement_goes_before_the_node_selector() -> None:
 def test_the_rest_of_the_metadata_is_refused_where_users_are_trusted() -> None:
     body = job({"metadata": {"name": "mine", "finalizers": []}})
     assert list(refusals(body, rules=TRUSTED)) == ["metadata.name"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": 5, "spec": []},
+        {"metadata": {"labels": 5, "annotations": ["x"]}, "spec": {"containers": "x"}},
+        {"spec": {"nodeSelector": "x", "containers": [5, {"name": ["agent"]}]}},
+        {"spec": {"containers": [{"name": "agent", "env": [{"name": ["A"]}, {}, 5]}]}},
+    ],
+)
+def test_a_started_job_with_wrong_types_is_led_all_the_same(template: dict[str, Any]) -> None:
+    """It is refused, but its status is computed from the spec that can be read."""
+    body = job(template, worker={"env": [{"value": "no name"}, {"name": ["A"]}]})
+    found = read(body)
+    assert isinstance(found, JobSpec)
+    assert problems(found) == []
 
 
 _OBJECTS = ("affinity", "dnsConfig", "lifecycle", "livenessProbe", "os", "overhead")
