@@ -33,7 +33,8 @@ def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str =
 
 def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
     """A field that may change only while the job is suspended: two tests try it both ways."""
-    text = words or f"spec.{what} cannot change while the job runs: set spec.suspend to true first"
+    how = "while spec.suspend is false, whether or not agents run: set it to true first"
+    text = words or f"spec.{what} cannot change {how}"
     return Case(f"spec.{what} cannot change while", before, after, text, before)
 
 

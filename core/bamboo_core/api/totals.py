@@ -96,6 +96,7 @@ class Totals:
     sent_bytes: int = 0  # between agents
     corruptions: int = 0  # disputes about a forward
     stalls: Counts = field(default_factory=dict)  # by cause
+    attempts: Counts = field(default_factory=dict)  # after the first one, by RestoreCause
     pauses: Mapping[str, Pauses] = field(default_factory=dict)  # by cause
     sent: Mapping[Way, int] = field(default_factory=dict)  # bytes between agents
     group_bytes: int = 0  # of these, what process groups have carried

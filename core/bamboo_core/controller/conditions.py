@@ -29,6 +29,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.evidence import pod_troubles
 from bamboo_core.model.counts import counted
+from bamboo_core.validation import overridden
 
 _MAX_LISTED = 3
 _MAX_OBJECTS = 8
@@ -107,7 +108,10 @@ def _runs(layers: Set[int]) -> str:
 
 
 def _accepted(seen: Seen) -> Condition:
-    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
+    text = "the spec is usable"
+    if unused := overridden.problems(seen.spec):  # of a new job they are refused
+        text += f", but {'; '.join(map(str, unused))}"
+    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, text)
 
 
 def _capacity(seen: Seen) -> Condition:
@@ -283,15 +287,16 @@ def _degraded(seen: Seen) -> Condition:
     if training.shortage:
         return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)
     if min(training.copies) < 2:
-        return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
+        text = _unprotected(seen.spec, has_checkpoint=training.checkpoint_step >= 0)
+        return Condition(kind, False, Reason.NOT_PROTECTED, text)
     text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"
     return Condition(kind, False, Reason.FULLY_PROTECTED, text)
 
 
-def _unprotected(spec: JobSpec) -> str:
+def _unprotected(spec: JobSpec, *, has_checkpoint: bool) -> str:
     """Message for a job whose spec keeps one copy of each layer."""
     mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
-    source = "the start" if spec.checkpoint is None else "the newest checkpoint"
+    source = "the newest checkpoint" if has_checkpoint else "the start"
     return (
         "every seat is taken, but each layer has only one live copy: a loss costs a restore from"
         f" {source}; spec.pipelines.count 2{mode} would keep a second one"

@@ -370,7 +370,7 @@ class Leadership:
             case Record(reason=reason):
                 leaving = self._leaving()
                 self._tally.hear(effect, leaving, now)
-                self._counting.hear(effect, leaving)
+                effect = self._counting.hear(effect, leaving)
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return
             case Over():

@@ -19,6 +19,7 @@ from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, pa
 from bamboo_core.evidence import node_notices
 from bamboo_core.evidence.node_notices import NodeNotice, Taint
 from bamboo_core.evidence.pod_troubles import CANNOT_START, PodTrouble
+from bamboo_core.evidence.taints import lasting
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.kube.api import Object
@@ -29,16 +30,6 @@ from bamboo_operator.kube.labels import (
 )
 from bamboo_operator.kube.owners import is_owned
 from bamboo_operator.kube.timestamps import timestamp
-
-_PRESENT = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/unregistered",
-)
-_STARTING = ("/agent-not-ready", "/not-ready")
-"""Ends of the keys of taints by which Cilium, CSI drivers and Istio keep pods off a new node."""
 
 
 def job_view(body: Object) -> JobView:
@@ -192,7 +183,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     zone = labels.get(ZONE_LABEL, "")
     is_departing = notice is not None and not notice.is_hint
     place = Place(meta["name"], zone, labels, taints)
-    lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
+    lacks = fitting.mismatch(needs, replace(place, taints=lasting(taints)))
     closed = "" if lacks else fitting.mismatch(needs, place)
     agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
     whole = fitting.free(allocatable, {})
@@ -228,17 +219,6 @@ def node_room(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
     allocatable = (node.get("status") or {}).get("allocatable")
     whole = fitting.free(allocatable, by_others)
     return NodeRoom(labels.get(ZONE_LABEL, ""), fitting.free(allocatable, taken), whole)
-
-
-def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Taints that say what the node is for. Others say how it is at present."""
-    return tuple(
-        taint
-        for taint in taints
-        if not (key := str(taint.get("key"))).startswith(_PRESENT)
-        and not key.endswith(_STARTING)
-        and not node_notices.is_notice(_taint(taint))
-    )
 
 
 def node_notice(node: Object) -> NodeNotice | None:

@@ -76,7 +76,7 @@ _ROWS: list[Row] = [
     ("bamboo_job_plan_epoch", "Number of the plan in force", lambda f: f.status.epoch),
     (
         "bamboo_job_attempt",
-        "Number of the attempt; each restore begins a new one",
+        "Number of the attempt; each restore and each resume begins a new one",
         lambda f: f.status.attempt,
     ),
     (

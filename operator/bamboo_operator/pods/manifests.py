@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import copy
 
-from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
+from bamboo_core.api.spec import (
+    AGENT_CONTAINER,
+    JobSpec,
+    WorkerSpec,
+)
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod

@@ -32,7 +32,7 @@ from bamboo_operator.reconcile.acceptance import accept, has_plan
 from bamboo_operator.reconcile.job_pods import JobPods
 from bamboo_operator.reconcile.ports import Known, Ports, Refusal
 from bamboo_operator.reconcile.shown_jobs import ShownJobs, figures
-from bamboo_operator.status import durable_facts, statuses
+from bamboo_operator.status import durable_facts, estimate, statuses
 from bamboo_operator.status.writer import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -297,6 +297,7 @@ class Reconciler:
             new["identity"] = old["identity"]  # what was changed has not been accepted
         if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:
             new["cost"] = paid
+        new |= estimate.write(new, old, rate, now)
         again_s, kept = await self._writer.write(job, old, new, sharing=self.shown.unended, now=now)
         return [] if again_s is None else [again_s], kept
 

@@ -42,6 +42,8 @@ _MAX_ZONES = 8
 _MOST_MESSAGE_BYTES = 1024
 _MAX_SETTLED = 1024
 _LARGE = 1e9
+_GROWING = ("progress", "totals", "arbiter", "pace", "estimate")
+"""Parts that change with every step."""
 
 
 def read_memory(body: Object) -> Memory:
@@ -174,6 +176,9 @@ def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str
 
 def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
     """The status of an accepted job, without the instants of :func:`with_times`."""
+    has_ended = memory.terminal is not None
+    pipelines = f"{status.pipelines}/{status.pipelines_wanted}"
+    agents = f"{status.agents_connected}/{status.agents_wanted}"
     found: Object = {
         "observedGeneration": job.generation,
         "phase": status.phase,
@@ -185,8 +190,8 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "rollbacks": status.rollbacks or None,
         "processors": [_processor(kind) for kind in status.processors] or None,
         "activePipelines": status.pipelines,
-        "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
-        "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
+        "pipelinesSummary": None if has_ended else pipelines,  # not 0/0
+        "agentsSummary": None if has_ended else agents,
         "feasiblePipelines": status.feasible_pipelines,
         "selector": f"{JOB_LABEL}={job.name},{STAGE_LABEL}=0",  # one pod for each pipeline
         "agents": _zones(status.zones),
@@ -389,7 +394,7 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
     """True: only numbers that grow by themselves have changed, so a write can wait."""
 
     def core(value: Object) -> Object:
-        kept = {k: v for k, v in value.items() if k not in ("progress", "totals", "arbiter")}
+        kept = {k: v for k, v in value.items() if k not in _GROWING}
         kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
         # The message of Running contains "step 17 of 100".
         kept["conditions"] = [

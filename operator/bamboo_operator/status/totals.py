@@ -25,6 +25,7 @@ def read(status: Object) -> Totals:
         group_bytes=int(found.get("groupBytes", 0)),
         corruptions=int(found.get("corruptions", 0)),
         stalls={str(k): int(v) for k, v in (found.get("stalls") or {}).items()},
+        attempts={str(k): int(v) for k, v in (found.get("attempts") or {}).items()},
         pauses={
             str(p["cause"]): Pauses(int(p.get("count", 0)), _seconds(p.get("seconds")))
             for p in found.get("pauses") or []
@@ -62,6 +63,7 @@ def write(totals: Totals) -> Object | None:
         "groupBytes": _long(totals.group_bytes),
         "corruptions": totals.corruptions,
         "stalls": dict(sorted(totals.stalls.items())),
+        "attempts": dict(sorted(totals.attempts.items())),
         "pauses": [
             {"cause": cause, "count": pauses.count, "seconds": _rounded(pauses.seconds)}
             for cause, pauses in sorted(totals.pauses.items())

@@ -52,6 +52,17 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
             "t.spec.containers[0].env[0].name",
         ),
         (
+            {"spec": {"volumes": [{"name": "bamboo-identity", "emptyDir": {}}]}},
+            "t.spec.volumes[0].name",
+        ),
+        *(
+            (
+                {"spec": {"containers": [{"name": "agent", "volumeMounts": [{"mountPath": at}]}]}},
+                "t.spec.containers[0].volumeMounts[0].mountPath",
+            )
+            for at in ("/var/run/bamboo", "/var//run/bamboo/", "/var/run/bamboo/more")
+        ),
+        (
             {"spec": {"containers": [{"name": "agent", "volumeMounts": {}}]}},
             "t.spec.containers[0].volumeMounts",
         ),

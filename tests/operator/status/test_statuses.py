@@ -63,6 +63,13 @@ def test_the_channel_and_its_reason_are_shown_once_an_agent_is_ready() -> None:
     assert "transport" not in written(TrainingView(), Memory())
 
 
+def test_a_job_that_has_ended_counts_no_agents() -> None:
+    """Not 0/0, which looks as if something were missing."""
+    summaries = {"agentsSummary", "pipelinesSummary"}
+    assert not summaries & written(TrainingView(), Memory(terminal=Outcome.COMPLETE)).keys()
+    assert summaries < written(TrainingView(), Memory()).keys()
+
+
 @pytest.mark.parametrize(("carried", "share"), [(0, 0.0), (250, 0.25), (2000, 1.0)])
 def test_the_share_that_groups_really_carry_is_shown(carried: int, share: float) -> None:
     """Groups may be chosen, and yet no pair may have one."""

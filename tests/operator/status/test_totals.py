@@ -22,6 +22,7 @@ FULL = Totals(
     group_bytes=1 << 39,
     corruptions=1,
     stalls={"WaitCycle": 2},
+    attempts={"LayerLost": 1, "Resumed": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
     sent={Way("Sums", "a", "b"): 1 << 40, Way("Copies", "b", "b"): 3},
     ahead=Ahead(1, 2, 3, 4, 0.5, 5, 6),
