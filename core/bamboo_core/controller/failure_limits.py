@@ -54,7 +54,7 @@ def settle(
     policy, committed = spec.run_policy, training.progress.committed + 1
     told = {words.agent for words in training.failed}
     seen = {pod.agent for pod in view.pods}
-    ended = {pod.agent for pod in view.pods if pod.has_ended}
+    ended = {pod.agent for pod in view.pods if pod.is_decided(now)}
     taken = [] if spec.suspend else list(_taken(view, training, memory))
     before = memory.settled
     gone = {end.words.agent for end in taken}
@@ -68,7 +68,7 @@ def settle(
     known = failures.settle(memory.failures, committed, policy, now=now)
     nodes = view.fleet.by_name
     until = memory.not_before
-    for end in [*taken, *_fresh(view, training, memory, before)]:
+    for end in [*taken, *_fresh(view, training, memory, before, now=now)]:
         words = end.words
         if words.is_refused and words.cause == Reason.DEVICE_DIFFERS:
             known = _with_misfit(known, words, nodes.get(words.node), spec, now)
@@ -125,7 +125,7 @@ def _pause_s(known: Failures, failure: Failure) -> float:
 
 
 def _fresh(
-    view: ClusterView, training: TrainingView, memory: Memory, settled: Set[str]
+    view: ClusterView, training: TrainingView, memory: Memory, settled: Set[str], *, now: float
 ) -> list[_End]:
     """Failures that are not counted yet; errors of the user's code last, and before them those that
     count towards the limit.
@@ -138,12 +138,12 @@ def _fresh(
         first.setdefault(words.agent, words)
     found = [_End(words) for agent, words in first.items() if agent not in settled]
     known = {*settled, *first}
-    ended = [pod for pod in view.pods if pod.has_ended and pod.agent not in known]
+    ended = [pod for pod in view.pods if pod.is_decided(now) and pod.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
     for pod in ended:
         if _is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory):
             continue
-        if pod.agent in training.heard and not (pod.is_killed and training.epoch == 0):
+        if not _is_new(pod, training):
             found += [_End(_words(pod))] if pod.has_failed else []
         elif not _is_excused(pod, view, training):
             found.append(_failed_start(pod))
@@ -228,6 +228,19 @@ def awaited(
             before = Awaited(pod.slot, pod.incarnation, pod.node, machine)
         found[pod.agent] = before
     return found
+
+
+def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> set[Slot]:
+    """Slots for which no pods are made now, since the last ones have failed to start, or nobody
+    knows yet why they have ended."""
+    unknown = [pod for pod in view.pods if pod.has_ended and not pod.is_decided(now)]
+    slots = {Slot(*slot) for slot in memory.failures.starts.held(now)}
+    return slots.union(pod.slot for pod in unknown if _is_new(pod, training))
+
+
+def _is_new(pod: PodView, training: TrainingView) -> bool:
+    """Whether the agent was of no use before it ended."""
+    return pod.agent not in training.heard or (pod.is_killed and training.epoch == 0)
 
 
 def made(memory: Memory, pod: str, slot: Slot, incarnation: int) -> Memory:

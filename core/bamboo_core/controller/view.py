@@ -40,6 +40,8 @@ class Slot(NamedTuple):
 
 
 _ON_ORDER = (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED)
+REASON_S = 10.0
+"""For so long the reason of a pod's end is awaited after the end of its container."""
 _POD_NAME = re.compile(r"p(\d+)-s(\d+)-i(\d+)")
 
 
@@ -160,6 +162,7 @@ class PodView:
     deleting_at: float | None = None
     exit_code: int | None = None  # of its container, once it has ended
     exit_reason: str = ""
+    ended_at: float | None = None  # when its container ended, by the clock of its node
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
@@ -198,6 +201,13 @@ class PodView:
     def is_killed(self) -> bool:
         """Somebody else has ended the agent: neither itself nor its memory limit."""
         return pod_troubles.is_killed(self.exit_code, self.exit_reason)
+
+    def is_decided(self, now: float) -> bool:
+        """Whether its end is known as a whole: only a moment after it has killed the containers,
+        the kubelet says why, as of an eviction."""
+        if not self.has_ended or self.is_over or not self.is_killed or self.beside.runs_on:
+            return self.has_ended
+        return self.ended_at is None or now >= self.ended_at + REASON_S
 
     @property
     def missing(self) -> Missing | None:

@@ -83,6 +83,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         deleting_at=timestamp(meta.get("deletionTimestamp")),
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason") or "",
+        ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
         trouble=_shortened(ended.get("message") or waiting.get("message")),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",

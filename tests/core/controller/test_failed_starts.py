@@ -217,6 +217,27 @@ def test_an_eviction_counts_for_an_agent_that_has_trained() -> None:
     )
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_the_reason_of_an_end_is_awaited(is_heard: bool) -> None:
+    """A kubelet reports the ends of the containers of a pod that it evicts before it says why."""
+    killed = replace(pod(), exit_code=137, exit_reason="Error", ended_at=999.0)
+    training = TrainingView(epoch=1)
+    training = having_heard(training, [killed]) if is_heard else training
+    both = (killed, pod(0, 1, zone="b"))
+    first = after(*both, training=training)
+    assert first.memory.failures == Failures()
+    assert first.wake_at == 1009.0
+    made = [x.slot for x in first.actions if isinstance(x, CreatePod)]
+    assert made == ([(0, 0)] if is_heard else [])
+    told = KINDS["too much disk of its own"](killed)
+    assert told is not None
+    found = after(told, both[1], training=training, memory=first.memory).memory.failures
+    assert (found.unforgiven, found.starts.rounds) == (1, 0 if is_heard else 1)
+    silent = replace(killed, ended_at=990.0)
+    late = after(silent, both[1], training=training, memory=first.memory).memory.failures
+    assert late.starts.rounds == (0 if is_heard else 1)
+
+
 @pytest.mark.parametrize(("epoch", "rounds"), [(0, 1), (1, 0)])
 def test_agents_that_are_killed_before_the_first_plan_are_failed_starts(
     epoch: int, rounds: int

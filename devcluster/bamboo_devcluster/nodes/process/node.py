@@ -14,6 +14,7 @@ from typing import Any
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, UnreachableError
+from bamboo_devcluster.nodes.process.pods.env import GPU, simulated_devices
 from bamboo_devcluster.nodes.process.pods.pod import PodWorker
 from bamboo_devcluster.nodes.process.pods.preparation import NodePorts
 from bamboo_devcluster.programs.binaries import KUBERNETES_VERSION
@@ -55,6 +56,7 @@ class ProcessNode:
         self.uid = ""
         self.workers: dict[str, PodWorker] = {}
         self.state = "running"
+        self.has_broken_devices = False  # it refuses new pods that ask for one
         self._awake = asyncio.Event()
         self._awake.set()
         self._ports = replace(ports, awake=self.awake, allocatable=capacity(spec))
@@ -152,10 +154,22 @@ class ProcessNode:
         if worker:
             worker.update(pod)
             return
-        worker = PodWorker(pod, self._take_address(), self._ports)
+        worker = PodWorker(pod, self._take_address(), self._ports, self._refusal(pod))
         self.workers[pod["metadata"]["uid"]] = worker
         worker.task.add_done_callback(lambda task: self._drop(worker, task))
         worker.update(pod)
+
+    def _refusal(self, pod: Object) -> tuple[str, str] | None:
+        """Why the pod is not admitted: as by a kubelet whose device plugin has no healthy device,
+        although the node still offers them."""
+        is_known = bool((pod.get("status") or {}).get("containerStatuses"))
+        containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
+        if not self.has_broken_devices or is_known or not any(map(simulated_devices, containers)):
+            return None
+        text = (
+            "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+        )
+        return "UnexpectedAdmissionError", f"{text} {GPU}, which is unexpected"
 
     def _drop(self, worker: PodWorker, task: "asyncio.Task[None]") -> None:
         self.workers.pop(worker.pod["metadata"]["uid"], None)
@@ -253,7 +267,7 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
     amounts = {"cpu": spec.cpu, "memory": spec.memory, "pods": str(MAX_PODS)}
     amounts["ephemeral-storage"] = "100Gi"
     if spec.gpus:
-        amounts["nvidia.com/gpu"] = str(spec.gpus)
+        amounts[GPU] = str(spec.gpus)
     return amounts
 
 

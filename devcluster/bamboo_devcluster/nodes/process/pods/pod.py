@@ -39,9 +39,11 @@ _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class PodWorker:
-    """Runs one pod."""
+    """Runs one pod. refusal: why the node does not admit it (reason, message); None: it does."""
 
-    def __init__(self, pod: Object, pod_ip: str, node: NodePorts) -> None:
+    def __init__(
+        self, pod: Object, pod_ip: str, node: NodePorts, refusal: tuple[str, str] | None = None
+    ) -> None:
         self.pod = pod
         self.pod_ip = pod_ip
         self._node = node
@@ -55,7 +57,8 @@ class PodWorker:
         self._is_final = False
         self._is_dead = False  # the machine vanished: report nothing
         self._has_volumes = False
-        self._verdict: tuple[str, str] | None = None
+        self._verdict: tuple[str, str] | None = refusal
+        self._is_refused = refusal is not None
         self._reported: Object = dict(pod.get("status") or {})
         self._volumes = PodVolumes(node.api, self._directory / "volumes", self.facts)
         self._starts = PodStarts(node, self._volumes, self._directory, self.facts)
@@ -139,7 +142,7 @@ class PodWorker:
         reporter = asyncio.create_task(self._report_always())
         keeper: asyncio.Task[None] | None = None
         try:
-            if self._take_over():
+            if not self._is_refused and self._take_over():
                 self._dirty.set()
                 if await self._set_up_volumes():
                     keeper = asyncio.create_task(self._keep_volumes())
@@ -204,6 +207,10 @@ class PodWorker:
             # If a source is unreachable, files stay as they are until the next round.
             with contextlib.suppress(VolumeError, UnreachableError, OSError):
                 await self._volumes.refresh()
+            if text := await asyncio.to_thread(self._volumes.excess):
+                self._event("Warning", "Evicted", text)
+                self._verdict = ("Evicted", text)
+                self._stop.make(_MIN_GRACE_S)
 
     async def _run_containers(self) -> None:
         deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
@@ -294,7 +301,11 @@ class PodWorker:
         if status == self._reported:
             return True
         # Otherwise the API merges these lists with an earlier machine's addresses.
-        lists = {key: [{"$patch": "replace"}, *status[key]] for key in ("hostIPs", "podIPs")}
+        lists = {
+            key: [{"$patch": "replace"}, *status[key]]
+            for key in ("hostIPs", "podIPs")
+            if key in status
+        }
         uid = self.pod["metadata"]["uid"]
         body = {"metadata": {"uid": uid}, "status": {**status, **lists}}
         try:
@@ -318,8 +329,9 @@ class PodWorker:
             host_ip=self._node.host_ip,
             started_at=self._started_at,
             has_volumes=self._has_volumes,
-            verdict=self._verdict if self._is_final else None,
+            verdict=self._verdict,
             is_final=self._is_final,
+            is_refused=self._is_refused,
         )
 
     @property
