@@ -21,6 +21,7 @@ from bamboo_core.controller.view import (
     LastWords,
     Memory,
     NodeView,
+    PodPhase,
     PodView,
     Slot,
     TrainingView,
@@ -32,6 +33,8 @@ from bamboo_core.protocol.exit_codes import ExitCode
 KEPT = 16
 """Number of ended pods that are kept for their logs while the job goes on."""
 
+SILENT_S = 60.0
+"""An agent connects within seconds after its start."""
 _USERS_ERRORS = 2
 """Agents in which the user's code must fail before it is at fault for certain."""
 _MOST_WORDS = 300
@@ -214,7 +217,7 @@ def _taken(view: ClusterView, training: TrainingView, memory: Memory) -> Iterato
 
 
 def awaited(
-    view: ClusterView, training: TrainingView, memory: Memory, deleted: Set[str]
+    view: ClusterView, training: TrainingView, memory: Memory, deleted: Set[str], *, now: float
 ) -> dict[AgentId, Awaited]:
     """Pods that are wanted, of agents that are not heard yet. deleted: names of pods that are not
     wanted any more."""
@@ -222,12 +225,20 @@ def awaited(
     for pod in view.pods:
         if not pod.is_alive or pod.name in deleted or pod.agent in training.heard:
             continue
-        before = memory.awaited.get(pod.agent)
-        if before is None or not before.node:
+        seat = memory.awaited.get(pod.agent, Awaited(pod.slot, pod.incarnation))
+        if pod.node and not seat.node:
             machine = nodes[pod.node].machine if pod.node in nodes else ""
-            before = Awaited(pod.slot, pod.incarnation, pod.node, machine)
-        found[pod.agent] = before
+            seat = seat._replace(node=pod.node, machine=machine)
+        if pod.phase is PodPhase.RUNNING and not seat.runs_since:
+            seat = seat._replace(runs_since=now)
+        found[pod.agent] = seat
     return found
+
+
+def silent(memory: Memory, now: float) -> list[AgentId]:
+    """Agents whose containers have run for long without a word."""
+    seats = sorted(memory.awaited.items())
+    return [agent for agent, seat in seats if 0 < seat.runs_since <= now - SILENT_S]
 
 
 def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> set[Slot]:

@@ -134,7 +134,7 @@ def step(
     actions += [] if memory.terminal else _tidy(view, memory)
     actions = _once(actions)
     deleted = {action.name for action in actions if isinstance(action, DeletePod)}
-    awaited = failure_limits.awaited(view, training, memory, deleted)
+    awaited = failure_limits.awaited(view, training, memory, deleted, now=now)
     memory = replace(memory, awaited=awaited)
     status = lifecycle.status_of(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
@@ -472,6 +472,8 @@ def _wake_times(
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
     times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
+    running = (seat.runs_since for seat in memory.awaited.values() if seat.runs_since)
+    times += (since + failure_limits.SILENT_S for since in running)
     times += (at for at in force_deletes if at is not None)
     times += memory.failures.avoided_until().values()
     times += (at for _, at in _stranded_at(view, training))

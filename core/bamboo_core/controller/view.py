@@ -360,6 +360,7 @@ class Awaited(NamedTuple):
     incarnation: int
     node: str = ""  # empty: none yet
     machine: str = ""  # that the node was first
+    runs_since: float = 0.0  # when it was first seen to run; 0: it was not
 
 
 @dataclass(frozen=True)
