@@ -156,7 +156,7 @@ def _capacity(seen: Seen) -> Condition:
 
 
 def _absent(seen: Seen) -> str:
-    """What the scheduler misses for pods without a node; empty: nothing that they name."""
+    """The object that the scheduler misses for pods without a node; empty: none."""
     found = next((pod.missing for pod in seen.unplaced if pod.missing is not None), None)
     return shortage.absent(found, seen.job.namespace) if found is not None else ""
 

@@ -98,7 +98,7 @@ def settle(
 def _without_old_starts(
     spec: JobSpec, view: ClusterView, training: TrainingView, known: Failures, now: float
 ) -> Failures:
-    """Who suspends the job has a chance to mend the cause, so it begins anew."""
+    """A suspension is the chance to mend the cause, so the job begins anew after it."""
     if spec.suspend or not known.starts.rounds:
         return replace(known, starts=FailedStarts())
     alive = [pod for pod in view.pods if pod.is_alive]
@@ -252,13 +252,6 @@ def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: floa
 def _is_new(pod: PodView, training: TrainingView) -> bool:
     """Whether the agent was of no use before it ended."""
     return pod.agent not in training.heard or (pod.is_killed and training.epoch == 0)
-
-
-def made(memory: Memory, pod: str, slot: Slot, incarnation: int) -> Memory:
-    """The memory after a pod was made. If it is not there at the next step, somebody has deleted
-    it."""
-    seat = {AgentId(pod): Awaited(slot, incarnation)}
-    return replace(memory, awaited={**memory.awaited, **seat})
 
 
 def start_records(before: Failures, now: Failures) -> tuple[Record, ...]:

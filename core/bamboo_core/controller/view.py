@@ -404,3 +404,8 @@ class Memory:
     def pauses_until(self) -> float:
         """No new pods before this instant."""
         return max(self.not_before, self.refused_until)
+
+    def having_made(self, pod: str, slot: Slot, incarnation: int) -> Memory:
+        """After a pod was made. If it is not there at the next step, somebody has deleted it."""
+        seat = {AgentId(pod): Awaited(slot, incarnation)}
+        return replace(self, awaited={**self.awaited, **seat})

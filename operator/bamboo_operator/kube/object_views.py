@@ -96,7 +96,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
 
 
 def _beside(pod: Object) -> PodTrouble:
-    """What the status says against the pod as a whole, and against its other containers."""
+    """The status, read for what it says against the pod and its other containers."""
     status = pod.get("status") or {}
     conditions = status.get("conditions") or []
     is_disrupted = any(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType
 from bamboo_core.api.spec import JobSpec, RunPolicy
-from bamboo_core.controller import failure_limits
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
 from bamboo_core.controller.view import (
     ClusterView,
@@ -134,7 +133,7 @@ class Cluster:
             action.name, f"uid-{action.name}", action.slot, action.incarnation, PodPhase.PENDING,
             self.now, zone=action.zone, node=f"node-{action.zone}",
         )  # fmt: skip
-        self.memory = failure_limits.made(self.memory, action.name, action.slot, action.incarnation)
+        self.memory = self.memory.having_made(action.name, action.slot, action.incarnation)
 
     def live(self, seconds: int) -> None:
         """So many reconciles, one each second."""

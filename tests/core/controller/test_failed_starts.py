@@ -235,7 +235,7 @@ def test_agents_that_are_killed_before_the_first_plan_are_failed_starts(
 
 @pytest.mark.parametrize("code", [0, 3, 137, 143])
 def test_an_end_by_order_is_no_failed_start(code: int) -> None:
-    """Of an agent that the operator let go, or whose pod was deleted while it started."""
+    """The operator let the agent go, or its pod was deleted while it started."""
     seen = exited(code)(pod())
     assert seen is not None
     heard = having_heard(TrainingView(epoch=1), [seen])

@@ -14,7 +14,6 @@ from typing import Any
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, UnreachableError
-from bamboo_devcluster.nodes.process.pods.env import GPU, simulated_devices
 from bamboo_devcluster.nodes.process.pods.pod import PodWorker
 from bamboo_devcluster.nodes.process.pods.preparation import NodePorts
 from bamboo_devcluster.programs.binaries import KUBERNETES_VERSION
@@ -154,22 +153,11 @@ class ProcessNode:
         if worker:
             worker.update(pod)
             return
-        worker = PodWorker(pod, self._take_address(), self._ports, self._refusal(pod))
+        is_broken = self.has_broken_devices
+        worker = PodWorker(pod, self._take_address(), self._ports, has_broken_devices=is_broken)
         self.workers[pod["metadata"]["uid"]] = worker
         worker.task.add_done_callback(lambda task: self._drop(worker, task))
         worker.update(pod)
-
-    def _refusal(self, pod: Object) -> tuple[str, str] | None:
-        """Why the pod is not admitted: as by a kubelet whose device plugin has no healthy device,
-        although the node still offers them."""
-        is_known = bool((pod.get("status") or {}).get("containerStatuses"))
-        containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
-        if not self.has_broken_devices or is_known or not any(map(simulated_devices, containers)):
-            return None
-        text = (
-            "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
-        )
-        return "UnexpectedAdmissionError", f"{text} {GPU}, which is unexpected"
 
     def _drop(self, worker: PodWorker, task: "asyncio.Task[None]") -> None:
         self.workers.pop(worker.pod["metadata"]["uid"], None)
@@ -267,7 +255,7 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
     amounts = {"cpu": spec.cpu, "memory": spec.memory, "pods": str(MAX_PODS)}
     amounts["ephemeral-storage"] = "100Gi"
     if spec.gpus:
-        amounts[GPU] = str(spec.gpus)
+        amounts["nvidia.com/gpu"] = str(spec.gpus)
     return amounts
 
 

@@ -15,7 +15,7 @@ from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, UnreachableError
 from bamboo_devcluster.nodes.process.pods import probes
 from bamboo_devcluster.nodes.process.pods.container import Container, ContainerPorts, StopRequest
-from bamboo_devcluster.nodes.process.pods.env import PodFacts
+from bamboo_devcluster.nodes.process.pods.env import GPU, PodFacts, simulated_devices
 from bamboo_devcluster.nodes.process.pods.preparation import NodePorts, PodStarts
 from bamboo_devcluster.nodes.process.pods.status import (
     ContainerRecord,
@@ -34,15 +34,21 @@ _RETRY_S = 0.5
 _VOLUME_RETRY_S = 1.0
 _MIN_GRACE_S = 1.0
 _DEFAULT_GRACE_S = 30.0
+_REFUSAL = (
+    "UnexpectedAdmissionError",
+    "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+    f" {GPU}, which is unexpected",
+)
+"""As a kubelet whose device plugin has no healthy device, although the node still offers them."""
 _MESSAGE_PATH = "/dev/termination-log"
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class PodWorker:
-    """Runs one pod. refusal: why the node does not admit it (reason, message); None: it does."""
+    """Runs one pod. has_broken_devices: of its node."""
 
     def __init__(
-        self, pod: Object, pod_ip: str, node: NodePorts, refusal: tuple[str, str] | None = None
+        self, pod: Object, pod_ip: str, node: NodePorts, *, has_broken_devices: bool = False
     ) -> None:
         self.pod = pod
         self.pod_ip = pod_ip
@@ -57,8 +63,8 @@ class PodWorker:
         self._is_final = False
         self._is_dead = False  # the machine vanished: report nothing
         self._has_volumes = False
-        self._verdict: tuple[str, str] | None = refusal
-        self._is_refused = refusal is not None
+        self._is_refused = has_broken_devices and _is_new(pod) and _asks_for_devices(pod)
+        self._verdict: tuple[str, str] | None = _REFUSAL if self._is_refused else None
         self._reported: Object = dict(pod.get("status") or {})
         self._volumes = PodVolumes(node.api, self._directory / "volumes", self.facts)
         self._starts = PodStarts(node, self._volumes, self._directory, self.facts)
@@ -375,6 +381,15 @@ class PodWorker:
     def is_running(self) -> bool:
         """Return whether any container runs."""
         return any(isinstance(c.record.state, Running) for c in self.containers)
+
+
+def _is_new(pod: Object) -> bool:
+    return not (pod.get("status") or {}).get("containerStatuses")
+
+
+def _asks_for_devices(pod: Object) -> bool:
+    containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
+    return any(map(simulated_devices, containers))
 
 
 def _init_policy(policy: str) -> str:
