@@ -61,6 +61,8 @@ REMEDIES: Mapping[str, str] = {
     " themselves",
     Reason.STARTS_FAIL: "do what the message says; to change spec.worker, set spec.suspend to true"
     " first, which also ends the pause",
+    Reason.NOT_HEARD: "read `bamboo logs`; the command in spec.worker.podTemplate must start the"
+    " agent, and network policies must let it reach the operator",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"
     " again and again, replace the node",
     Reason.LAST_WRITE_WAITS: "make room, or repair the storage at spec.checkpoint.uri and its"

@@ -143,6 +143,8 @@ class Reason(StrEnum):
     STARTS_FAIL = "StartsFail"
     """The pods of agents end before the operator has heard the agents. The message has the last
     end, how often it has happened, when there will be new pods, and what to do."""
+    NOT_HEARD = "NotHeard"
+    """The containers of agents run, but these agents have never connected to the operator."""
     NO_PROGRESS = "NoProgress"
     """Training stands still: agents wait for each other without end, one computes for far too
     long, or the storage does not answer. The message says which."""

@@ -16,7 +16,7 @@ from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller import on_demand, pod_zones, shortage
+from bamboo_core.controller import failure_limits, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
@@ -160,7 +160,7 @@ def _capacity(seen: Seen) -> Condition:
 
 
 def _absent(seen: Seen) -> str:
-    """What the scheduler misses for pods without a node; empty: nothing that they name."""
+    """The object that the scheduler misses for pods without a node; empty: none."""
     found = next((pod.missing for pod in seen.unplaced if pod.missing is not None), None)
     return shortage.absent(found, seen.job.namespace) if found is not None else ""
 
@@ -333,6 +333,8 @@ def _stalled(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
     if seen.memory.failures.starts.slots and not seen.is_resting:
         return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
+    if not seen.is_resting and (silent := failure_limits.silent(seen.memory, seen.now)):
+        return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
     if training.stall and not seen.is_resting:
         return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
     return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")
@@ -374,6 +376,16 @@ def _obstacle(pod: PodView, job: JobView) -> _Obstacle | None:
     is_image = state in pod_troubles.NO_IMAGE
     reason = Reason.IMAGE_PULL_FAILED if is_image else Reason.CONTAINER_CANNOT_START
     return _Obstacle(reason, text)
+
+
+def _not_heard(silent: Sequence[str]) -> str:
+    count = counted(len(silent), "agent")
+    verb = "runs" if len(silent) == 1 else "run"
+    return (
+        f"{count} {verb} for over {failure_limits.SILENT_S:.0f} s and never connected, the first:"
+        f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
+        " command, it must start the agent, and the network must let it reach the operator"
+    )
 
 
 def _failed_starts(seen: Seen) -> str:

@@ -21,6 +21,7 @@ from bamboo_core.controller.view import (
     LastWords,
     Memory,
     NodeView,
+    PodPhase,
     PodView,
     Slot,
     TrainingView,
@@ -32,6 +33,8 @@ from bamboo_core.protocol.exit_codes import ExitCode
 KEPT = 16
 """Number of ended pods that are kept for their logs while the job goes on."""
 
+SILENT_S = 60.0
+"""An agent connects within seconds after its start."""
 _USERS_ERRORS = 2
 """Agents in which the user's code must fail before it is at fault for certain."""
 _MOST_WORDS = 300
@@ -54,7 +57,7 @@ def settle(
     policy, committed = spec.run_policy, training.progress.committed + 1
     told = {words.agent for words in training.failed}
     seen = {pod.agent for pod in view.pods}
-    ended = {pod.agent for pod in view.pods if pod.has_ended}
+    ended = {pod.agent for pod in view.pods if pod.is_decided(now)}
     taken = [] if spec.suspend else list(_taken(view, training, memory))
     before = memory.settled
     gone = {end.words.agent for end in taken}
@@ -68,7 +71,7 @@ def settle(
     known = failures.settle(memory.failures, committed, policy, now=now)
     nodes = view.fleet.by_name
     until = memory.not_before
-    for end in [*taken, *_fresh(view, training, memory, before)]:
+    for end in [*taken, *_fresh(view, training, memory, before, now=now)]:
         words = end.words
         if words.is_refused and words.cause == Reason.DEVICE_DIFFERS:
             known = _with_misfit(known, words, nodes.get(words.node), spec, now)
@@ -95,7 +98,7 @@ def settle(
 def _without_old_starts(
     spec: JobSpec, view: ClusterView, training: TrainingView, known: Failures, now: float
 ) -> Failures:
-    """Who suspends the job has a chance to mend the cause, so it begins anew."""
+    """A suspension is the chance to mend the cause, so the job begins anew after it."""
     if spec.suspend or not known.starts.rounds:
         return replace(known, starts=FailedStarts())
     alive = [pod for pod in view.pods if pod.is_alive]
@@ -125,7 +128,7 @@ def _pause_s(known: Failures, failure: Failure) -> float:
 
 
 def _fresh(
-    view: ClusterView, training: TrainingView, memory: Memory, settled: Set[str]
+    view: ClusterView, training: TrainingView, memory: Memory, settled: Set[str], *, now: float
 ) -> list[_End]:
     """Failures that are not counted yet; errors of the user's code last, and before them those that
     count towards the limit.
@@ -138,12 +141,12 @@ def _fresh(
         first.setdefault(words.agent, words)
     found = [_End(words) for agent, words in first.items() if agent not in settled]
     known = {*settled, *first}
-    ended = [pod for pod in view.pods if pod.has_ended and pod.agent not in known]
+    ended = [pod for pod in view.pods if pod.is_decided(now) and pod.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
     for pod in ended:
         if _is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory):
             continue
-        if pod.agent in training.heard and not (pod.is_killed and training.epoch == 0):
+        if not _is_new(pod, training):
             found += [_End(_words(pod))] if pod.has_failed else []
         elif not _is_excused(pod, view, training):
             found.append(_failed_start(pod))
@@ -214,7 +217,7 @@ def _taken(view: ClusterView, training: TrainingView, memory: Memory) -> Iterato
 
 
 def awaited(
-    view: ClusterView, training: TrainingView, memory: Memory, deleted: Set[str]
+    view: ClusterView, training: TrainingView, memory: Memory, deleted: Set[str], *, now: float
 ) -> dict[AgentId, Awaited]:
     """Pods that are wanted, of agents that are not heard yet. deleted: names of pods that are not
     wanted any more."""
@@ -222,19 +225,33 @@ def awaited(
     for pod in view.pods:
         if not pod.is_alive or pod.name in deleted or pod.agent in training.heard:
             continue
-        before = memory.awaited.get(pod.agent)
-        if before is None or not before.node:
+        seat = memory.awaited.get(pod.agent, Awaited(pod.slot, pod.incarnation))
+        if pod.node and not seat.node:
             machine = nodes[pod.node].machine if pod.node in nodes else ""
-            before = Awaited(pod.slot, pod.incarnation, pod.node, machine)
-        found[pod.agent] = before
+            seat = seat._replace(node=pod.node, machine=machine)
+        if pod.phase is PodPhase.RUNNING and not seat.runs_since:
+            seat = seat._replace(runs_since=now)
+        found[pod.agent] = seat
     return found
 
 
-def made(memory: Memory, pod: str, slot: Slot, incarnation: int) -> Memory:
-    """The memory after a pod was made. If it is not there at the next step, somebody has deleted
-    it."""
-    seat = {AgentId(pod): Awaited(slot, incarnation)}
-    return replace(memory, awaited={**memory.awaited, **seat})
+def silent(memory: Memory, now: float) -> list[AgentId]:
+    """Agents whose containers have run for long without a word."""
+    seats = sorted(memory.awaited.items())
+    return [agent for agent, seat in seats if 0 < seat.runs_since <= now - SILENT_S]
+
+
+def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> set[Slot]:
+    """Slots for which no pods are made now, since the last ones have failed to start, or nobody
+    knows yet why they have ended."""
+    unknown = [pod for pod in view.pods if pod.has_ended and not pod.is_decided(now)]
+    slots = {Slot(*slot) for slot in memory.failures.starts.held(now)}
+    return slots.union(pod.slot for pod in unknown if _is_new(pod, training))
+
+
+def _is_new(pod: PodView, training: TrainingView) -> bool:
+    """Whether the agent was of no use before it ended."""
+    return pod.agent not in training.heard or (pod.is_killed and training.epoch == 0)
 
 
 def start_records(before: Failures, now: Failures) -> tuple[Record, ...]:

@@ -19,6 +19,7 @@ from bamboo_core.controller import turn as turns
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
+    REASON_S,
     ClusterView,
     JobView,
     Memory,
@@ -133,7 +134,7 @@ def step(
     actions += [] if memory.terminal else _tidy(view, memory)
     actions = _once(actions)
     deleted = {action.name for action in actions if isinstance(action, DeletePod)}
-    awaited = failure_limits.awaited(view, training, memory, deleted)
+    awaited = failure_limits.awaited(view, training, memory, deleted, now=now)
     memory = replace(memory, awaited=awaited)
     status = lifecycle.status_of(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
@@ -330,7 +331,7 @@ def _fill(
     count = max(0, min(most, wanted - len(staying)))
     if training.unwritten is not None:
         count = min(count, _lacking_successors(staying, training))
-    held = memory.failures.starts.held(now)
+    held = failure_limits.held(view, training, memory, now=now)
     holes = [slot for slot in seats if slot not in taken and slot not in held][:count]
     if not holes or now < memory.pauses_until or job.deleting:
         return [], memory
@@ -470,6 +471,9 @@ def _wake_times(
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
+    times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
+    running = (seat.runs_since for seat in memory.awaited.values() if seat.runs_since)
+    times += (since + failure_limits.SILENT_S for since in running)
     times += (at for at in force_deletes if at is not None)
     times += memory.failures.avoided_until().values()
     times += (at for _, at in _stranded_at(view, training))

@@ -40,6 +40,8 @@ class Slot(NamedTuple):
 
 
 _ON_ORDER = (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED)
+REASON_S = 10.0
+"""For so long the reason of a pod's end is awaited after the end of its container."""
 _POD_NAME = re.compile(r"p(\d+)-s(\d+)-i(\d+)")
 
 
@@ -160,6 +162,7 @@ class PodView:
     deleting_at: float | None = None
     exit_code: int | None = None  # of its container, once it has ended
     exit_reason: str = ""
+    ended_at: float | None = None  # when its container ended, by the clock of its node
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
@@ -198,6 +201,13 @@ class PodView:
     def is_killed(self) -> bool:
         """Somebody else has ended the agent: neither itself nor its memory limit."""
         return pod_troubles.is_killed(self.exit_code, self.exit_reason)
+
+    def is_decided(self, now: float) -> bool:
+        """Whether its end is known as a whole: only a moment after it has killed the containers,
+        the kubelet says why, as of an eviction."""
+        if not self.has_ended or self.is_over or not self.is_killed or self.beside.runs_on:
+            return self.has_ended
+        return self.ended_at is None or now >= self.ended_at + REASON_S
 
     @property
     def missing(self) -> Missing | None:
@@ -350,6 +360,7 @@ class Awaited(NamedTuple):
     incarnation: int
     node: str = ""  # empty: none yet
     machine: str = ""  # that the node was first
+    runs_since: float = 0.0  # when it was first seen to run; 0: it was not
 
 
 @dataclass(frozen=True)
@@ -393,3 +404,8 @@ class Memory:
     def pauses_until(self) -> float:
         """No new pods before this instant."""
         return max(self.not_before, self.refused_until)
+
+    def having_made(self, pod: str, slot: Slot, incarnation: int) -> Memory:
+        """After a pod was made. If it is not there at the next step, somebody has deleted it."""
+        seat = {AgentId(pod): Awaited(slot, incarnation)}
+        return replace(self, awaited={**self.awaited, **seat})

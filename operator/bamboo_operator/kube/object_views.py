@@ -74,6 +74,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         deleting_at=timestamp(meta.get("deletionTimestamp")),
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason") or "",
+        ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
         trouble=_shortened(ended.get("message") or waiting.get("message")),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
@@ -86,7 +87,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
 
 
 def _beside(pod: Object) -> PodTrouble:
-    """What the status says against the pod as a whole, and against its other containers."""
+    """The status, read for what it says against the pod and its other containers."""
     status = pod.get("status") or {}
     conditions = status.get("conditions") or []
     is_disrupted = any(

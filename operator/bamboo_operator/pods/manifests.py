@@ -82,16 +82,9 @@ def pod(
         body["nodeSelector"] = selector
     if more := fitting.tolerations(spec.worker):
         body["tolerations"] = [*(body.get("tolerations") or []), *more]
-    annotations = dict(meta.get("annotations") or {})
-    for name in (AVOIDS_ANNOTATION, AVOIDS_TYPES_ANNOTATION):
-        annotations.pop(name, None)
-    annotations.pop(seals.ANNOTATION, None)
-    annotations[JOB_UID_ANNOTATION] = job.uid
-    if seal:
-        annotations[seals.ANNOTATION] = seal
+    annotations = _annotations(meta.get("annotations") or {}, job, seal)
     if not action.zone and pod_zones.keeps_apart(spec):
         body["affinity"] = _apart(body.get("affinity") or {}, spec, job, action)
-    annotations.pop(ON_DEMAND_ANNOTATION, None)
     if spec.placement.on_demand is not None and not action.is_on_demand:
         body["affinity"] = _on_spot(body.get("affinity") or {})
     elif action.is_on_demand:
@@ -111,6 +104,14 @@ def pod(
         },
         "spec": body,
     }
+
+
+def _annotations(given: Object, job: JobView, seal: str) -> Object:
+    """The user's annotations, without those that only the operator may set."""
+    reserved = (AVOIDS_ANNOTATION, AVOIDS_TYPES_ANNOTATION, ON_DEMAND_ANNOTATION, seals.ANNOTATION)
+    found = {key: value for key, value in given.items() if key not in reserved}
+    found[JOB_UID_ANNOTATION] = job.uid
+    return found | ({seals.ANNOTATION: seal} if seal else {})
 
 
 def _avoiding(affinity: Object, action: CreatePod) -> Object:

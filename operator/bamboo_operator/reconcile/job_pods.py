@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import failure_limits
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod
 from bamboo_core.controller.view import JobView
 from bamboo_operator.kube import api
@@ -96,7 +95,7 @@ class JobPods:
             await self._kube.create(api.pods(job.namespace), pod)
             known.rejected = ""
             seat = action.slot, action.incarnation
-            known.memory = failure_limits.made(known.memory, action.name, *seat)
+            known.memory = known.memory.having_made(action.name, *seat)
         except ApiError as error:
             if error.is_conflict:
                 return True

@@ -6,10 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import ConditionType
 from bamboo_core.api.spec import JobSpec, RunPolicy
-from bamboo_core.controller import failure_limits
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
-from bamboo_core.controller.view import ClusterView, Memory, PodPhase, PodView, TrainingView
+from bamboo_core.controller.view import (
+    ClusterView,
+    Condition,
+    Memory,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
 from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.model.ids import AgentId
 
@@ -126,7 +133,7 @@ class Cluster:
             action.name, f"uid-{action.name}", action.slot, action.incarnation, PodPhase.PENDING,
             self.now, zone=action.zone, node=f"node-{action.zone}",
         )  # fmt: skip
-        self.memory = failure_limits.made(self.memory, action.name, action.slot, action.incarnation)
+        self.memory = self.memory.having_made(action.name, action.slot, action.incarnation)
 
     def live(self, seconds: int) -> None:
         """So many reconciles, one each second."""
@@ -164,3 +171,15 @@ class Cluster:
     def heard(self) -> int:
         """Agents that are connected and whose pods are there."""
         return sum(pod.agent in self.training.connected for pod in self.pods.values())
+
+
+def condition(found: Step, kind: ConditionType) -> Condition:
+    return next(c for c in found.status.conditions if c.type == kind)
+
+
+def after(*pods: PodView, **options: object) -> Step:
+    """One step with these pods."""
+    given = {"training": TrainingView(), "memory": Memory(), "there": nodes(a=8, b=8)} | options
+    view = ClusterView(given["there"], pods)  # type: ignore[arg-type]
+    policy = spec(run_policy=RunPolicy(backoff_limit=1, node_failure_limit=1))
+    return step(policy, view, given["training"], given["memory"], job=JOB, now=1000.0)  # type: ignore[arg-type]
