@@ -229,6 +229,9 @@ class FailureCause(StrEnum):
     IMPOSSIBLE_REPORT = "ImpossibleReport"
     """The agent reported something that no agent of the job can hold, such as a layer that the
     model does not have. No agent of Bamboo sends that."""
+    START_FAILED = "StartFailed"
+    """The agent's pod ended, or was deleted, before the operator had heard the agent: for example,
+    an init container failed, a probe failed, or the kubelet refused or evicted the pod."""
     OOM_KILLED = "OOMKilled"
     """The agent's container used more memory than its limit."""
     AGENT_FAILED = "AgentFailed"

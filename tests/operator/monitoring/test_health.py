@@ -291,9 +291,7 @@ def values(figures: JobFigures, *names: str) -> list[float | None]:
 CHECKPOINTS = ("bamboo_checkpoint_interval_steps", "bamboo_checkpoint_behind_steps")
 
 
-@pytest.mark.parametrize(
-    ("written", "behind"), [(-1, 10.0), (0, 10.0), (8, 2.0), (10, 0.0)]
-)
+@pytest.mark.parametrize(("written", "behind"), [(-1, 10.0), (0, 10.0), (8, 2.0), (10, 0.0)])
 def test_how_far_checkpoints_are_behind(written: int, behind: float) -> None:
     """A checkpoint of step 8 holds steps 0 to 7, and step 9 is the newest one that is committed."""
     status = replace(BUSY, checkpoint_step=written)
