@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -58,7 +59,7 @@ def text() -> str:
     """The rules as Prometheus reads them, with the defaults of all settings."""
     groups: list[dict[str, Any]] = [
         {"name": "bamboo-recorded", "rules": _recorded()},
-        {"name": "bamboo-alerts", "rules": [_with_defaults(alert) for alert in ALERTS]},
+        {"name": "bamboo-alerts", "rules": [with_values(a, a.defaults | RELEASE) for a in ALERTS]},
     ]
     return _dumped({"groups": groups})
 
@@ -76,9 +77,8 @@ def _recorded() -> list[dict[str, str]]:
     return [{"record": name, "expr": source.bound(expr)} for name, expr in RECORDED.items()]
 
 
-def _with_defaults(alert: Alert) -> dict[str, Any]:
-    """The rule without marks."""
-    values = alert.defaults | RELEASE
+def with_values(alert: Alert, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule with these values in place of its marks. KeyError names a mark without a value."""
 
     def fill(part: Any) -> Any:
         if isinstance(part, dict):

@@ -104,6 +104,21 @@ def test_every_alert_has_a_runbook() -> None:
             assert f"\n{heading}\n" in page, name
 
 
+def test_the_page_of_runbooks_lists_all_alerts() -> None:
+    page = (ROOT / rules.RUNBOOKS / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", page, flags=re.M)
+    assert rows == [(alert.name, alert.name, alert.severity) for alert in rules.ALERTS]
+
+
+def test_runbooks_name_settings_that_exist() -> None:
+    """A number in a runbook is a default, so each setting is named beside it."""
+    for alert in rules.ALERTS:
+        page = (ROOT / rules.RUNBOOKS / f"{alert.name}.md").read_text()
+        meaning = page.partition("## What to look at")[0]
+        missing = [name for name in alert.settings if f"`{name}`" not in meaning]
+        assert not missing, alert.name
+
+
 def test_runbooks_name_panels_that_exist() -> None:
     """Outside code, words in quotation marks that begin with a capital are names of panels."""
     titles = {p.title for board in boards.every().values() for p in board.panels()}
