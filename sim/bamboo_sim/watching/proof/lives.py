@@ -16,7 +16,6 @@ from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, JobView
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
-from bamboo_operator.reconcile.shown_jobs import ShownJobs
 from bamboo_sim.watching.definitions import rules, source
 from bamboo_sim.watching.proof import promtool
 
@@ -176,14 +175,14 @@ class _Operator:
     """One operator's process."""
 
     def __init__(self, now: float) -> None:
-        self._shown, self._now = ShownJobs(), now
-        self.metrics = Metrics(lambda: list(self._shown.figures.values()), lambda: self._now)
+        self._now, self._jobs = now, list[JobFigures]()
+        self.metrics = Metrics(lambda: self._jobs, lambda: self._now)
 
     def show(self, job: JobFigures | None, now: float, *, leads: bool) -> None:
         self._now = now
         self.metrics.leader.set(leads)
         if job is not None:
-            self._shown.show(job)
+            self._jobs = [job.after(next(iter(self._jobs), None))]
 
 
 def _written(values: dict[int, float], minutes: int) -> str:
