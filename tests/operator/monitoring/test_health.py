@@ -303,7 +303,7 @@ def test_how_far_checkpoints_are_behind(written: int, behind: float) -> None:
 
 
 def test_an_unknown_reason_makes_no_series_of_its_own() -> None:
-    """Who may write the status could else make as many as there are words."""
+    """Else a writer of the status could make as many series as there are words."""
     job = JobFigures(JOB, replace(BUSY, conditions=(Condition("Stalled", True, "Abc"),)), 64)
     text = generate_latest(Metrics(lambda: [job]).registry).decode()
     assert "Abc" not in text

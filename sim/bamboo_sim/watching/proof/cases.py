@@ -320,7 +320,7 @@ def fired(case: Case, own: Mapping[str, str]) -> dict[str, Any]:
 
 
 def asked(name: str, expected: list[dict[str, Any]]) -> dict[str, Any]:
-    """What promtool is to ask about one alert."""
+    """The question to promtool about one alert."""
     return {"eval_time": AT, "alertname": name, "exp_alerts": expected}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
@@ -87,7 +88,7 @@ class _Job:
             self.saved, self.saved_at = int(self.done) // self.every * self.every, now
 
     def figures(self, part: Part) -> JobFigures:
-        """What the metrics show of it."""
+        """The figures that metrics show of it."""
         assert part.state is not None
         status = JobStatus(
             _PHASES[part.state],
@@ -136,7 +137,7 @@ class Life:
         """Its length."""
         return sum(part.minutes for part in self.parts)
 
-    def test(self, name: str) -> dict[str, object]:
+    def test(self, name: str) -> dict[str, Any]:
         """It as a test of promtool."""
         ask = promtool.fired_until(self.minutes - 1, self.fires)
         return promtool.test(name, list(self.inputs()), promql_expr_test=[ask])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bamboo_sim.watching.definitions import rules
-from bamboo_sim.watching.proof import lives, promtool, verdict
+from bamboo_sim.watching.proof import promtool, verdict
 from bamboo_sim.watching.proof.lives import FAULTS, HARMLESS, Life, Part
 
 
@@ -49,8 +49,8 @@ def test_series_are_written_as_they_are_scraped() -> None:
     assert 'job="apps/any-name"' in leader["series"]
 
 
-def test_a_life_without_series_is_a_test_all_the_same() -> None:
-    life = Life([Part(3, None, pods=())])
-    assert life.test("nobody")["input_series"] == []
-    assert life.minutes == 3
-    assert lives.AGENTS == 8
+def test_a_life_in_which_nobody_is_scraped_has_no_series() -> None:
+    test = Life([Part(3, None, pods=())]).test("nobody")
+    assert test["input_series"] == []
+    (ask,) = test["promql_expr_test"]
+    assert ask["eval_time"] == "2m"
