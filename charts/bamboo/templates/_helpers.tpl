@@ -151,3 +151,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [events]
   verbs: [create, patch]
 {{- end }}
+
+{{- /* The seconds of a duration of one unit, such as 15m. */ -}}
+{{- define "bamboo.seconds" -}}
+{{ mul (regexFind "^[0-9]+" .) (get (dict "s" 1 "m" 60 "h" 3600 "d" 86400) (regexFind "[smhd]$" .)) }}
+{{- end }}
+
+{{- /* An alert with values in place of its marks: ${window} is a value, ${window.s} its seconds. */ -}}
+{{- define "bamboo.alert" -}}
+{{- $text := toYaml .rule }}
+{{- range $key, $value := .values }}
+{{- $mark := printf "${%s.s}" $key }}
+{{- if contains $mark $text }}
+{{- $text = replace $mark (include "bamboo.seconds" $value) $text }}
+{{- end }}
+{{- $text = replace (printf "${%s}" $key) (toString $value) $text }}
+{{- end }}
+{{- $text }}
+{{- end }}

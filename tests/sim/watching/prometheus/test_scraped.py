@@ -45,7 +45,7 @@ def test_targets_follow_the_pods_that_run(tmp_path: Path) -> None:
         "agents": ["127.0.0.2:21466", "127.0.0.3:21466"],
     }
     (group,) = json.loads(Path(targets.files["operator"][0]).read_text())
-    assert group["labels"] == {"namespace": "bamboo-system", "job": "bamboo-operator"}
+    assert group["labels"] == {"namespace": "bamboo-system"}
     del pods[1:]
     assert written()["agents"] == []
 
