@@ -366,6 +366,7 @@ class Awaited(NamedTuple):
     node: str = ""  # empty: none yet
     machine: str = ""  # that the node was first
     runs_since: float = 0.0  # when it was first seen to run; 0: it was not
+    gone_since: float = 0.0  # when it was first missed; 0: it is there
 
 
 @dataclass(frozen=True)
