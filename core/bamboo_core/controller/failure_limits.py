@@ -169,13 +169,13 @@ def _is_renewed(
 def _is_excused(pod: PodView, view: ClusterView, training: TrainingView) -> bool:
     """Whether an agent that was of no use yet has ended by order or because of its node.
 
-    An end by its own fault is none of both, even if the pod is deleted or the node about to go.
+    A crash is none of both, even if the pod is deleted or the node about to go.
     """
     if pod.beside.ends_with_node or not _is_up(pod.node, view):
         return True
-    if _is_own_fault(pod):
-        return False
     is_ordered = pod.deleting_at is not None or pod.agent in training.dismissed
+    if _is_own_fault(pod):
+        return is_ordered and pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)
     return is_ordered or _is_leaving(pod.node, view)
 
 
@@ -214,7 +214,7 @@ def _missed(
 ) -> Iterator[tuple[AgentId, Awaited, bool]]:
     """Awaited agents whose pods are gone or about to go although their nodes are as before, and
     whether the pods are still there."""
-    pods = {pod.agent: pod for pod in view.pods}
+    pods = {pod.agent: pod for pod in view.pods} if memory.awaited else {}
     for agent, seat in sorted(memory.awaited.items()):
         pod, node = pods.get(agent), view.fleet.by_name.get(seat.node)
         if pod is not None and (pod.deleting_at is None or pod.has_ended):
