@@ -20,11 +20,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 
+from bamboo_cli.errors import ProgramError
 from bamboo_cli.quickstart import job_file, local_cluster
 from bamboo_cli.quickstart.local_cluster import LocalCluster
 from bamboo_cli.quickstart.stopwatch import Stopwatch
@@ -249,14 +251,18 @@ class Bench:
         """Somebody who deletes pods as fast as they come."""
         names = [name for name, job in self.jobs.items() if job.kind.is_deleted]
         while names and self._deletes.is_set():
-            found = self._kubectl(
-                "delete", "pods", f"--selector=bamboo.dev/job in ({','.join(names)})",
-                "--grace-period=0", "--force", "--wait=false", "--output=name",
-            )  # fmt: skip
-            for name in names if found.strip() else ():
-                job = self.jobs[name]
-                job.trouble_at = job.trouble_at or time.monotonic()
+            with suppress(ProgramError):  # the pods may be gone already
+                self._delete_once(names)
             time.sleep(POLL_S / 2)
+
+    def _delete_once(self, names: Sequence[str]) -> None:
+        found = self._kubectl(
+            "delete", "pods", f"--selector=bamboo.dev/job in ({','.join(names)})",
+            "--grace-period=0", "--force", "--wait=false", "--output=name",
+        )  # fmt: skip
+        for name in names if found.strip() else ():
+            job = self.jobs[name]
+            job.trouble_at = job.trouble_at or time.monotonic()
 
     def observe(self, seconds: float) -> None:
         """Look at all jobs until the time is over."""

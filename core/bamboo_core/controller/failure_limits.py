@@ -33,6 +33,8 @@ from bamboo_core.protocol.exit_codes import ExitCode
 KEPT = 16
 """Number of ended pods that are kept for their logs while the job goes on."""
 
+GONE_S = 2.0
+"""The last state of a deleted pod, which says how it ended, may come so much later than a list."""
 SILENT_S = 60.0
 """An agent connects within seconds after its start."""
 _USERS_ERRORS = 2
@@ -58,7 +60,7 @@ def settle(
     told = {words.agent for words in training.failed}
     seen = {pod.agent for pod in view.pods}
     ended = {pod.agent for pod in view.pods if pod.is_decided(now)}
-    taken = [] if spec.suspend else list(_taken(view, training, memory))
+    taken = [] if spec.suspend else list(_taken(view, training, memory, now=now))
     before = memory.settled
     gone = {end.words.agent for end in taken}
     # The last state of a deleted pod may come later than a list without it.
@@ -167,13 +169,13 @@ def _is_renewed(
 def _is_excused(pod: PodView, view: ClusterView, training: TrainingView) -> bool:
     """Whether an agent that was of no use yet has ended by order or because of its node.
 
-    An end by its own fault is none of both, even if the pod is deleted or the node about to go.
+    A crash is none of both, even if the pod is deleted or the node about to go.
     """
     if pod.beside.ends_with_node or not _is_up(pod.node, view):
         return True
-    if _is_own_fault(pod):
-        return False
     is_ordered = pod.deleting_at is not None or pod.agent in training.dismissed
+    if _is_own_fault(pod):
+        return is_ordered and pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)
     return is_ordered or _is_leaving(pod.node, view)
 
 
@@ -196,24 +198,34 @@ def _is_own_fault(pod: PodView) -> bool:
     return not pod.is_killed if pod.exit_code is not None else pod.beside.is_of_container
 
 
-def _taken(view: ClusterView, training: TrainingView, memory: Memory) -> Iterator[_End]:
+def _taken(
+    view: ClusterView, training: TrainingView, memory: Memory, *, now: float
+) -> Iterator[_End]:
     """Pods that somebody else has deleted before their agents were heard."""
-    pods = {pod.agent: pod for pod in view.pods}
+    for agent, seat, is_there in _missed(view, training, memory):
+        if is_there or 0 < seat.gone_since <= now - GONE_S:
+            text = f"agent {agent} was never heard: somebody has deleted its pod"
+            words = LastWords(agent, FailureCause.START_FAILED, text)
+            yield _End(words, seat, counts=False, remedy="find out who deletes pods of the job")
+
+
+def _missed(
+    view: ClusterView, training: TrainingView, memory: Memory
+) -> Iterator[tuple[AgentId, Awaited, bool]]:
+    """Awaited agents whose pods are gone or about to go although their nodes are as before, and
+    whether the pods are still there."""
+    pods = {pod.agent: pod for pod in view.pods} if memory.awaited else {}
     for agent, seat in sorted(memory.awaited.items()):
-        pod = pods.get(agent)
-        is_there = pod is not None and (pod.deleting_at is None or pod.has_ended)
-        is_known = agent in training.heard or agent in training.dismissed
-        if is_there or is_known or agent in memory.settled:
+        pod, node = pods.get(agent), view.fleet.by_name.get(seat.node)
+        if pod is not None and (pod.deleting_at is None or pod.has_ended):
             continue
-        node = view.fleet.by_name.get(seat.node)
+        if agent in training.heard or agent in training.dismissed or agent in memory.settled:
+            continue
         is_renewed = node is not None and seat.machine not in ("", node.machine)
         if is_renewed or not _is_up(seat.node, view) or _is_leaving(seat.node, view):
             continue
-        if pod is not None and pod.beside.is_disrupted:
-            continue
-        text = f"agent {agent} was never heard: somebody has deleted its pod"
-        words = LastWords(agent, FailureCause.START_FAILED, text)
-        yield _End(words, seat, counts=False, remedy="find out who deletes pods of the job")
+        if pod is None or not pod.beside.is_disrupted:
+            yield agent, seat, pod is not None
 
 
 def awaited(
@@ -222,6 +234,9 @@ def awaited(
     """Pods that are wanted, of agents that are not heard yet. deleted: names of pods that are not
     wanted any more."""
     found, nodes = dict[AgentId, Awaited](), view.fleet.by_name
+    for agent, seat, is_there in _missed(view, training, memory):
+        if not is_there:
+            found[agent] = seat._replace(gone_since=seat.gone_since or now)
     for pod in view.pods:
         if not pod.is_alive or pod.name in deleted or pod.agent in training.heard:
             continue
@@ -238,7 +253,15 @@ def awaited(
 def silent(memory: Memory, now: float) -> list[AgentId]:
     """Agents whose containers have run for long without a word."""
     seats = sorted(memory.awaited.items())
-    return [agent for agent, seat in seats if 0 < seat.runs_since <= now - SILENT_S]
+    running = [(agent, seat.runs_since) for agent, seat in seats if not seat.gone_since]
+    return [agent for agent, since in running if 0 < since <= now - SILENT_S]
+
+
+def wake_times(memory: Memory) -> Iterator[float]:
+    """When something is due for agents that are not heard yet."""
+    for seat in memory.awaited.values():
+        yield seat.runs_since + SILENT_S if seat.runs_since else 0.0
+        yield seat.gone_since + GONE_S if seat.gone_since else 0.0
 
 
 def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> set[Slot]:
@@ -246,6 +269,7 @@ def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: floa
     knows yet why they have ended."""
     unknown = [pod for pod in view.pods if pod.has_ended and not pod.is_decided(now)]
     slots = {Slot(*slot) for slot in memory.failures.starts.held(now)}
+    slots.update(seat.slot for _, seat, _ in _missed(view, training, memory))
     return slots.union(pod.slot for pod in unknown if _is_new(pod, training))
 
 

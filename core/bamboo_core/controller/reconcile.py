@@ -472,8 +472,7 @@ def _wake_times(
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
     times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
-    running = (seat.runs_since for seat in memory.awaited.values() if seat.runs_since)
-    times += (since + failure_limits.SILENT_S for since in running)
+    times += failure_limits.wake_times(memory)
     times += (at for at in force_deletes if at is not None)
     times += memory.failures.avoided_until().values()
     times += (at for _, at in _stranded_at(view, training))

@@ -202,12 +202,17 @@ class PodView:
         """Somebody else has ended the agent: neither itself nor its memory limit."""
         return pod_troubles.is_killed(self.exit_code, self.exit_reason)
 
+    @property
+    def awaits_reason(self) -> bool:
+        """The kubelet has killed the agent and may still say why, as of an eviction: it reports the
+        ends of a pod's containers a moment before that of the pod."""
+        return self.is_killed and not self.is_over and not self.beside.runs_on
+
     def is_decided(self, now: float) -> bool:
-        """Whether its end is known as a whole: only a moment after it has killed the containers,
-        the kubelet says why, as of an eviction."""
-        if not self.has_ended or self.is_over or not self.is_killed or self.beside.runs_on:
+        """Whether its end is known as a whole."""
+        if not self.has_ended or not self.awaits_reason or self.ended_at is None:
             return self.has_ended
-        return self.ended_at is None or now >= self.ended_at + REASON_S
+        return now >= self.ended_at + REASON_S
 
     @property
     def missing(self) -> Missing | None:
@@ -361,6 +366,7 @@ class Awaited(NamedTuple):
     node: str = ""  # empty: none yet
     machine: str = ""  # that the node was first
     runs_since: float = 0.0  # when it was first seen to run; 0: it was not
+    gone_since: float = 0.0  # when it was first missed; 0: it is there
 
 
 @dataclass(frozen=True)

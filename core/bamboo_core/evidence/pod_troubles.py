@@ -49,6 +49,7 @@ _MISSING = re.compile(
     r" (?P<state>not found|is being deleted|bound to non-existent persistentvolume)",
     flags=re.I,
 )
+_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _NO_KEY = re.compile(r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?P<name>\S+)")
 _SOURCES = (
     ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
@@ -144,6 +145,8 @@ def missing(message: str) -> Missing | None:
     if found := _MISSING.search(message):
         lack = "does not exist" if found["state"].lower() == "not found" else found["state"]
         return Missing(_KINDS[found["kind"].lower()], found["name"], lack)
+    if _UNBOUND in message:
+        return Missing("a PersistentVolumeClaim", "of the pods", "is not bound to a volume")
     if found := _NO_KEY.search(message):
         name = found["name"].rpartition("/")[2]
         return Missing(found["kind"], name, f"has no key {found['key']}")

@@ -56,8 +56,9 @@ class Tally:
     def connected(self, hello: Hello) -> None:
         """An agent's session has begun."""
         self._places[hello.agent] = _Place(hello.node, hello.machine)
-        while len(self._places) > _MOST_PLACES:
-            self._places.pop(next(iter(self._places)))
+        if len(self._places) > max(_MOST_PLACES, 2 * len(self._pods)):
+            gone = (agent for agent in self._places if agent not in self._pods)
+            self._places.pop(next(gone))  # the oldest
 
     @property
     def heard(self) -> dict[AgentId, str]:
@@ -95,7 +96,7 @@ class Tally:
             if pod is not None and pod.has_failed:
                 del self._undecided[agent]
                 self._counted.add(agent)
-            elif now >= until or (pod is not None and pod.has_ended):
+            elif now >= until or (pod is not None and pod.has_ended and not pod.awaits_reason):
                 self._lose(agent, is_noticed=False)
         self._gone = set()
         is_news = self.losses != self._shown

@@ -242,9 +242,10 @@ def test_an_end_by_order_is_no_failed_start(code: int) -> None:
     let_go = replace(TrainingView(), dismissed=frozenset({seen.agent}), heard={seen.agent: ""})
     for training in (heard, let_go):
         assert after(seen, training=training).memory.failures == Failures()
-    if code in (137, 143):
-        deleted = replace(seen, deleting_at=1010.0)
-        assert after(deleted).memory.failures == Failures()
+    deleted = replace(seen, deleting_at=1010.0)
+    assert after(deleted).memory.failures == Failures()
+    crashed = replace(deleted, exit_code=1)
+    assert after(crashed).memory.failures.starts.rounds == 1
 
 
 # ---------------------------------------------------------------- nodes that go

@@ -21,6 +21,10 @@ from bamboo_core.evidence.pod_troubles import Missing, PodTrouble
             '0/3 nodes are available: persistentvolumeclaim "data" is being deleted.',
             Missing("PersistentVolumeClaim", "data", "is being deleted"),
         ),
+        (
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            Missing("a PersistentVolumeClaim", "of the pods", "is not bound to a volume"),
+        ),
         ('secret "s3" not found', Missing("Secret", "s3", "does not exist")),
         ('configmap "settings" not found', Missing("ConfigMap", "settings", "does not exist")),
         (

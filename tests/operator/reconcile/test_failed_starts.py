@@ -10,6 +10,7 @@ import pytest
 from tests.core.controller.builders import JOB
 
 from bamboo_core.api.events import EventReason
+from bamboo_core.controller.failure_limits import GONE_S
 from bamboo_operator.kube import api, object_views
 
 from ..harness import PATH, Harness
@@ -314,17 +315,26 @@ async def test_pods_that_somebody_deletes_in_a_loop_come_more_and_more_slowly(
     assert "somebody has deleted its pod" in harness.condition("Stalled")["message"]
 
 
-async def test_a_deleted_pod_whose_end_is_shown_late_counts_once(harness: Harness) -> None:
+@pytest.mark.parametrize(("late_s", "cause"), [(1.0, "OOMKilled"), (3.0, "StartFailed")])
+async def test_a_deleted_pod_whose_end_is_shown_late_counts_once(
+    late_s: float, cause: str, harness: Harness
+) -> None:
+    """The event of the deletion has the exit code, and comes a little later than a list."""
     harness.apply()
     await harness.reconcile()
     name = "job-p0-s0-i0"
-    report(harness, name, KINDS["a command that is not there"])
+    report(harness, name, KINDS["an agent without memory beside a live sidecar"])
     last = harness.kube.objects.pop(api.pod("ns", name))
+    again_s = await harness.reconcile()
+    assert again_s is not None
+    assert again_s <= GONE_S
+    assert harness.status["failures"]["total"] == 0
+    assert harness.pods() == ["job-p0-s1-i0"], "its seat waits for the cause"
+    harness.now += late_s
     await harness.reconcile()
-    assert harness.status["failures"]["total"] == 1
     harness.deleted_pods.deleted(last)
     await harness.reconcile()
-    assert harness.status["failures"]["total"] == 1
+    assert harness.status["failures"]["causes"] == [{"cause": cause, "count": 1}]
 
 
 async def test_pods_of_a_refused_spec_were_not_deleted_by_somebody(harness: Harness) -> None:

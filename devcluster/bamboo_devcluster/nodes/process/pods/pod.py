@@ -307,7 +307,7 @@ class PodWorker:
         if status == self._reported:
             return True
         # Otherwise the API merges these lists with an earlier machine's addresses.
-        lists = {
+        lists: Object = {
             key: [{"$patch": "replace"}, *status[key]]
             for key in ("hostIPs", "podIPs")
             if key in status
