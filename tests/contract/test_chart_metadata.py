@@ -18,6 +18,9 @@ EVERYTHING = (
     *WATCHER,
     "--set", "networkPolicy.enabled=true,namespaces={team-a}",
     "--set", "serviceAccount.annotations.own=1a",
+    "--set", "monitoring.serviceMonitor.enabled=true,monitoring.podMonitor.enabled=true",
+    "--set", "monitoring.rules.enabled=true,monitoring.boards.enabled=true",
+    "--set", "monitoring.rules.runbooks=https://example.com/runbooks",
 )  # fmt: skip
 
 

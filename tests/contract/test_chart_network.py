@@ -54,7 +54,7 @@ def test_the_port_for_probes_and_metrics_is_that_of_the_agents_pods() -> None:
     action = CreatePod("job-p0-s0-i0", Slot(0, 0), 0, "zone-a")
     pod = manifests.pod(builders.spec(), builders.JOB, action, operator_address="op:1")
     (port,) = [p for c in pod["spec"]["containers"] for p in c["ports"]]
-    assert port["name"] == manifests.METRICS_PORT
+    assert port["name"] == reserved.METRICS_PORT
     for policy in policies(*ON)[1:]:
         (opened,) = policy["spec"]["ingress"][1]["ports"]
         assert opened == {"protocol": "TCP", "port": port["containerPort"]}
