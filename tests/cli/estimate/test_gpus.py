@@ -160,11 +160,11 @@ def test_pools_of_the_placement(asked: Any) -> None:
     assert found.field == f"spec.placement.pools[1].nodeSelector, {GKE} nvidia-tesla-t4"
 
 
-def test_labels_of_a_pool_replace_those_of_the_template(asked: Any) -> None:
-    """As the operator makes the pods."""
+def test_labels_of_a_pool_must_not_differ_from_those_of_the_template(asked: Any) -> None:
     pool = {"zones": ["a", "b"], "nodeSelector": {GKE: "nvidia-l4"}}
-    found = asked({"nodeSelector": {GKE: "nvidia-h100-80gb"}}, pools=[pool])
-    assert found.gpu.name == "L4"
+    with pytest.raises(CommandError, match=r"is 'nvidia-h100-80gb', but spec\.placement\.pools"):
+        asked({"nodeSelector": {GKE: "nvidia-h100-80gb"}}, pools=[pool])
+    assert asked({"nodeSelector": {GKE: "nvidia-l4"}}, pools=[pool]).gpu.name == "L4"
 
 
 def test_nodes_on_demand_count_too(asked: Any) -> None:
