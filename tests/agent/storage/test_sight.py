@@ -430,46 +430,46 @@ def test_questions_go_to_one_voter_on_another_node_after_the_other(tmp_path):
     fleet.close()
 
 
-def test_a_new_coordinator_ends_the_old_ones_wait(tmp_path, rare):
-    """The new one prunes, and the old one may leave."""
-    fleet, _, first = start(tmp_path, (2, 1))
+def unanswered(tmp_path, nodes):
+    """A fleet whose coordinator waits for the other node's word, which never comes; the
+    coordinator's name and worker, and the other agent."""
+    fleet, _, first = start(tmp_path, nodes)
     (other,) = set(fleet.workers) - {first.coordinator}
-    old = fleet.workers[first.coordinator]
     asked = []
     fleet.workers[other]._storage.hear = lambda peer, word: asked.append(word)
     fleet.wait(lambda: bool(asked))
     assert not said(fleet)
-    directive = old.executor.directive
-    fence = Fence(0, 1, 2)
+    return fleet, first.coordinator, fleet.workers[first.coordinator], other
+
+
+def check_unseen(fleet, coordinator):
+    """The coordinator seals, and says that nobody has seen the files."""
+    fleet.wait(lambda: bool(said(fleet)))
+    (agent, message), *_ = said(fleet)
+    assert agent == coordinator
+    assert "no agent on another node has said" in message.unseen
+    fleet.close()
+
+
+def test_a_new_coordinator_ends_the_old_ones_wait(tmp_path, rare):
+    """The new one prunes, and the old one may leave."""
+    fleet, coordinator, old, other = unanswered(tmp_path, (2, 1))
+    directive, fence = old.executor.directive, Fence(0, 1, 2)
     fleet.stop(fence)
     old.install(
         replace(directive, fence=fence, coordinator=other, resume=(), last=directive.target)
     )
-    fleet.wait(lambda: bool(said(fleet)))
-    (agent, message), *_ = said(fleet)
-    assert agent == first.coordinator
-    assert "no agent on another node has said" in message.unseen
-    fleet.close()
+    check_unseen(fleet, coordinator)
 
 
 def test_a_plan_with_a_deadline_ends_the_look(tmp_path, rare):
     """It writes the last checkpoint again, and another node does not see the files."""
-    fleet, _, first = start(tmp_path, (1, 2))
-    (other,) = set(fleet.workers) - {first.coordinator}
-    old = fleet.workers[first.coordinator]
-    asked = []
-    fleet.workers[other]._storage.hear = lambda peer, word: asked.append(word)
-    fleet.wait(lambda: bool(asked))
-    assert not said(fleet)
+    fleet, coordinator, old, _ = unanswered(tmp_path, (1, 2))
     directive, fence = old.executor.directive, Fence(0, 1, 2)
     fleet.stop(fence)
     last = directive.target
     old.install(replace(directive, fence=fence, resume=(), last=last, look_s=0.01))
-    fleet.wait(lambda: bool(said(fleet)))
-    (agent, message), *_ = said(fleet)
-    assert agent == first.coordinator
-    assert "no agent on another node has said" in message.unseen
-    fleet.close()
+    check_unseen(fleet, coordinator)
 
 
 def test_an_agent_says_that_what_another_one_suspects_is_right(tmp_path):

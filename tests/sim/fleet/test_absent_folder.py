@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,17 +21,24 @@ TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, listing_s=2.0)
 pytestmark = pytest.mark.timeout(300)
 
 
+@asynccontextmanager
+async def trained(tmp_path: Path, forkserver: ForkServerProcess) -> AsyncIterator[LocalFleet]:
+    """Two agents without copies that have written checkpoints into the folder ``kept``."""
+    job = tiny_gpt(
+        tmp_path / "kept", stages=2, steps=1_000_000, every_steps=2, mode=RedundancyMode.NONE
+    )
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING) as fleet:
+        await fleet.add({"a-0": "zone-a", "a-1": "zone-b"})
+        await fleet.committed(7, deadline_s=120.0)
+        yield fleet
+
+
 async def test_a_folder_that_comes_back_is_read(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
     """Both agents die, and the folder is away while the new ones come."""
-    job = tiny_gpt(
-        tmp_path / "kept", stages=2, steps=1_000_000, every_steps=2, mode=RedundancyMode.NONE
-    )
     folder, away = tmp_path / "kept", tmp_path / "away"
-    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING) as fleet:
-        await fleet.add({"a-0": "zone-a", "a-1": "zone-b"})
-        await fleet.committed(7, deadline_s=120.0)
+    async with trained(tmp_path, forkserver) as fleet:
         newest = max(m.step for m in fleet.operator.arbiter.durable.manifests)
         assert newest >= 4
         fleet.kill("a-0", "a-1")
@@ -59,13 +68,8 @@ async def test_a_user_goes_back_while_agents_wait_for_a_file(
 ) -> None:
     """The agents read for ever; the order gives them another file. When the folder comes back, the
     newer checkpoint in it is not used any more."""
-    job = tiny_gpt(
-        tmp_path / "kept", stages=2, steps=1_000_000, every_steps=2, mode=RedundancyMode.NONE
-    )
     folder, away = tmp_path / "kept", tmp_path / "away"
-    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING) as fleet:
-        await fleet.add({"a-0": "zone-a", "a-1": "zone-b"})
-        await fleet.committed(7, deadline_s=120.0)
+    async with trained(tmp_path, forkserver) as fleet:
         fleet.kill("a-0", "a-1")
         folder.rename(away)
         await fleet.add({"b-0": "zone-a", "b-1": "zone-b"})

@@ -100,11 +100,16 @@ def test_no_round_is_cut_off(world):
         check_asked(world, operator, world.operators.durable, "")
 
 
-def test_a_job_rests_after_its_suspects_were_waited_for(world):
+def resting(world):
+    """A leader that lets the job rest, the facts before, and its state."""
     operator = leader(world)
-    before = world.operators.durable
-    state = operator.arbiter.state
+    before, state = world.operators.durable, operator.arbiter.state
     state.out.save(outcome=Outcome.SUSPENDED, message="1 agent is too few to go on")
+    return operator, before, state
+
+
+def test_a_job_rests_after_its_suspects_were_waited_for(world):
+    operator, before, state = resting(world)
     operator.suspects = {"a00"}
     check_rest(world, operator, before, state.durable)
     operator.due_since = inf
@@ -115,9 +120,7 @@ def test_a_job_rests_after_its_suspects_were_waited_for(world):
 
 
 def test_a_job_asks_those_that_are_back_before_it_rests(world):
-    operator = leader(world)
-    before, state = world.operators.durable, operator.arbiter.state
-    state.out.save(outcome=Outcome.SUSPENDED, message="1 agent is too few to go on")
+    operator, before, state = resting(world)
     operator.unasked = {"a01"}
     with pytest.raises(Exception, match=r"\['a01'\] were not asked"):
         check_rest(world, operator, before, state.durable)
