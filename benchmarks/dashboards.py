@@ -4,8 +4,12 @@
 
 The job of examples/quickstart.yaml loses agents as in the quick start. Every query of every panel,
 and every series of the rules, must return data, and the values must be those of the run; no alert
-may fire. Then the operator is taken away,
-and the alert BambooNoLeader must fire, after its two minutes.
+may fire. Then the operator is taken away, and the alert BambooNoLeader must fire, after its two
+minutes.
+
+promtool tries the alerts on all cases and lives of sim/bamboo_sim/watching/proof: each must fire on
+its fault, and none without one, as in a slow first step, a resume, a long interval of checkpoints,
+an upgrade or a drain.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ from bamboo_sim.watching.prometheus import picture, queries, rehearsal, truth
 from bamboo_sim.watching.prometheus.scraped import SCRAPE_S, Targets, ask, watched
 from bamboo_sim.watching.prometheus.server import Server
 from bamboo_sim.watching.prometheus.truth import Truth
+from bamboo_sim.watching.proof import verdict
+from bamboo_sim.watching.proof.lives import FAULTS, HARMLESS
 
 IMAGES = results_file.ROOT / "docs" / "images"
 ALERT_S = 300.0
@@ -123,6 +129,9 @@ def main() -> None:
             )
             alert_s = time.time() - gone
     missing = sorted(query for query, series in answers.items() if not series)
+    judged = verdict.of_rules(rules.text())
+    wrongly = [f"{life}: {name}" for life, names in judged.wrongly.items() for name in names]
+    wrongly += [f"the quick start: {name}" for name in fired]
     figures = {
         "queries": len(answers),
         "queries_with_data": len(answers) - len(missing),
@@ -130,13 +139,16 @@ def main() -> None:
         "panels": sum(len(panels) for panels in shown.values()),
         "wrong_values": len(wrong),
         "alerts": len(rules.ALERTS),
-        "alerts_that_fired_wrongly": len(fired),
+        "alerts_shown": len(judged.shown),
+        "lives": len(HARMLESS) + len(FAULTS) + 1,
+        "alerts_that_fired_wrongly": len(wrongly),
         "no_leader_alert_s": round(alert_s, 1),
     }
     samples = {
         "without_data": missing,
         "wrong": wrong,
-        "fired": sorted(fired),
+        "not_shown": sorted({alert.name for alert in rules.ALERTS} - judged.shown),
+        "fired_wrongly": sorted(wrongly),
         "run_s": round(gone - start, 1),
     }
     results_file.write("dashboards", samples=samples, figures=figures, note=NOTE)

@@ -5,6 +5,8 @@
 For clusters whose pods cannot reach the metadata server: the chart's ``notices.daemonSet`` runs it
 in the network of each node. It asks what agents would ask, and the operator takes the taint for a
 notice to the agents on the node.
+
+The taint says when the node goes by the API server's clock, since the node's own may be wrong.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from typing import Any
 import aiohttp
 
 from bamboo_agent.notices import watch
-from bamboo_agent.notices.sources import News
+from bamboo_agent.notices.sources import News, rfc1123
 from bamboo_agent.supervisor.config import ConfigError, metadata_address, notice_sources
 from bamboo_core.api.spec import NoticeSource
+from bamboo_core.evidence import node_notices
 from bamboo_core.evidence.node_notices import AT_RISK_TAINT, LEAVING_TAINT
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,8 @@ ASK_AGAIN_S = 120.0
 """So long after the announced end the cloud is asked afresh."""
 BOOT_ANNOTATION = "bamboo.dev/leaving-boot"
 """Of the node: the boot ID of the machine that was going to leave."""
+_SAME_S = 2.0
+"""Clocks that differ by no more are taken for equal, since a Date has whole seconds."""
 _REQUEST_S = 5.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -61,19 +66,19 @@ def taints_with(
 ) -> list[Taint]:
     """The node's taints as they should be. Those of others stay as they are.
 
-    leaves_at: seconds since 1970; inf: there is no notice. is_first: this process has just begun;
-    what an earlier one has left is removed if its time has passed, since the node is still there.
-    is_restarted: the machine has been started since the taint was set, so it has left already.
+    leaves_at, now: seconds since 1970; inf: there is no notice. is_first: this process has just
+    begun; what an earlier one has left is removed if its time has passed, since the node is still
+    there. is_restarted: the machine has been started since the taint was set, so it has left
+    already.
     """
     own = {t.get("key"): str(t.get("value", "")) for t in present}
-    known = own.get(LEAVING_TAINT, "")
-    stays_s = 0.0 if is_first else STAYS_S
-    if known.isdecimal() and not is_restarted and now < float(known) + stays_s:
-        leaves_at = min(leaves_at, float(known))
+    value = node_notices.leaving(leaves_at, now) if leaves_at < inf else ""
+    known, stays_s = node_notices.left_by(own.get(LEAVING_TAINT, "")), 0.0 if is_first else STAYS_S
+    if known is not None and not is_restarted and now < known[0] + stays_s:
+        value = own[LEAVING_TAINT] if known[0] <= leaves_at else value
     is_at_risk = is_at_risk or (AT_RISK_TAINT in own and not is_first)
     found = [t for t in present if t.get("key") not in (LEAVING_TAINT, AT_RISK_TAINT)]
-    if leaves_at < inf:
-        value = str(int(leaves_at))
+    if value:
         found.append({"key": LEAVING_TAINT, "value": value, "effect": "NoSchedule"})
     if is_at_risk:
         found.append({"key": AT_RISK_TAINT, "effect": "PreferNoSchedule"})
@@ -82,8 +87,9 @@ def taints_with(
 
 def announced_end(taints: list[Taint]) -> float:
     """When the node goes by its own taint, in seconds since 1970; inf: there is none."""
-    found = (float(t["value"]) for t in taints if t.get("key") == LEAVING_TAINT)
-    return next(found, inf)
+    values = [str(t.get("value", "")) for t in taints if t.get("key") == LEAVING_TAINT]
+    found = [end[0] for value in values if (end := node_notices.left_by(value)) is not None]
+    return min(found, default=inf)
 
 
 class Node:
@@ -91,6 +97,8 @@ class Node:
 
     def __init__(self, url: str, token_file: Path, http: aiohttp.ClientSession) -> None:
         self._url, self._token_file, self._http = url, token_file, http
+        self.said_at: float | None = None
+        """When the API server answered last, by its clock, in seconds since 1970; None: unknown."""
 
     async def read(self) -> dict[str, Any]:
         """The node. NodeError."""
@@ -113,16 +121,27 @@ class Node:
                 if response.status != 200:
                     raise NodeError(f"{method} {self._url}: status {response.status}")
                 found: dict[str, Any] = await response.json()
+                self.said_at = rfc1123(response.headers.get("Date"))
                 return found
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise NodeError(f"{method} {self._url}: {type(error).__name__}: {error}") from error
 
 
 class Keeper:
-    """Keeps the node's taints as the notices say. boot: ID of the machine's present boot."""
+    """Keeps the node's taints as the notices say. boot: ID of the machine's present boot.
 
-    def __init__(self, node: Node, boot: str = "", clock: Callable[[], float] = time.time) -> None:
+    clock: it only goes on. wall: seconds since 1970, until the API server has said its time.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        boot: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._node, self._boot, self._clock = node, boot, clock
+        self._zero = wall() - clock()  # time of the API server when our clock was 0
         self._leaves_at, self._is_at_risk, self._is_first = inf, False, True
         self._tainted_until = inf  # the announced end by the taint; inf: there is no taint
         self._asked = False  # the cloud was asked afresh after that
@@ -172,19 +191,23 @@ class Keeper:
 
     async def update(self) -> None:
         """Read the node and write its taints if they are not right. NodeError."""
-        node = await self._node.read()
+        node, now = await self._node.read(), self._clock()
+        if (said_at := self._node.said_at) is not None and abs(
+            said_at - now - self._zero
+        ) > _SAME_S:
+            self._zero = said_at - now
         present = (node.get("spec") or {}).get("taints") or []
         marked = (node["metadata"].get("annotations") or {}).get(BOOT_ANNOTATION)
         wanted = taints_with(
             present,
-            leaves_at=self._leaves_at,
+            leaves_at=self._leaves_at + self._zero,
             is_at_risk=self._is_at_risk,
             is_first=self._is_first,
             is_restarted=marked not in (None, self._boot),
-            now=self._clock(),
+            now=now + self._zero,
         )
         before = {(t.get("key"), t.get("value", "")) for t in present}
-        ends_at = announced_end(wanted)
+        ends_at = announced_end(wanted) - self._zero
         if before != {(t.get("key"), t.get("value", "")) for t in wanted}:
             mark = self._boot if ends_at < inf else None
             await self._node.set_taints(wanted, node["metadata"]["resourceVersion"], mark)

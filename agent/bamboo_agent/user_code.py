@@ -35,13 +35,17 @@ def load_factory(name: str, *, seed: int) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def told(error: BaseException) -> str:
-    """The error's type and text. Users' errors may fail to tell it."""
+def text_of(error: BaseException) -> str:
+    """The error's text. Users' errors may fail to tell it."""
     try:
-        text = str(error)
+        return str(error)
     except Exception as second:
-        text = f"(its text cannot be had: {type(second).__name__})"
-    return f"{type(error).__name__}: {text}"
+        return f"(its text cannot be had: {type(second).__name__})"
+
+
+def told(error: BaseException) -> str:
+    """The error's type and text."""
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 def _import(name: str) -> ModuleType:
@@ -49,7 +53,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise FactoryError(f"cannot import {name!r}: {error}") from error
+        raise FactoryError(f"cannot import {name!r}: {text_of(error)}") from error
     except (Exception, SystemExit) as error:
         raise FactoryError(f"cannot import {name!r}: {told(error)}") from error
 

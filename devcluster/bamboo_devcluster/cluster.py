@@ -199,6 +199,14 @@ class Cluster:
         """Undo `cut_node`."""
         self._do("heal", name=name, other=other)
 
+    def break_devices(self, name: str) -> None:
+        """The machine refuses new pods that ask for a GPU, as after a reboot without its plugin."""
+        self._do("break_devices", name=name)
+
+    def repair_devices(self, name: str) -> None:
+        """Undo `break_devices`."""
+        self._do("repair_devices", name=name)
+
     def kill_pod(self, namespace: str, name: str) -> None:
         """SIGKILL the processes of a pod."""
         self._do("kill_pod", namespace=namespace, name=name)

@@ -31,6 +31,8 @@ class ControlServer:
             "freeze": lambda a: nodes.freeze(a["name"]),
             "thaw": lambda a: nodes.thaw(a["name"]),
             "remove": lambda a: nodes.remove(a["name"]),
+            "break_devices": lambda a: nodes.break_devices(a["name"]),
+            "repair_devices": lambda a: nodes.repair_devices(a["name"]),
             "cut": lambda a: nodes.cut(a["name"], a["other"]),
             "heal": lambda a: nodes.heal(a["name"], a["other"]),
             "notice": lambda a: nodes.notice(a["name"], float(a["lead_s"])),

@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from bamboo_core.arbiter_state.durable import Durable
@@ -160,6 +160,7 @@ class App:
                 line=line,
                 kueue=Kueue(kube) if config.kueue else None,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
+                record=self._recording(recorder),
             )
         )
         workers = Workers(self._queue, self._reconciler, self.metrics)
@@ -184,6 +185,7 @@ class App:
             seen=self._seen,
             deleted=deleted_pods.deleted,
             is_ours=sealed.is_ours,
+            is_orphan=sealed.is_orphan,
         )
         for namespace in config.namespaces or ("",):
             watch = PodWatch(kube, agents, namespace, labels=JOB_LABEL)
@@ -259,17 +261,6 @@ class App:
                 log.warning("a pod was not deleted", extra={"error": str(error)})
             wake(job)
 
-        def record(job: JobView, entry: Record) -> None:
-            log.info(entry.message, extra={"job": job.name, "reason": entry.reason})
-            self.metrics.notice(entry)
-            recorder.record(
-                job,
-                severity=entry.severity,
-                reason=entry.reason,
-                message=entry.message,
-                facts=entry.facts,
-            )
-
         def wake(job: JobView) -> None:
             self._queue.add((job.namespace, job.name))
 
@@ -281,7 +272,7 @@ class App:
         return job_ports.Ports(
             persist=persist,
             dismiss=dismiss,
-            record=record,
+            record=self._recording(recorder),
             wake=wake,
             wake_later=wake_later,
             is_leading=lambda: elector.is_leading,
@@ -290,6 +281,22 @@ class App:
             timing=timing,
             held=self.held,
         )
+
+    def _recording(self, recorder: Recorder) -> Callable[[JobView, Record], None]:
+        """Makes Events and counts them."""
+
+        def record(job: JobView, entry: Record) -> None:
+            log.info(entry.message, extra={"job": job.name, "reason": entry.reason})
+            self.metrics.notice(entry)
+            recorder.record(
+                job,
+                severity=entry.severity,
+                reason=entry.reason,
+                message=entry.message,
+                facts=entry.facts,
+            )
+
+        return record
 
     def _make_line(self, nodes: Nodes, usage: Usage) -> Line:
         def wake(namespace: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import yaml
 from scripts.reference.text import LONGEST_EXAMPLE, NOTE, ROOT, Schema, sentence
 
 CHART = Path("charts/bamboo")
+_ALERTS = "monitoring.rules.alerts"
+_OF_EVERY_ALERT = ("enabled", "for", "severity", "labels")
 
 
 def chart_page() -> str:
@@ -46,7 +48,28 @@ def chart_page() -> str:
         shown = json.dumps(default)
         shown = f"`{shown}`" if len(shown) <= LONGEST_EXAMPLE else "see values.yaml"
         lines.append(f"| `{path}` | {shown} | {sentence(texts[path])} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_alerts(yaml.safe_load(values), texts)]) + "\n"
+
+
+def _alerts(values: Any, texts: Mapping[str, str]) -> Iterator[str]:
+    """The alerts and their settings, one row for each alert."""
+    yield from (
+        "",
+        "## Alerts",
+        "",
+        "A row is a value of `monitoring.rules.alerts`, with the defaults of its settings. Each",
+        "also has `enabled`, which is true, and `labels`, which come on top of",
+        "`monitoring.rules.alertLabels`. `for` is how long an alert must be true before it fires.",
+        "A duration has one unit: s, m, h or d.",
+        "",
+        "| alert | `for` | `severity` | settings | true when |",
+        "|---|---|---|---|---|",
+    )
+    for name, alert in values["monitoring"]["rules"]["alerts"].items():
+        own = {k: v for k, v in alert.items() if k not in _OF_EVERY_ALERT}
+        settings = ", ".join(f"`{k}: {v}`" for k, v in own.items())
+        meaning = sentence(texts[f"{_ALERTS}.{name}"])
+        yield f"| `{name}` | {alert['for']} | {alert['severity']} | {settings} | {meaning} |"
 
 
 def _head(text: str) -> str:
@@ -72,10 +95,12 @@ def comments(text: str) -> dict[str, str]:
 
 
 def chart_values(values: Any, schema: Schema, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value with its default; an affinity is one row."""
+    """Every value with its default, but those of alerts; an affinity is one row."""
     for name, value in values.items():
         node = schema["properties"][name]
         below = f"{path}{name}"
+        if below == _ALERTS:
+            continue
         if "properties" in node and name != "affinity":
             yield from chart_values(value, node, f"{below}.")
         else:

@@ -10,7 +10,7 @@ from tests.cli.events import event
 from bamboo_cli.job.state import Job, read_job
 from bamboo_cli.run.faults import Fault, FaultLog, Hit
 from bamboo_cli.run.from_watching import Frame
-from bamboo_cli.run.model import Gone, Life, Run, Span
+from bamboo_cli.run.model import Gone, Life, Pause, Run, Span
 from bamboo_cli.run.recovery import PlanSummary
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
@@ -58,7 +58,7 @@ def two_zones(training: dict[str, Any]) -> Run:
             Life("gpt-p0-s1-i1", "b", "", Span(1020.0, 1040.0)),
         ],
         [Gone(1010.0, "gpt-p0-s1-i0", "b", False)],
-        [Span(1010.0, 1011.5)],
+        [Pause(1010.0, 1011.5, "Loss", "loss of gpt-p0-s1-i0 in zone b")],
         [(1000.0, 0), (1010.0, 5), (1011.5, 5), (1040.0, 20)],
         [(step, 4.0 - step / 10) for step in range(0, 21, 5)],
         ["Something is <not> known."],

@@ -16,10 +16,10 @@ from tests.operator.monitoring.test_health import BUSY
 
 from bamboo_agent.supervisor import health
 from bamboo_core.api.progress import MOST_ZONES, Lane, Way
+from bamboo_core.validation import reserved
 from bamboo_operator.money import prices
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
-from bamboo_operator.pods import manifests
 from bamboo_sim.watching.definitions import boards, rules
 
 from .chart import CHART, helm, of_kind, render
@@ -36,7 +36,7 @@ def text_of(metrics: Any) -> bytes:
 
 def all_on(*more: str) -> list[dict[str, Any]]:
     flags = [arg for name in ON for arg in ("--set", f"monitoring.{name}.enabled=true")]
-    return render(*flags, "--set", f"monitoring.rules.runbooks={PAGES}", *more)
+    return render(*more, *flags, "--set", f"monitoring.rules.runbooks={PAGES}")
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +76,37 @@ def test_rules_are_those_of_the_code(objects: list[dict[str, Any]]) -> None:
 
 
 def test_rules_and_boards_look_at_this_release_only() -> None:
-    """By the labels that its ServiceMonitor gives to the operator's target."""
+    """By the namespace of the operator's target."""
     flags = ("--set", "nameOverride=blue", "--namespace", "mlops")
     objects = all_on(*flags)
     (service,) = of_kind(objects, "Service")
     assert (service["metadata"]["namespace"], service["metadata"]["name"]) == (
         "mlops", "blue-operator",
     )  # fmt: skip
+    texts = queries_of(objects)
+    assert all('namespace=\\"mlops\\"' in text for text in texts)
+    assert not any("bamboo-system" in text for text in texts)
+    assert 'pod=~\\"blue-operator-.+\\"' in texts[0]
+
+
+def queries_of(objects: list[dict[str, Any]]) -> list[str]:
+    """The rules and the boards, as JSON."""
     (rule,) = of_kind(objects, "PrometheusRule")
-    texts = [text for b in of_kind(objects, "ConfigMap") for text in b["data"].values()]
-    texts = [json.dumps(rule), *texts]
-    old, new = (
-        f'namespace=\\"{namespace}\\",job=\\"{name}-operator\\"'
-        for namespace, name in (("bamboo-system", "bamboo"), ("mlops", "blue"))
-    )
-    assert len(texts) == 4
-    assert [(old in text, new in text) for text in texts] == [(False, True)] * 4
+    boards_ = [text for b in of_kind(objects, "ConfigMap") for text in b["data"].values()]
+    assert len(boards_) == len(boards.every())
+    return [json.dumps(rule["spec"]), *boards_]
+
+
+def test_a_prometheus_with_labels_of_its_own_is_told_of_them() -> None:
+    """The pods' restarts come from kube-state-metrics, which knows the namespace all the same."""
+    labels = {"kubernetes_namespace": "bamboo-system", "job": "apps/bamboo"}
+    found = all_on("--set-json", f"monitoring.targetLabels={json.dumps(labels)}")
+    texts = queries_of(found)
+    target = '{job=\\"apps/bamboo\\",kubernetes_namespace=\\"bamboo-system\\"'
+    assert all(target in text for text in texts)
+    assert [text.count('{namespace=\\"bamboo-system\\"') for text in texts] == [1, 0, 0, 0]
+    (restarts,) = re.findall(r'(\w+){namespace=\\"bamboo-system\\"', texts[0])
+    assert restarts == "kube_pod_container_status_restarts_total"
 
 
 def test_a_pod_of_a_tenant_speaks_for_its_namespace_only(objects: list[dict[str, Any]]) -> None:
@@ -125,24 +140,32 @@ def blocks(language: str) -> list[str]:
     return [text for named, text in found if named == language]
 
 
+def test_the_values_of_the_page_are_taken() -> None:
+    (example,) = (yaml.safe_load(text) for text in blocks("yaml") if "alertLabels" in text)
+    setting = f"monitoring.rules={json.dumps(example['monitoring']['rules'])}"
+    (body,) = of_kind(all_on("--set-json", setting), "PrometheusRule")
+    alerts = {rule["alert"]: rule for rule in body["spec"]["groups"][1]["rules"]}
+    assert alerts.keys() == {alert.name for alert in rules.ALERTS} - {"BambooUnannouncedLosses"}
+    assert "[3h]" in alerts["BambooJobNotRunning"]["expr"]
+    assert alerts["BambooJobNotRunning"]["labels"] == {"severity": "info", "team": "ml-platform"}
+
+
 def test_queries_of_the_page_ask_the_operators_own_target() -> None:
     """A tenant's pod can export the same names."""
     (query,) = (text for text in blocks("") if "bamboo_job" in text)
-    target = '{namespace="bamboo-system",job="bamboo-operator"}'
+    target = '{namespace="bamboo-system"}'
     assert len(re.findall(r"bamboo_job_\w+", query)) == query.count(target) == 1
 
 
 def test_the_pod_monitoring_of_the_page_makes_the_operators_target() -> None:
-    """By its own name, which becomes the label job."""
+    """By its namespace."""
     (example,) = (yaml.safe_load(text) for text in blocks("yaml") if "PodMonitoring" in text)
     (deployment,) = of_kind(render("--namespace", "bamboo-system"), "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert example["spec"]["selector"]["matchLabels"].items() <= labels.items()
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert example["spec"]["endpoints"][0]["port"] in {p["name"] for p in container["ports"]}
-    meta = example["metadata"]
-    target = f'namespace="{meta["namespace"]}",job="{meta["name"]}"'
-    assert target in rules.text()
+    assert f'{{namespace="{example["metadata"]["namespace"]}"}}' in rules.text()
 
 
 def megabytes(monitor: dict[str, Any]) -> int:
@@ -197,7 +220,7 @@ def test_monitors_find_the_operator_and_the_agents(objects: list[dict[str, Any]]
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     (pods,) = of_kind(objects, "PodMonitor")
-    assert pods["spec"]["podMetricsEndpoints"][0]["port"] == manifests.METRICS_PORT
+    assert pods["spec"]["podMetricsEndpoints"][0]["port"] == reserved.METRICS_PORT
     assert pods["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
     assert pods["spec"]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "bamboo-agent"}
 
@@ -216,7 +239,8 @@ def test_the_operator_gets_the_prices(objects: list[dict[str, Any]]) -> None:
         'prices=[{"labels":{},"dollarsPerHour":1}]', 'prices=[{"labels":{"a":"b"}}]',
         'prices=[{"labels":{"a":"b"},"dollarsPerHour":-1}]', 'monitoring.rules={"on":true}',
         'monitoring.podMonitor.interval="15"', 'monitoring.podMonitor.bodySizeLimit="1 MB"',
-        'monitoring.rules.runbooks="https://a/"',
+        'monitoring.rules.runbooks="https://a/"', 'monitoring.targetLabels={"a-b":"c"}',
+        'monitoring.targetLabels={"a":"c\\"}"}', 'monitoring.rules.alertLabels={"severity":"a"}',
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(setting: str) -> None:

@@ -95,6 +95,27 @@ def test_every_event_names_its_facts() -> None:
     assert {fact for facts in FACTS.values() for fact in facts} == set(EventFact)
 
 
+def test_the_page_says_when_each_field_can_change() -> None:
+    """As the rules of the custom resource say."""
+    page = (ROOT / "docs/troubleshooting.md").read_text().partition("## What can change")[2]
+    page = page.partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = [set(re.findall(r"`([\w.]+)`", row)) for row in rows]
+    versions = yaml.safe_load((ROOT / "crds/bamboojobs.yaml").read_text())["spec"]["versions"]
+    spec = versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    fields = {name.split(".")[0] for names in named for name in names}
+    assert fields - {"uri"} == spec["properties"].keys()
+    told = [rule["message"] for rule in spec["x-kubernetes-validations"]]
+    resting = {
+        m[1] for text in told if (m := re.match(r"spec\.([\w.]+) .*cannot change while", text))
+    }
+    fixed = {
+        m[1] for text in told if (m := re.match(r"spec\.([\w.]+) .* and cannot change:", text))
+    }
+    assert named[1] - {"uri"} == {name.removesuffix(".channel") for name in resting}
+    assert named[2] == fixed
+
+
 def test_every_reason_has_an_entry_in_troubleshooting() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
     found: dict[str, set[str]] = {}

@@ -19,7 +19,11 @@ EVERYTHING = [
     "monitoring.serviceMonitor.enabled=true", "monitoring.podMonitor.enabled=true",
     "monitoring.rules.enabled=true", "monitoring.rules.runbooks=https://example.com/run",
     "monitoring.boards.enabled=true", "monitoring.podMonitor.labels.release=prom",
-    "namespaces={team-a,team-b}", "tolerations[0].operator=Exists",
+    "namespaces={team-a,team-b}", "tolerations[0].operator=Exists", "fullnameOverride=all",
+    "commonLabels.team=a", "commonAnnotations.team=a", "podLabels.team=b",
+    "networkPolicy.agents.extraEgress[0].ports[0].port=443",
+    "networkPolicy.operator.extraEgress[0].to[0].ipBlock.cidr=10.0.0.0/8",
+    "extraObjects[0]=apiVersion: v1\nkind: ConfigMap\nmetadata: {name: further}",
 ]  # fmt: skip
 
 _TEXT = {"type": "string", "minLength": 1}

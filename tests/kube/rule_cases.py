@@ -33,7 +33,8 @@ def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str =
 
 def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
     """A field that may change only while the job is suspended: two tests try it both ways."""
-    text = words or f"spec.{what} cannot change while the job runs: set spec.suspend to true first"
+    how = "while spec.suspend is false, whether or not agents run: set it to true first"
+    text = words or f"spec.{what} cannot change {how}"
     return Case(f"spec.{what} cannot change while", before, after, text, before)
 
 
@@ -171,7 +172,11 @@ CASES = [
     ),
     Case(
         "spec.worker.env names",
-        {"worker": {"env": [{"name": "A", "value": "b"}]}},
+        {
+            "worker": {
+                "env": [{"name": "A", "value": "b"}, {"name": "BAMBOO_THREADS", "value": "2"}]
+            }
+        },
         {"worker": {"env": [{"name": "BAMBOO_JOB", "value": "b"}]}},
         'spec.worker.env name "BAMBOO_JOB" is reserved: choose one that does not begin with BAMBOO',
     ),

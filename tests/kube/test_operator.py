@@ -86,6 +86,25 @@ async def test_an_agent_that_fails_is_counted_even_if_its_pod_is_deleted_at_once
     assert await causes() == [{"cause": "OOMKilled", "count": 1}]
 
 
+async def test_the_agents_of_a_job_that_is_deleted_without_them_are_released(
+    operator: Running, devcluster_api: KubeApi
+) -> None:
+    """By ``kubectl delete --cascade=orphan``: the garbage collector takes the job off its pods."""
+    await operator.apply()
+
+    async def some() -> bool:
+        return bool(await operator.pods())
+
+    await until(some)
+    path = api.job(operator.namespace, "job")
+    await devcluster_api.delete(path, {"propagationPolicy": "Orphan"})
+
+    async def are_gone() -> bool:
+        return not (await operator.pods() or await operator.admin.get(path))
+
+    await until(are_gone)
+
+
 async def test_a_bad_spec_is_reported(operator: Running) -> None:
     await operator.apply(model={"args": {"not a name": 1}})
 

@@ -108,7 +108,7 @@ async def test_changes_of_checkpoint_while_the_job_runs(server: Server) -> None:
     """Whether there is one at all; and how the folder's rule goes with the others."""
     bare, saved = await server.create({}), await server.create(CHECKPOINT)
     for name, change, sentence in (
-        (bare, CHECKPOINT, "spec.checkpoint cannot change while the job runs"),
+        (bare, CHECKPOINT, "spec.checkpoint cannot change while spec.suspend is false"),
         (saved, {"checkpoint": None}, "holds the job's state and cannot change"),
         (saved, {"checkpoint": {"uri": "file:///d", "keep": 9}}, "holds the job's state and"),
     ):

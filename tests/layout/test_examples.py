@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core.api.spec import JobSpec
+from bamboo_cli.estimate import gpus
+from bamboo_cli.estimate.plan import plan_of
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.controller import pod_zones
+from bamboo_core.protection.hazard import PRIOR
 from bamboo_core.validation.reading import from_manifest
 
 CLOUDS = ["gke-spot.yaml", "eks-managed.yaml", "eks-karpenter.yaml", "aks-spot.yaml"]
@@ -54,7 +57,7 @@ def test_every_cloud_of_the_chart_has_an_example(root: Path) -> None:
     """The comment of its value file names it."""
     for file in (root / "charts/bamboo/values").glob("*.yaml"):
         named = re.findall(r"examples/([\w-]+\.yaml)", file.read_text())
-        assert len(named) == (file.name != "kind.yaml"), file.name
+        assert len(named) == (file.name not in ("kind.yaml", "openshift.yaml")), file.name
         assert set(named) <= set(CLOUDS)
 
 
@@ -98,3 +101,58 @@ def test_the_readmes_commands_exist(root: Path) -> None:
     assert "pip install '.[cli]'" in readme
     assert "cli" in extras["optional-dependencies"]
     assert "bamboo" in extras["scripts"]
+
+
+SHAPES = {"quickstart.yaml": None, **dict.fromkeys(["README", *CLOUDS], "gpt2-medium")}
+"""For `bamboo plan`: a model that is as large as the example's text says. None: its own model."""
+USUAL = {
+    "profile": None, "tflops": 50.0, "hazard": PRIOR, "memory": None, "restart_s": 60.0,
+    "refill_s": 180.0, "stop_s": 1.0, "step_s": None,
+}  # fmt: skip
+
+
+def disagreement(file: Path, shape: str | None) -> str:
+    """Where the planner would take another mode than the manifest has, over any usual network."""
+    for gbits in (None, 25.0):
+        found = plan_of(file=file, shape=shape, gbits=gbits, **USUAL)  # type: ignore[arg-type]
+        mode = found.spec.redundancy.mode
+        if mode not in (RedundancyMode.AUTO, found.verdict.mode):
+            return f"{mode.value}, but over {gbits} Gb/s {found.verdict.reason}"
+        if found.shortage:
+            return found.shortage
+    return ""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_examples_agree_with_the_planner(root: Path, tmp_path: Path, name: str) -> None:
+    """They have the mode that it picks, or leave it to Auto, and fit onto the GPU they name."""
+    file = root / "examples" / name
+    if name == "README":
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump(readme_job(root)))
+    assert disagreement(file, SHAPES[name]) == ""
+
+
+@pytest.mark.parametrize("mode", ["Replica", "Eager"])
+@pytest.mark.parametrize("name", CLOUDS)
+def test_a_mode_with_copies_would_be_found(
+    root: Path, tmp_path: Path, name: str, mode: str
+) -> None:
+    job = read(root, name)
+    job["spec"]["redundancy"] = {"mode": mode}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job))
+    assert disagreement(file, SHAPES[name]).startswith(f"{mode}, but over ")
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_the_gpu_of_an_example_is_known_to_the_planner(root: Path, name: str) -> None:
+    """And it is the one that the text at its beginning speaks of."""
+    spec = from_manifest(read(root, name))
+    assert isinstance(spec, JobSpec)
+    found = gpus.asked(spec)
+    assert found is not None
+    text = (root / "examples" / name).read_text()
+    head = text[: text.index("apiVersion: bamboo.dev")]
+    values = found.field.split()[-1].split("|")
+    assert [value for value in values if value not in head] == []

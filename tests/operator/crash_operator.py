@@ -102,6 +102,7 @@ class Operator:
                 operator_address="op:1",
                 seals=self.seals,
                 again=lambda job, s: None,
+                record=lambda job, record: None,
                 budgets=Budgets(world.kube, clock=lambda: world.now),
                 line=line,
                 kueue=Kueue(world.kube, clock=lambda: world.now),

@@ -19,7 +19,7 @@ from bamboo_core.job import orders
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
-from bamboo_core.protocol.messages import OperatorMessage
+from bamboo_core.protocol.messages import Hello, OperatorMessage
 from bamboo_core.validation.reading import from_manifest
 from bamboo_operator.admission.line import Line
 from bamboo_operator.agents.servicer import AgentService, make_server
@@ -80,6 +80,7 @@ class Harness:
                 operator_address="op:1",
                 seals=SEALS,
                 again=lambda job, s: self.again.append(s),
+                record=lambda job, record: self.records.append(record),
                 clock=lambda: self.now,
                 line=self.line,
             )
@@ -175,6 +176,13 @@ class Harness:
     async def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
         await asyncio.sleep(seconds)
+
+    def hear(self, name: str, *, node: str = "node-a", job_uid: str = JOB.uid) -> None:
+        """An agent has begun a session, whose messages nobody reads."""
+        actor = self.jobs.find(job_uid)
+        assert actor is not None
+        machine = f"uid-{node}/boot-1"
+        actor.connect(Hello(AgentId(name), f"uid-{name}", node, "a", machine, "a:1", "a:2"))
 
     async def close(self) -> None:
         """End what :meth:`serve` began."""

@@ -19,7 +19,7 @@ import torch
 
 from bamboo_agent.data.collate import collate
 from bamboo_agent.data.content import content_hash
-from bamboo_agent.data.forms import MisfitError, check_dataset, pair
+from bamboo_agent.data.forms import MisfitError, check_dataset, listed, pair
 from bamboo_agent.data.order import permuted, sample_indices
 from bamboo_agent.data.targets import TargetWatch, count_targets
 from bamboo_agent.device.random_state import key, sample_states, sampling, seed_sample
@@ -87,7 +87,7 @@ class _Set:
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error
         except (Exception, SystemExit) as error:
-            text = f"{self.factory}, samples {list(indices)}: {told(error)}"
+            text = f"{self.factory}, samples {listed(indices)}: {told(error)}"
             raise SampleError(text) from error
 
 

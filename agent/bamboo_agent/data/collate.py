@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bamboo_agent.data.forms import MisfitError, described
+from bamboo_agent import user_code
+from bamboo_agent.data.forms import MisfitError, described, listed
 
 _LAYOUTS = (torch.strided, torch.sparse_coo)
 _ONE_KIND = "return the same kind for every sample"
@@ -152,7 +153,7 @@ def _unfit(
     for at, length in enumerate(lengths):
         if length != lengths[0]:
             return _unlike(values, indices, part, at, lambda v: f"of length {len(v)}", _ONE_SHAPE)
-    return MisfitError(f"samples {list(indices)}: the {part}: {type(error).__name__}: {error}")
+    return MisfitError(f"samples {listed(indices)}: the {part}: {user_code.told(error)}")
 
 
 def _remedy(value: Any) -> str:

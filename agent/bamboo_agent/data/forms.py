@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,10 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from bamboo_agent import user_code
 from bamboo_agent.model import FactoryError
 
-_MOST_KEYS = 8
+_MOST_KEYS = _MOST_LISTED = 8
 
 
 class MisfitError(Exception):
@@ -47,7 +48,7 @@ def _length(dataset: Any, factory: str) -> int:
     except Exception as error:
         is_form = isinstance(error, TypeError | ValueError | OverflowError)
         remedy = "; return the number of samples" if is_form else ""
-        raise FactoryError(f"{told}: {type(error).__name__}: {error}{remedy}") from error
+        raise FactoryError(f"{told}: {user_code.told(error)}{remedy}") from error
     if is_bool:
         raise FactoryError(f"{told} is {bool(count)}; return the number of samples")
     return count
@@ -70,6 +71,12 @@ def _remedy(sample: Any) -> str:
     if isinstance(sample, tuple | list) and len(sample) > 2:
         return "return two parts: input, target; a part may be a tuple: (a, b), target"
     return "return two parts: input, target"
+
+
+def listed(indices: Sequence[int]) -> str:
+    """Samples as they stand in an error, which must end with what is wrong: 4, 9, ... (32)."""
+    shown = ", ".join(map(str, indices[:_MOST_LISTED]))
+    return f"{shown}, ... ({len(indices)})" if len(indices) > _MOST_LISTED else shown
 
 
 def described(value: Any) -> str:

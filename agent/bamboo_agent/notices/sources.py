@@ -1,7 +1,10 @@
 """What the metadata servers of Compute Engine, EC2 and Azure say about the end of this machine.
 
 Each source is one question. What it finds is news the first time; its key tells whether it is the
-same as before. Addresses, headers and fields are those of the clouds' public documentation.
+same as before. Addresses, headers, fields and times are those of the clouds' public documentation.
+
+Clouds say when the machine goes away, not how long it has left. The machine's own clock may be
+wrong, so the answer's Date counts, and there is never more time than the cloud gives.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from bamboo_agent.notices.client import MetadataClient, NoAnswerError, Reply
 from bamboo_core.api.spec import NoticeSource
 
 Clock = Callable[[], float]
-"""Seconds since 1970."""
+"""Seconds since 1970, for answers without a Date."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ _AWS = "/latest/meta-data"
 TOKEN_TARGET = "/latest/api/token"
 TOKEN_HEADERS = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
 _TOKEN = re.compile(r"[!-~]{1,1024}")
-_ACTIONS = ("terminate", "stop", "hibernate")
+_ACTIONS = {"terminate": 120.0, "stop": 120.0, "hibernate": 0.0}
+"""The time that EC2 gives before each."""
 
 
 def aws_token(reply: Reply) -> str:
@@ -133,11 +137,13 @@ class Ec2Document(Source):
 
     async def ask(self) -> list[News]:
         reply = await self._session.get(self.path)
-        return [] if reply.status == 404 else [self._read(_object(reply.text()))]
+        if reply.status == 404:
+            return []
+        return [self._read(_object(reply.text()), _asked_at(reply, self._clock))]
 
     @abstractmethod
-    def _read(self, document: dict[str, Any]) -> News:
-        """NoAnswerError if it is not such a document."""
+    def _read(self, document: dict[str, Any], now: float) -> News:
+        """NoAnswerError if it is not such a document. now: when the server answered."""
 
 
 class Ec2SpotAction(Ec2Document):
@@ -145,12 +151,12 @@ class Ec2SpotAction(Ec2Document):
 
     path = "spot/instance-action"
 
-    def _read(self, document: dict[str, Any]) -> News:
+    def _read(self, document: dict[str, Any], now: float) -> News:
         action = document.get("action")
-        if action not in _ACTIONS:
+        if not isinstance(action, str) or action not in _ACTIONS:
             raise NoAnswerError(f"the action {action!r} is not known")
         at = _rfc3339(document.get("time"))
-        lead_s = 0.0 if at is None or action == "hibernate" else max(0.0, at - self._clock())
+        lead_s = _lead_s(at, now, most=_ACTIONS[action])
         return News(f"{action} {at}", lead_s, f"EC2 will {action} the instance")
 
 
@@ -159,7 +165,8 @@ class Ec2Rebalance(Ec2Document):
 
     path = "events/recommendations/rebalance"
 
-    def _read(self, document: dict[str, Any]) -> News:
+    def _read(self, document: dict[str, Any], now: float) -> News:
+        del now
         if (at := _rfc3339(document.get("noticeTime"))) is None:
             raise NoAnswerError("the recommendation has no time")
         return News(f"rebalance {at}", 0.0, "EC2 recommends to rebalance", is_hint=True)
@@ -170,7 +177,8 @@ class Ec2Rebalance(Ec2Document):
 AZURE_HEADERS = {"Metadata": "true"}
 _AZURE_NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 _AZURE_EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
-_AZURE_ENDS = ("Preempt", "Terminate", "Reboot", "Redeploy")
+_AZURE_ENDS = {"Preempt": 30.0, "Terminate": 900.0, "Reboot": 900.0, "Redeploy": 600.0}
+"""The time that Azure gives before each."""
 _NAME = re.compile(r"[^\s<>]{1,260}")
 
 
@@ -201,20 +209,20 @@ class AzureScheduledEvents(Source):
             raise NoAnswerError("not a document of scheduled events")
         if incarnation == self._incarnation:
             return []
-        self._incarnation = incarnation
-        return [news for event in events if (news := self._read(event)) is not None]
+        self._incarnation, now = incarnation, _asked_at(reply, self._clock)
+        return [news for event in events if (news := self._read(event, now)) is not None]
 
-    def _read(self, event: object) -> News | None:
+    def _read(self, event: object, now: float) -> News | None:
         """None if the event is another VM's, or does not end the VM."""
-        if not isinstance(event, dict) or event.get("EventType") not in _AZURE_ENDS:
+        if not isinstance(event, dict):
+            return None
+        kind = event.get("EventType")
+        if not isinstance(kind, str) or kind not in _AZURE_ENDS:
             return None
         names = event.get("Resources")
         if not isinstance(names, list) or self._name not in [str(n).lower() for n in names]:
             return None
-        lead_s = 0.0
-        if (at := _rfc1123(event.get("NotBefore"))) is not None:
-            lead_s = max(0.0, at - self._clock())
-        kind = event["EventType"]
+        lead_s = _lead_s(rfc1123(event.get("NotBefore")), now, most=_AZURE_ENDS[kind])
         # An event that begins, or is put to another time, is news again.
         parts = [event.get(key) for key in ("EventId", "EventStatus", "NotBefore")]
         key = " ".join(map(str, (kind, *parts)))
@@ -242,6 +250,17 @@ def make(name: NoticeSource, client: MetadataClient) -> list[Source]:
             return []
 
 
+def _asked_at(reply: Reply, clock: Clock) -> float:
+    """When the server answered, by its own clock if it says so."""
+    said = rfc1123(reply.headers.get("date"))
+    return clock() if said is None else said
+
+
+def _lead_s(at: float | None, now: float, *, most: float) -> float:
+    """Seconds until ``at``, as far as the cloud gives them; 0 if it is past or unknown."""
+    return 0.0 if at is None else min(max(0.0, at - now), most)
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
@@ -261,7 +280,7 @@ def _rfc3339(text: object) -> float | None:
     return at.timestamp()
 
 
-def _rfc1123(text: object) -> float | None:
+def rfc1123(text: object) -> float | None:
     """Seconds since 1970; None if it is not a time of the form Fri, 02 Jan 2026 03:04:05 GMT."""
     try:
         at = parsedate_to_datetime(str(text))

@@ -8,14 +8,16 @@ import sys
 import torch
 
 from bamboo_agent.model import FactoryError
+from bamboo_core.api import texts
 
 THREADS_VARIABLE = "BAMBOO_THREADS"
+_MOST_DIGITS = 4
 
 
 def make_deterministic() -> None:
-    """Make equal inputs give equal bits."""
+    """Make equal inputs give equal bits. FactoryError if the number of threads is none."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+    torch.set_num_threads(_threads())
     os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"
     if "torch._inductor" in sys.modules:
         torch.use_deterministic_algorithms(True)
@@ -26,6 +28,17 @@ def make_deterministic() -> None:
     torch.backends.cudnn.allow_tf32 = False
     # filling new memory takes time and changes nothing that is read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def _threads() -> int:
+    text = os.environ.get(THREADS_VARIABLE) or "1"
+    is_number = len(text) <= _MOST_DIGITS and text.isascii() and text.isdecimal()
+    if not is_number or int(text) == 0:
+        raise FactoryError(
+            f"{THREADS_VARIABLE} in spec.worker.env is {texts.cut(text, 40)!r}; set a whole number"
+            f" of at most {_MOST_DIGITS} digits, the same for all agents"
+        )
+    return int(text)
 
 
 def settings() -> tuple[int, bool]:

@@ -63,7 +63,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         token_file=_file(env, "BAMBOO_TOKEN_FILE"),
         ca_file=_file(env, "BAMBOO_CA_FILE"),
         grace_s=_number(env, "BAMBOO_GRACE_S", 15.0, float, 3600),
-        health_port=_number(env, "BAMBOO_HEALTH_PORT", 8080, int, 65535),
+        health_port=_number(env, "BAMBOO_HEALTH_PORT", 0, int, 65535),
         notices=notice_sources(env),
         metadata_address=metadata_address(env),
         log_level=_choice(env, logs.LEVEL_VARIABLE, ("info", "debug", "warning", "error")),

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from bamboo_core.protocol.messages import AgentMessage, Heartbeat, Progress, Suspicion
 
+log = logging.getLogger(__name__)
+
+_MOVED = (
+    "port %d of this pod is in use: health and metrics are at port %d, where no PodMonitor looks;"
+    " give the program that listens there another port"
+)
 _READ_S = 5.0
 _MOST = 64
 """Connections at a time. When there are more, the oldest ends, so that a probe gets through."""
@@ -77,9 +85,17 @@ class HealthServer:
         self._open: dict[asyncio.StreamWriter, None] = {}  # oldest first
 
     async def start(self, host: str, port: int) -> int:
-        """Listen and return the port. OSError if it is in use."""
-        self._server = await asyncio.start_server(self._serve, host, port)
+        """Listen and return the port: another one if a container of the pod has taken it, since
+        training needs none. OSError if the host is not local."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            self._server = await asyncio.start_server(self._serve, host, 0)
         bound: int = self._server.sockets[0].getsockname()[1]
+        if port not in (0, bound):
+            log.warning(_MOVED, port, bound)
         return bound
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from bamboo_agent.device.properties import GpuUnsupportedError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.storage.checkpoint import CheckpointError
-from bamboo_agent.user_code import told
+from bamboo_agent.user_code import text_of, told
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -65,7 +65,7 @@ def _judge(error: Exception, *, ready: bool) -> Verdict:
     cause = next((e for e in _chain(error) if _is_of_node(e)), None)
     if cause is None:
         return Verdict(str(reason), line, ExitCode.USER)
-    why = _first_line(str(cause)) or type(cause).__name__
+    why = _first_line(text_of(cause)) or type(cause).__name__
     both = line if why in line else f"{line} ({_typed(cause)})"
     return Verdict(FailureCause.SET_UP_FAILED, both, ExitCode.FAILED)
 
@@ -87,7 +87,7 @@ def _reason(error: Exception, *, ready: bool) -> str:
 
 
 def _is_of_node(error: BaseException) -> bool:
-    text = str(error)
+    text = text_of(error)
     return isinstance(error, _OF_NODE) or (
         isinstance(error, RuntimeError) and any(words in text for words in _OF_DEVICE)
     )

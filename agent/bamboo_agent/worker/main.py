@@ -9,6 +9,7 @@ exits, it sends the supervisor the reason. Exit codes: bamboo_core.protocol.exit
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import selectors
@@ -92,9 +93,9 @@ def serve(
 
 def _serve(process: _Process) -> int:
     end_with_any_thread()
-    make_deterministic()
-    defer_import()
     try:
+        make_deterministic()
+        defer_import()
         process.run()
     except PipeClosedError:
         return ExitCode.FENCED  # the supervisor is gone
@@ -136,7 +137,8 @@ class _Process:
 
     def fail(self, error: Exception) -> int:
         """Log the traceback, send the essential line to the operator, return the exit code."""
-        traceback.print_exception(error)
+        with contextlib.suppress(Exception):  # the job's code may have put another stderr there
+            traceback.print_exception(error)
         reason, line, code = judge(error, ready=self._is_ready)
         is_users = code is ExitCode.USER
         try:

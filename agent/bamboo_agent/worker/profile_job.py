@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     spec = from_json(sys.stdin.read())
-    make_deterministic()
     try:
+        make_deterministic()
         device = properties.choose_device(spec.worker.asks)
         memory_bytes = properties.free_memory(device)
         _, measured = build_setup(AgentId("profile"), spec, device)

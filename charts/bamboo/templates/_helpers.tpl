@@ -1,5 +1,9 @@
 {{- define "bamboo.name" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride }}
+{{- else -}}
 {{ default .Release.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}-operator
+{{- end -}}
 {{- end }}
 
 {{- define "bamboo.labels" -}}
@@ -9,6 +13,22 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/part-of: bamboo
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- include "bamboo.commonLabels" . }}
+{{- end }}
+
+{{- /* Begins with a new line. The schema refuses the names that the chart itself sets. */ -}}
+{{- define "bamboo.commonLabels" -}}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* The annotations of an object's metadata, from a dict of root and own: those of `own` win. It begins with a new line. */ -}}
+{{- define "bamboo.annotations" -}}
+{{- with merge (dict) (default (dict) .own) (default (dict) .root.Values.commonAnnotations) }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
 {{- end }}
 
 {{- define "bamboo.selector" -}}
@@ -27,6 +47,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: node-watcher
 app.kubernetes.io/part-of: bamboo
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "bamboo.commonLabels" . }}
 {{- end }}
 
 {{- define "bamboo.serviceAccount" -}}
@@ -129,4 +150,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+{{- end }}
+
+{{- /* The seconds of a duration of one unit, such as 15m. */ -}}
+{{- define "bamboo.seconds" -}}
+{{ mul (regexFind "^[0-9]+" .) (get (dict "s" 1 "m" 60 "h" 3600 "d" 86400) (regexFind "[smhd]$" .)) }}
+{{- end }}
+
+{{- /* An alert with values in place of its marks: ${window} is a value, ${window.s} its seconds. */ -}}
+{{- define "bamboo.alert" -}}
+{{- $text := toYaml .rule }}
+{{- range $key, $value := .values }}
+{{- $mark := printf "${%s.s}" $key }}
+{{- if contains $mark $text }}
+{{- $text = replace $mark (include "bamboo.seconds" $value) $text }}
+{{- end }}
+{{- $text = replace (printf "${%s}" $key) (toString $value) $text }}
+{{- end }}
+{{- $text }}
 {{- end }}

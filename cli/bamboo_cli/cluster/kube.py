@@ -27,6 +27,7 @@ from bamboo_cli.errors import (
     NotFoundError,
     NotReadyError,
 )
+from bamboo_cli.job.news import event_time
 from bamboo_cli.job.state import Manifest
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.api.spec import AGENT_CONTAINER
@@ -260,16 +261,6 @@ def _silent(error: Exception) -> ClusterError:
     return ClusterError(
         "the API server does not answer; check that the cluster is up and that KUBECONFIG"
         f" names it ({type(error).__name__})."
-    )
-
-
-def event_time(event: Manifest) -> str:
-    """The time of the last occurrence, RFC 3339."""
-    return str(
-        event.get("lastTimestamp")
-        or (event.get("series") or {}).get("lastObservedTime")
-        or event.get("eventTime")
-        or event["metadata"]["creationTimestamp"]
     )
 
 

@@ -16,6 +16,7 @@ from bamboo_cli.cluster.plain_text import plain
 
 MOST_BYTES = 16 << 10
 """Longer lines are cut, so that memory is bounded."""
+_LONGEST_TAIL = 3  # bytes of a character of UTF-8 after its first
 
 
 @dataclass(frozen=True, order=True)
@@ -34,15 +35,24 @@ def split_lines(pieces: Iterable[bytes], most: int = MOST_BYTES) -> Iterator[str
         *ended, rest = piece.split(b"\n")
         for part in ended:
             if not is_cut:
-                yield (kept + part)[:most].decode(errors="replace")
+                yield _head(kept + part, most)
             kept, is_cut = b"", False
         if not is_cut:
             kept = (kept + rest)[: most + 1]
             if len(kept) > most:
-                yield kept[:most].decode(errors="replace")
+                yield _head(kept, most)
                 kept, is_cut = b"", True
     if kept:
         yield kept.decode(errors="replace")
+
+
+def _head(data: bytes, most: int) -> str:
+    """At most so many bytes, cut between two characters."""
+    end = most
+    if len(data) > most:
+        while end > most - _LONGEST_TAIL and data[end] & 0xC0 == 0x80:
+            end -= 1
+    return data[:end].decode(errors="replace")
 
 
 def read_line(agent: str, text: str) -> Line:

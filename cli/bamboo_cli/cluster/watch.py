@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from bamboo_cli.cluster.kube import Kube, event_time
+from bamboo_cli.cluster.kube import Kube
 from bamboo_cli.errors import CommandError, ForbiddenError
-from bamboo_cli.job.pods import agent_zones, ready_by_zone, seats, seats_by_pod
+from bamboo_cli.job import news
+from bamboo_cli.job.pods import agent_zones, ready_by_zone, seats, seats_by_pod, useful
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import Manifest, obstacle, read_job
 from bamboo_cli.job.what_if import plan_in_force
@@ -15,6 +16,7 @@ from bamboo_core.placement.plan import Pipeline
 
 _NEWS = 30
 """More events than the operator sends between two polls."""
+_HEADLINES = 6
 _POLL_S = 0.7
 
 
@@ -30,14 +32,15 @@ def look(kube: Kube, namespace: str, name: str) -> Snapshot:
         nodes = kube.nodes()
     except ForbiddenError:
         nodes = []
-    zones = agent_zones(pods, nodes)
+    zones, events = agent_zones(pods, nodes), kube.events(namespace, job.uid)
     return Snapshot(
         job=job,
         seats=seats(name, pods, zones),
         plan=_plan(manifest),
         pods=seats_by_pod(pods, zones),
-        nodes=ready_by_zone(nodes),
-        news=[news_line(event) for event in kube.events(namespace, job.uid)[-_NEWS:]],
+        nodes=ready_by_zone(useful(manifest, pods, nodes)),
+        news=[news.line(event) for event in events[-_NEWS:]],
+        headlines=news.headlines(events, _HEADLINES),
     )
 
 
@@ -47,12 +50,6 @@ def _plan(manifest: Manifest) -> tuple[Pipeline, ...]:
     except CommandError:  # of another version
         return ()
     return durable.pipelines if durable is not None else ()
-
-
-def news_line(event: Manifest) -> str:
-    """An event as one line: time of day, reason, message."""
-    clock = event_time(event)[11:19]
-    return f"{clock} {event.get('reason', '')}: {event.get('message', '')}"
 
 
 def follow(

@@ -42,7 +42,11 @@ from bamboo_core.protection.hazard import PRIOR
     type=click.FloatRange(min=0, min_open=True),
     help="Network between two agents, in Gbit/s.  [default: spec.transport.bandwidthGbps]",
 )
-@click.option("--memory", help="Memory of a device, such as 80Gi.  [default: the profile's]")
+@click.option(
+    "--memory",
+    help="Memory of a device, such as 80Gi.  [default: the profile's, or that of the GPU that the"
+    " manifest asks for]",
+)
 @click.option(
     "--restart",
     "restart_s",
@@ -77,7 +81,9 @@ from bamboo_core.protection.hazard import PRIOR
 def plan(**given: Any) -> None:
     """Show a job's grid, cut, memory and schedule, and what each mode of redundancy would cost.
 
-    It needs no cluster. A job that does not fit onto its devices is an error. The mode that it
+    It needs no cluster. A job that does not fit onto its devices is an error. The memory of a
+    device follows from labels of nodes in the manifest, such as cloud.google.com/gke-accelerator,
+    node.kubernetes.io/instance-type or nvidia.com/gpu.product. The mode that it
     recommends is the one that redundancy.mode Auto takes with the same figures;
     status.protection.inputs of a job has those that were measured.
     """

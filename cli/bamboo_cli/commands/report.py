@@ -44,7 +44,7 @@ def report(
     Example:
       bamboo report my-model --html run.html --price spot-pool=1.47
     """
-    from bamboo_cli.run.cost import prices_of, read_prices, unused
+    from bamboo_cli.run.cost import prices_of, read_prices, unused, with_prices
     from bamboo_cli.run.from_cluster import from_cluster
     from bamboo_cli.run.prometheus import Prometheus, with_history
     from bamboo_cli.views.output_file import check_file, write_file
@@ -77,6 +77,7 @@ def report(
     if server is not None:
         run = with_history(run, server)
     known = prices_of(manifest, prices)
+    run = with_prices(run, prices, manifest)
     if text := unused(run, prices, manifest):
         click.echo(text, err=True)
     if html is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_cli.errors import CommandError
+from bamboo_cli.estimate import gpus
 from bamboo_cli.estimate.manifest import read_manifest
 from bamboo_cli.estimate.profile import check, read_profile
 from bamboo_core.api import quantities
@@ -36,6 +37,7 @@ class Costs:
     layers: tuple[LayerCost, ...]
     source: str
     memory_bytes: int = 0  # of the device; 0: unknown
+    device: str = ""  # what says how much that is; empty: nothing does
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,17 @@ class JobPlan:
         why = self.verdict.of(taken).excluded
         return why and f"{self.name} does not fit: spec.redundancy.mode is {mode.value}" + (
             f", and in {taken.value} {why}" if taken is not mode else f", and {why}"
+        )
+
+    @property
+    def unknown_device(self) -> str:
+        """How to name the device, so that modes that do not fit are found; empty: it is known."""
+        if self.costs.memory_bytes or not gpus.wants(self.spec):
+            return ""
+        return (
+            "the device's memory is not known, so nothing says whether a mode fits: name the GPU in"
+            " spec.worker.podTemplate.spec.nodeSelector, by a label such as"
+            " node.kubernetes.io/instance-type, or give --memory"
         )
 
     def layers_of(self, stage: int) -> Sequence[LayerCost]:
@@ -101,8 +114,7 @@ def plan_of(
         raise CommandError("--profile and --shape both say what layers cost; give one of them.")
     else:
         costs = measured(spec, profile)
-    if memory is not None:
-        costs = replace(costs, memory_bytes=_bytes(memory))
+    costs = on_device(costs, spec, memory)
     if gbits is not None:
         spec = replace(spec, transport=replace(spec.transport, bandwidth_gbps=gbits))
     seen = Seen(
@@ -113,6 +125,18 @@ def plan_of(
     )
     assumptions = Assumptions(stop_s=stop_s, restart_s=restart_s, refill_s=refill_s)
     return make_plan(name, spec, costs, seen, assumptions)
+
+
+def on_device(costs: Costs, spec: JobSpec, memory: str | None) -> Costs:
+    """With the memory of the device: as the option says, else the smaller one of the profile's and
+    that of the GPU that the manifest asks for."""
+    if memory is not None:
+        return replace(costs, memory_bytes=_bytes(memory), device=f"--memory {memory}")
+    found = gpus.asked(spec)
+    if found is None or 0 < costs.memory_bytes <= found.gpu.memory_bytes:
+        return costs
+    device = f"{found.gpu.name} with {found.gpu.gigabytes:g} GB, by {found.field}"
+    return replace(costs, memory_bytes=found.gpu.memory_bytes, device=device)
 
 
 def _bytes(memory: str) -> int:
@@ -137,7 +161,9 @@ def measured(spec: JobSpec, path: Path) -> Costs:
             f"{path} has {counted(len(found.layers), 'layer')}, and the model of spec.model.args"
             f" has {own.layer_count}; run `bamboo profile` again."
         )
-    return Costs(found.layers, f"measured on {found.device} ({path.name})", found.memory_bytes)
+    device = f"{found.device}, by {path.name}" if found.memory_bytes else ""
+    source = f"measured on {found.device} ({path.name})"
+    return Costs(found.layers, source, found.memory_bytes, device)
 
 
 def _own_shape(spec: JobSpec) -> shapes.Transformer | None:
@@ -203,6 +229,7 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
             "microBatches": found.microbatches,
         },
         "costs": plan.costs.source,
+        "device": plan.costs.device or None,
         "cut": [_stage(plan, s) for s in range(len(plan.cut))],
         "facts": {name: _plain(value) for name, value in asdict(found).items()},
         "modes": [_mode(e) for e in plan.verdict.estimates],

@@ -2,6 +2,6 @@
 Pure reading of its manifest, pods, nodes and events. Not here: its course over time, which is in
 run.
 
-Public: ``diagnosis``, ``events``, ``listing``, ``pods``, ``snapshot``, ``state``, ``victims``,
-``what_if``.
+Public: ``diagnosis``, ``events``, ``left``, ``listing``, ``news``, ``pods``, ``snapshot``,
+``state``, ``victims``, ``what_if``.
 """

@@ -10,12 +10,13 @@ from datetime import datetime
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.remedies import REMEDIES
-from bamboo_cli.job.state import Job, Manifest, duration, read_job
+from bamboo_cli.job.state import Job, Manifest, read_job
 from bamboo_cli.job.what_if import Held, Outlook, held, loss
 from bamboo_core.api.reasons import ConditionType
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller.reconcile import UNREADY_S
 from bamboo_core.controller.view import PodPhase
+from bamboo_core.model.counts import duration
 
 _TROUBLE = (  # type, and the statuses that tell of trouble; the gravest first
     (ConditionType.FAILED, ("True",)),

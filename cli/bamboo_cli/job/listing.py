@@ -64,7 +64,7 @@ def job_row(manifest: Manifest, events: Iterable[Manifest], now: float | None = 
         job,
         speed or None,
         speed / batch if batch and speed else None,
-        str(status.get("agentsSummary", "-")),
+        _ready(status),
         {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
         _last_loss(read_events(events)),
         cost.get("dollarsPerHour"),
@@ -108,6 +108,12 @@ def _agent_row(
         trouble,
         _caused(known, name),
     )
+
+
+def _ready(status: Manifest) -> str:
+    """A job that wants no agents has none to count."""
+    said = str(status.get("agentsSummary") or "")
+    return "-" if said in ("", "0/0") else said
 
 
 def _last_loss(known: Iterable[JobEvent]) -> float | None:

@@ -1,13 +1,17 @@
-"""Reads the pods of a BambooJob, and the zones of pods and nodes. Pure."""
+"""Reads the pods of a BambooJob, the zones of pods and nodes, and which nodes are of use. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bamboo_cli.job.state import Manifest
 from bamboo_core.controller.view import Slot, parse_pod_name
+from bamboo_core.evidence.taints import lasting
+from bamboo_core.placement import fitting
+from bamboo_core.placement.fitting import Needs, Place
+from bamboo_core.validation.reading import read
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
@@ -41,6 +45,30 @@ def agent_zones(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> dict[str
         if zone := known.get(spec.get("nodeName", "")) or asked:
             found[pod["metadata"]["name"]] = zone
     return found
+
+
+def useful(
+    manifest: Manifest, pods: Iterable[Manifest], nodes: Sequence[Manifest]
+) -> list[Manifest]:
+    """Nodes with agents of the job, and those that may take one while they are empty. All, if the
+    spec cannot be read."""
+    spec = read(manifest)
+    if isinstance(spec, list):
+        return list(nodes)
+    taken = {pod["spec"].get("nodeName") for pod in pods}
+    needs = fitting.needs(spec.worker, spec.placement)
+    return [node for node in nodes if node["metadata"]["name"] in taken or _suits(node, needs)]
+
+
+def _suits(node: Manifest, needs: Needs) -> bool:
+    meta = node["metadata"]
+    labels, taints = meta.get("labels") or {}, (node.get("spec") or {}).get("taints") or []
+    place = Place(meta["name"], labels.get(ZONE_LABEL, ""), labels, lasting(taints))
+    allocatable = (node.get("status") or {}).get("allocatable")
+    if allocatable is None:  # the kubelet has not registered it yet
+        return not fitting.mismatch(needs, place)
+    whole = fitting.free(allocatable, {})
+    return not fitting.mismatch(needs, place) and fitting.room(needs.asks, whole)[0] > 0
 
 
 def ready_by_zone(nodes: Iterable[Manifest]) -> dict[str, tuple[int, int]]:

@@ -11,6 +11,12 @@ from bamboo_core.api.reasons import Reason
 
 _NEW_JOB = "then create a new job, since a failed one stays failed"
 
+_CHANGE = (
+    "set spec.suspend to true, which it must be for a change of spec.worker even if no agent runs,"
+    " then correct spec.worker and set spec.suspend to false in one `kubectl edit`; or delete a job"
+    " that has no checkpoint, and create it again"
+)
+
 REMEDIES: Mapping[str, str] = {
     Reason.SPEC_INVALID: "change the fields that the message names, and apply the job again",
     Reason.SPEC_CHANGED: "change the arguments back, or create a new job",
@@ -47,10 +53,16 @@ REMEDIES: Mapping[str, str] = {
     Reason.REPLANNING: "wait some seconds; if it lasts over a minute, read the operator's log",
     Reason.WAITING_FOR_CAPACITY: "add nodes or lower spec.pipelines.min; do not delete pods that"
     " run, since they may hold the training state",
-    Reason.IMAGE_PULL_FAILED: "check spec.worker.image, the registry, and imagePullSecrets in"
-    " spec.worker.podTemplate",
-    Reason.CONTAINER_CANNOT_START: "create what is missing, or change spec.worker; `kubectl"
-    " describe pod` names it",
+    Reason.IMAGE_PULL_FAILED: "if the registry or its Secret is at fault, repair that, and the pods"
+    f" start by themselves; if spec.worker names a wrong image or Secret, {_CHANGE}",
+    Reason.CONTAINER_CANNOT_START: "create what is missing (`kubectl describe pod` names it), and"
+    f" the pods start by themselves; if spec.worker is wrong, {_CHANGE}",
+    Reason.OBJECT_MISSING: "create or repair the object that the message names; the pods go on by"
+    " themselves",
+    Reason.STARTS_FAIL: "do what the message says; to change spec.worker, set spec.suspend to true"
+    " first, which also ends the pause",
+    Reason.NOT_HEARD: "read `bamboo logs`; the command in spec.worker.podTemplate must start the"
+    " agent, and network policies must let it reach the operator",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"
     " again and again, replace the node",
     Reason.LAST_WRITE_WAITS: "make room, or repair the storage at spec.checkpoint.uri and its"

@@ -21,3 +21,4 @@ class Snapshot:
     pods: Mapping[str, Seat] = field(default_factory=dict)  # by name
     nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # zone -> (ready, all)
     news: Sequence[str] = ()  # recent events, oldest first
+    headlines: Sequence[str] = ()  # the few of them that matter, oldest first

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from bamboo_cli.job.configuration import Configuration, configuration
+from bamboo_core.api.events import RestoreCause
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.model.processors import ProcessorKind
 
@@ -43,6 +45,15 @@ class Paused:
 
 
 @dataclass(frozen=True)
+class Left:
+    """What is left until all steps are committed, at the pace that the operator has measured."""
+
+    seconds: float | None  # None: not known yet
+    usd: float | None  # None: not known yet, or there are no prices
+    has_unpriced: bool  # nodes without a price are missing
+
+
+@dataclass(frozen=True)
 class Job:
     """The spec and status of a job."""
 
@@ -72,10 +83,28 @@ class Job:
     conditions: tuple[ConditionLine, ...]
     paused: tuple[Paused, ...] = ()  # since the job began; a cause without pauses is missing
     repeated_steps: int = 0  # committed steps that restores have undone
+    attempts: tuple[tuple[str, int], ...] = ()  # (cause, how many) of those after the first one
+    left: Left | None = None  # None: the job has ended or does not train
+    configuration: Configuration = ()  # the parts of the spec that a report names
     processors: tuple[ProcessorKind, ...] = ()  # that have computed the present state
     silent_s: float = (
         0.0  # so long the status of a job that trains has told nothing new; 0: not long
     )
+
+    @property
+    def restores(self) -> tuple[tuple[str, int], ...]:
+        """(cause, how many) of those that the operator has counted."""
+        return tuple(each for each in self.attempts if each[0] != RestoreCause.RESUMED)
+
+    @property
+    def resumes(self) -> int:
+        """Attempts that began since the job was resumed after a suspension."""
+        return dict(self.attempts).get(RestoreCause.RESUMED, 0)
+
+    @property
+    def other_attempts(self) -> int:
+        """Restores or resumes whose cause an earlier version of the operator has not counted."""
+        return max(0, self.attempt - sum(count for _, count in self.attempts))
 
     @property
     def pauses(self) -> int:
@@ -143,13 +172,6 @@ def instant(text: Any) -> float | None:
         return None
 
 
-def duration(seconds: float) -> str:
-    """Such as ``45 s``, ``12 min`` or ``3.5 h``."""
-    if seconds < 120:
-        return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def _read(manifest: Manifest) -> Job:
     metadata, spec = manifest["metadata"], manifest["spec"]
     status = manifest.get("status") or {}
@@ -186,8 +208,22 @@ def _read(manifest: Manifest) -> Job:
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
         paused=tuple(_paused(each) for each in totals.get("pauses") or []),
         repeated_steps=totals.get("repeatedSteps", 0),
+        attempts=tuple(sorted((totals.get("attempts") or {}).items())),
+        left=_left(status),
+        configuration=configuration(spec),
         processors=tuple(_processor(each) for each in status.get("processors") or []),
     )
+
+
+def _left(status: Manifest) -> Left | None:
+    found = status.get("estimate")
+    if not found:
+        return None
+    seconds, cost = found.get("secondsLeft"), status.get("cost") or {}
+    if seconds is None:
+        return Left(None, None, has_unpriced=False)
+    usd = found.get("dollarsLeft")
+    return Left(seconds, usd, has_unpriced=usd is not None and bool(cost.get("unpricedNodes")))
 
 
 def _number(text: str | None) -> float | None:

@@ -193,10 +193,16 @@ def _continued(training: Held, found: Decision) -> str:
         f"{grid} with {counted(len(plan.live), 'agent')}",
         f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
         f"{counted(found.copies, 'layer')} copied between agents" if found.copies else "",
-        f"{counted(found.loads, 'layer')} read from a checkpoint" if found.loads else "",
+        _made(found) if found.loads else "",
         f"{counted(again, 'step')} repeated" if again else "no step repeated",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _made(found: Decision) -> str:
+    """Layers that no agent has. Before the first step there is no checkpoint."""
+    how = "read from a checkpoint" if found.plan.target else "built anew"
+    return f"{counted(found.loads, 'layer')} {how}"
 
 
 def _restored(training: Held, why: str) -> str:

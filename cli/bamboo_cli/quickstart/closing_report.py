@@ -66,7 +66,8 @@ def losses(job: Job) -> Text:
     """Number of agents lost, and of restores."""
     if not job.lost:
         return Text("no agent was lost")
-    restores = counted(job.attempt, "restore") if job.attempt else "no restore from a checkpoint"
+    count = sum(count for _, count in job.restores)
+    restores = counted(count, "restore") if count else "no restore from a checkpoint"
     return Text(f"{counted(job.lost, 'agent')} lost ({job.lost_noticed} with notice), {restores}")
 
 

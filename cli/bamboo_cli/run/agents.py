@@ -12,6 +12,8 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import parse_pod_name
 from bamboo_core.placement.node_pools import pool_of
 
+_FAILURES = (EventReason.WORKER_FAILED, EventReason.AGENT_REFUSED)
+
 
 def places_of(
     job: str, pods: Sequence[Manifest], nodes: Sequence[Manifest], scheduled: Iterable[Manifest]
@@ -113,7 +115,8 @@ def _finished(status: Manifest) -> float | None:
 
 def gone_of(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) -> list[Gone]:
     """Agents that are lost, and those that left after a notice and did not come back; not those
-    that were let go."""
+    that were let go, or that failed by themselves."""
+    failed = frozenset[str]().union(*(e.agents for e in known if e.reason in _FAILURES))
     noticed: set[str] = set()
     left: dict[str, Gone] = {}
     lost: dict[str, Gone] = {}
@@ -124,7 +127,8 @@ def gone_of(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) ->
             left = {agent: gone for agent, gone in left.items() if agent not in event.agents}
         elif event.reason in GONE:
             is_loss = event.reason == EventReason.AGENT_LOST
-            for agent in sorted(event.agents if is_loss else event.agents & noticed):
+            agents = (event.agents if is_loss else event.agents & noticed) - failed
+            for agent in sorted(agents):
                 zone = places.get(agent, ("", ""))[0] or NO_ZONE
                 gone = Gone(event.at, agent, zone, agent in noticed)
                 (lost if is_loss else left).setdefault(agent, gone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.state import Manifest
@@ -59,6 +59,16 @@ def prices_of(manifest: Manifest, given: Iterable[str]) -> dict[str, float]:
     return stated if OTHERS in stated else {**known, **stated}
 
 
+def with_prices(run: Run, given: Iterable[str], manifest: Manifest) -> Run:
+    """The run without what the operator has computed with other prices, if the user gives some."""
+    noted = (manifest["metadata"].get("annotations") or {}).get(PRICES_ANNOTATION, "")
+    if not (tuple(given) or noted):
+        return run
+    left = run.job.left
+    job = replace(run.job, left=None if left is None else replace(left, usd=None))
+    return replace(run, account=None, job=job)
+
+
 def unused(run: Run, given: Iterable[str], manifest: Manifest) -> str:
     """Which prices of the user belong to no pool or zone of the job; empty: all do."""
     cost = (manifest.get("status") or {}).get("cost") or {}
@@ -70,6 +80,11 @@ def unused(run: Run, given: Iterable[str], manifest: Manifest) -> str:
         f"--price {', '.join(strange)}: no agent of the job is known to have run there; known are"
         f" {', '.join(sorted(known)) or 'no pools and no zones'}."
     )
+
+
+def has_amounts(run: Run) -> bool:
+    """Whether pools and zones have amounts of money of their own, and not the operator's sum."""
+    return run.account is None or run.account.spent is None
 
 
 def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
@@ -108,7 +123,9 @@ def total(found: Iterable[Cost]) -> float | None:
 
 
 def money_text(run: Run, prices: Mapping[str, float]) -> str:
-    """One sentence."""
+    """One sentence. The operator's account is the only sum where there is one."""
+    if run.account is not None and run.account.spent is not None:
+        return _account_text(run, *run.account.spent)
     if not prices:
         return (
             "No prices given: --price POOL=USD gives the price of an hour of a node, and the"
@@ -125,9 +142,20 @@ def money_text(run: Run, prices: Mapping[str, float]) -> str:
             else ""
         )
         return f"No price given for {missing}, so there is no total.{hint}"
-    samples = run.new_samples
-    each = f", {sum_usd / samples * 1e6:.2f} USD per million samples" if samples else ""
     return (
-        f"{sum_usd:.2f} USD for {sum(cost.hours for cost in found):.2f} agent-hours{each}. An agent"
+        f"{sum_usd:.2f} USD for {sum(cost.hours for cost in found):.2f} agent-hours"
+        f"{_each(sum_usd, run.new_samples)}. An agent"
         " counts while its pod runs; booting nodes and traffic between zones are not counted."
     )
+
+
+def _account_text(run: Run, paid: float, on_demand: float) -> str:
+    return (
+        f"{paid:.2f} USD since the start{_each(paid, run.job.step * run.batch)}; on demand"
+        f" {on_demand:.2f}. So the operator has counted, for each node while agents of the job were"
+        " on it; the table has only what is shown of the run."
+    )
+
+
+def _each(usd: float, samples: int) -> str:
+    return f", {usd / samples * 1e6:.2f} USD per million samples" if samples else ""

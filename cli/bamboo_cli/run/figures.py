@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from bamboo_cli.job.state import Job, duration
-from bamboo_cli.run.model import Account, Run, clock
-from bamboo_core.model.counts import counted
+from collections.abc import Mapping
+
+from bamboo_cli.job import left
+from bamboo_cli.job.state import Job
+from bamboo_cli.run.model import NOTICED, Account, Hazard, Pause, Run, clock
+from bamboo_core.model.counts import counted, duration
 
 _LONG_S = 600.0
+_NO_EVENT = "no event tells of them"
 
 
 def head(run: Run) -> str:
@@ -29,28 +33,76 @@ def facts(run: Run) -> list[tuple[str, str]]:
     rate = run.rate
     shown = [
         ("steps", f"{job.step} of {job.steps}"),
+        ("time to the end", left.time_text(job)),
+        ("USD to the end", left.usd_text(job)),
         ("training loss", f"{job.loss:.4f}" if job.loss is not None else ""),
-        ("validation loss", f"{job.validation_loss:.4f}" if job.validation_loss else ""),
+        ("validation loss", "" if job.validation_loss is None else f"{job.validation_loss:.4f}"),
         ("samples/s, pauses included", f"{rate:.1f}" if rate is not None and run.batch else ""),
-        ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
-        ("pauses since the start", _pauses(job)),
+        ("agents lost since the start", lost_text(run)),
+        ("pauses since the start", _pauses(run)),
         ("restores", _restores(job)),
+        ("resumes", str(job.resumes) if job.resumes else ""),
+        ("restores or resumes before", str(job.other_attempts) if job.other_attempts else ""),
         ("kinds of processor", _processors(job)),
         *_account(run.account),
     ]
     return [(name, value) for name, value in shown if value]
 
 
-def _pauses(job: Job) -> str:
-    if not job.pauses:
+def lost_text(run: Run) -> str:
+    """How many agents were lost, and how many of them with notice."""
+    return f"{run.losses.total} ({run.losses.by_kind.get(NOTICED, 0)} with notice)"
+
+
+def unlisted_losses(run: Run) -> str:
+    """The losses that no row of a list stands for; empty: there are none."""
+    rest = run.losses
+    if not rest.unlisted:
+        return ""
+    noticed = rest.rest.get(NOTICED, 0)
+    return f"{_more(rest.unlisted, rest.listed)} ({noticed} with notice): {_NO_EVENT}"
+
+
+def unlisted_pauses(run: Run) -> str:
+    """The pauses that no row of a list stands for; empty: there are none."""
+    rest = run.halts
+    if not rest.unlisted:
+        return ""
+    causes = _causes(rest.rest)
+    text = f"{_more(rest.unlisted, rest.listed)}, {_pause_text(run.unlisted_s)} in all"
+    return f"{text} ({causes}): {_NO_EVENT}"
+
+
+def pause_text(pause: Pause) -> str:
+    """Why training stood still."""
+    return pause.why if pause.is_over else f"{pause.why} (not over)"
+
+
+def hazard_text(hazard: Hazard) -> str:
+    """Losses per agent-hour."""
+    rate = hazard.per_agent_hour
+    return "not known" if rate is None else f"{rate:.3g}"
+
+
+def _more(count: int, listed: Mapping[str, int]) -> str:
+    return f"{count} more" if listed else str(count)
+
+
+def _pauses(run: Run) -> str:
+    halts = run.halts
+    if not halts.total:
         return "0"
-    causes = ", ".join(f"{each.count} {each.cause}" for each in job.paused if each.count)
-    return f"{job.pauses}, {_pause_text(job.paused_s)} in all ({causes})"
+    return f"{halts.total}, {_pause_text(run.paused_s)} in all ({_causes(halts.by_kind)})"
+
+
+def _causes(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {cause or 'of unknown cause'}" for cause, n in counts.items() if n)
 
 
 def _restores(job: Job) -> str:
+    causes = f" ({_causes(dict(job.restores))})" if job.restores else ""
     again = f", {counted(job.repeated_steps, 'step')} repeated" if job.repeated_steps else ""
-    return f"{job.attempt}{again}"
+    return f"{sum(count for _, count in job.restores)}{causes}{again}"
 
 
 def _processors(job: Job) -> str:

@@ -12,8 +12,16 @@ from bamboo_cli.job.events import JobEvent, read_events
 from bamboo_cli.job.state import Job, Manifest, instant, read_job
 from bamboo_cli.run.agents import gone_of, lives_of, places_of
 from bamboo_cli.run.model import NO_ZONE, SOON_S, Account, Run, Span, clock
-from bamboo_cli.run.progress import Seen, Standstill, pauses, progress, standstills
+from bamboo_cli.run.progress import (
+    Seen,
+    Standstill,
+    lasting,
+    pauses,
+    progress,
+    standstills,
+)
 from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.api.reasons import JobPhase
 
 
 def from_cluster(
@@ -31,13 +39,17 @@ def from_cluster(
     scheduled: events ``Scheduled`` about pods.
     has_history: a Prometheus tells the rest, so the whole run is shown.
     """
-    job, status = read_job(manifest), manifest.get("status") or {}
+    job, status = read_job(manifest, now), manifest.get("status") or {}
     known = sorted(read_events(events), key=lambda event: event.at)
     begin, notes = _beginning(manifest, known, now, has_history=has_history)
     end = instant(status.get("completionTime")) or now
     span = Span(min(begin, end), end)
-    stops = standstills(known)
     places = places_of(job.name, pods, nodes, scheduled)
+    zones = {agent: zone for agent, (zone, _) in places.items()}
+    stops = standstills(known, zones)
+    halts = pauses(stops, span)
+    if job.phase == JobPhase.RECOVERING:
+        halts += lasting(known, zones, span)
     found = lives_of(job.name, known, pods, places, span)
     if any(life.zone == NO_ZONE for life in found) and not has_history:
         gone = "their pods and nodes are gone"
@@ -55,7 +67,7 @@ def from_cluster(
         span,
         found,
         gone_of(known, places),
-        pauses(stops, span),
+        halts,
         progress(_seen(known, stops, job, status, span), span),
         loss,
         notes,

@@ -52,8 +52,8 @@ def from_frames(
     job = frames[-1].job
     known = sorted(read_events(log.events), key=lambda event: event.at)
     faults = [pause_of(hit, log.events) for hit in log.hits]
-    stops = standstills(known, [pause for pause in faults if pause is not None])
     zones = {pod: zone for f in frames for pod, zone in f.zones.items() if zone}
+    stops = standstills(known, zones, [pause for pause in faults if pause is not None])
     return Run(
         job,
         batch,

@@ -7,6 +7,7 @@ times in seconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,61 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Pause(Span):
+    """Training stood still because of a change."""
+
+    cause: str = ""  # a PauseCause; empty: an earlier version of the operator has not told it
+    why: str = ""  # in words, with the agents
+    is_over: bool = True
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many there were since the job began, by kind: those that the run lists, and those of
+    which only the status knows."""
+
+    listed: Mapping[str, int]
+    rest: Mapping[str, int]
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        """Kind -> how many, sorted."""
+        kinds = sorted({**self.listed, **self.rest})
+        return {kind: self.listed.get(kind, 0) + self.rest.get(kind, 0) for kind in kinds}
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_kind.values())
+
+    @property
+    def unlisted(self) -> int:
+        """Those that are not listed, since their events are gone or the operator has decided on
+        them later."""
+        return sum(self.rest.values())
+
+
+def tally(counted: Mapping[str, int], listed: Iterable[str]) -> Tally:
+    """counted: kind -> how many by the status; listed: the kinds of those that are listed.
+
+    The list may name what the status counts only later, or as another kind. So what is listed
+    counts as it is listed, and of the rest as many as the status has more.
+    """
+    found = Counter(listed)
+    missing = max(0, sum(counted.values()) - found.total())
+    rest: dict[str, int] = {}
+    for kind, count in sorted(counted.items()):
+        taken = min(missing, max(0, count - found[kind]))
+        missing -= taken
+        if taken:
+            rest[kind] = taken
+    return Tally(dict(found), rest)
+
+
+NOTICED, SILENT = "with notice", "without notice"
+"""Kinds of losses."""
+
+
+@dataclass(frozen=True)
 class Life:
     """An agent, from its start to its end."""
 
@@ -50,6 +106,20 @@ class Gone:
     agent: str
     zone: str
     is_noticed: bool
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """The losses of a zone."""
+
+    zone: str
+    hours: float  # that agents ran there, added up
+    lost: int
+
+    @property
+    def per_agent_hour(self) -> float | None:
+        """None: not known, since no agent is known to have run there."""
+        return self.lost / self.hours if self.hours else None
 
 
 @dataclass(frozen=True)
@@ -80,7 +150,7 @@ class Run:
     span: Span  # what the views show
     lives: Sequence[Life] = ()
     gone: Sequence[Gone] = ()
-    pauses: Sequence[Span] = ()  # when nothing was committed because of a change
+    pauses: Sequence[Pause] = ()  # by their begin
     progress: Sequence[tuple[float, int]] = ()  # (time, committed steps), times ascending
     loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
     notes: Sequence[str] = ()  # what is not known, one sentence each
@@ -93,6 +163,35 @@ class Run:
     injected: Sequence[InjectedLoss] = ()
     validation: Sequence[tuple[int, float]] = ()  # (committed steps, validation loss)
     undisturbed_loss: Sequence[tuple[int, float]] = ()  # of the run to compare with
+
+    @property
+    def losses(self) -> Tally:
+        """All losses since the job began, by whether there was a notice."""
+        job = self.job
+        counted = {NOTICED: job.lost_noticed, SILENT: max(0, job.lost - job.lost_noticed)}
+        return tally(counted, (NOTICED if gone.is_noticed else SILENT for gone in self.gone))
+
+    @property
+    def halts(self) -> Tally:
+        """All pauses since the job began, by cause."""
+        counted = {each.cause: each.count for each in self.job.paused}
+        return tally(counted, (pause.cause for pause in self.pauses))
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds of all pauses since the job began."""
+        listed = sum(pause.seconds for pause in self.pauses)
+        return max(listed, self.job.paused_s) if self.halts.unlisted else listed
+
+    @property
+    def unlisted_s(self) -> float:
+        """Seconds of the pauses that are not listed."""
+        return self.paused_s - sum(pause.seconds for pause in self.pauses)
+
+    def hazards(self) -> list[Hazard]:
+        """The measured hazard of each zone: losses that are listed, by the hours of its agents."""
+        hours, lost = self.agent_hours(), Counter(gone.zone for gone in self.gone)
+        return [Hazard(zone, hours.get(zone, 0.0), lost[zone]) for zone in sorted({*hours, *lost})]
 
     @property
     def zones(self) -> list[str]:
@@ -143,6 +242,12 @@ class Run:
             zone: sum(n * (b - a) for (a, n), (b, _) in pairwise(self.fleet(zone))) / 3600
             for zone in self.zones
         }
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The fewest and the most committed steps that are shown; they differ."""
+        steps = [step for _, step in self.progress] or [self.job.step]
+        return min(steps), max(*steps, min(steps) + 1)
 
     @property
     def new_samples(self) -> int:

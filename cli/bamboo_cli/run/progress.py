@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from bamboo_cli.job.events import JobEvent
-from bamboo_cli.run.model import Span, merged
-from bamboo_cli.run.recovery import Pause
+from bamboo_cli.run.model import Pause, Span
+from bamboo_cli.run.pauses import Zones, before, during, why
+from bamboo_cli.run.recovery import FaultPause
 from bamboo_core.api.events import EventFact, EventReason
 
 
@@ -28,6 +30,8 @@ class Standstill:
     before: int  # steps committed before it
     left: int  # of them when training goes on
     is_start: bool  # of the job, which is no pause
+    cause: str = ""
+    why: str = ""
 
     @property
     def steps(self) -> list[Seen]:
@@ -40,25 +44,57 @@ class Standstill:
         ]
 
 
-def standstills(known: Iterable[JobEvent], faults: Sequence[Pause] = ()) -> list[Standstill]:
+def standstills(
+    known: Iterable[JobEvent], zones: Zones, faults: Sequence[FaultPause] = ()
+) -> list[Standstill]:
     """By their begin: the operator's STOP, or the fault that caused it, if it is known."""
     found: list[Standstill] = []
-    for event in sorted(known, key=lambda event: event.at):
+    every, after = sorted(known, key=lambda event: event.at), -inf
+    for event in every:
         if event.reason != EventReason.RESUMED:
             continue
+        stopped_at = event.at - event.pause_s
         begins = [pause.began_at for pause in faults if pause.ended_at == event.at]
-        span = Span(min([event.at - event.pause_s, *begins]), event.at)
-        left = event.number(EventFact.STEP)
-        before = left + event.number(EventFact.UNDONE_STEPS)
-        found.append(Standstill(span, before, left, is_start=not found and event.epoch == 1))
+        left, cause = event.number(EventFact.STEP), event.facts.get(EventFact.CAUSE, "")
+        inside = during(every, stopped_at, event.at, after)
+        found.append(
+            Standstill(
+                Span(min([stopped_at, *begins]), event.at),
+                left + event.number(EventFact.UNDONE_STEPS),
+                left,
+                is_start=not found and event.epoch == 1,
+                cause=cause,
+                why=why(cause, inside, before(every, stopped_at), zones),
+            )
+        )
+        after = event.at
     return sorted(found, key=lambda stop: stop.span.begin)
 
 
-def pauses(stops: Iterable[Standstill], whole: Span) -> list[Span]:
-    """The standstills as spans that do not overlap, without the job's start."""
-    spans = [stop.span for stop in stops if not stop.is_start]
-    inside = [s for s in spans if s.begin >= whole.begin and s.end <= whole.end]
-    return merged(span for span in inside if span.seconds > 0)
+def pauses(stops: Iterable[Standstill], whole: Span) -> list[Pause]:
+    """The standstills without the job's start. Two that overlap are one, of the first cause."""
+    found: list[Pause] = []
+    for stop in stops:
+        begin, end = stop.span.begin, stop.span.end
+        if stop.is_start or begin < whole.begin or end > whole.end:
+            continue
+        if found and begin < found[-1].end:
+            found[-1] = replace(found[-1], end=max(end, found[-1].end))
+        elif end > begin:
+            found.append(Pause(begin, end, stop.cause, stop.why))
+    return found
+
+
+def lasting(known: Sequence[JobEvent], zones: Zones, whole: Span) -> list[Pause]:
+    """The pause that is not over, if there is one. known: by time."""
+    ends = (event.at for event in known if event.reason == EventReason.RESUMED)
+    over = max(ends, default=-inf)
+    begins = [e.at for e in known if e.reason == EventReason.STOPPED and e.at > over]
+    if not begins or not whole.begin <= begins[0] < whole.end:
+        return []
+    inside = during(known, begins[0], whole.end, over)
+    text = why("", inside, before(known, begins[0]), zones)
+    return [Pause(begins[0], whole.end, "", text, is_over=False)]
 
 
 def progress(points: Iterable[Seen], whole: Span) -> list[tuple[float, int]]:

@@ -44,7 +44,7 @@ class Recovery:
 
 
 @dataclass(frozen=True)
-class Pause:
+class FaultPause:
     """How long training stood still because of a fault. Unix times in seconds."""
 
     stopped_at: float
@@ -79,7 +79,7 @@ def recovery(
     )
 
 
-def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
+def pause_of(hit: Hit, events: Sequence[Manifest]) -> FaultPause | None:
     """The pause that a fault caused; None if nothing waited for its agents, or no event names them.
 
     A fault may hit agents while training is already stopped; then its pause begins with it.
@@ -89,19 +89,20 @@ def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
         return None
     stopped_at = max(found.stopped_at, hit.at_s)
     began_at = stopped_at if hit.fault is Fault.NOTICED else hit.at_s
-    return Pause(stopped_at, began_at, found.resumed_at)
+    return FaultPause(stopped_at, began_at, found.resumed_at)
 
 
 def plan_text(plan: PlanSummary | None) -> str:
     """The grid, and what is unusual about the plan."""
     if plan is None:
         return ""
+    made = "loaded" if plan.step else "built"
     unusual = (
         (plan.empty_seats, f"{counted(plan.empty_seats, 'seat')} empty"),
         (plan.leaving, f"{plan.leaving} leaving"),
         (plan.learners, f"{plan.learners} catching up"),
         (plan.copied_layers, f"{counted(plan.copied_layers, 'layer')} copied"),
-        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} loaded"),
+        (plan.loaded_layers, f"{counted(plan.loaded_layers, 'layer')} {made}"),
         (plan.repeated_steps, f"{counted(plan.repeated_steps, 'step')} repeated"),
     )
     grid = f"{plan.pipelines} x {plan.stages} from step {plan.step}"

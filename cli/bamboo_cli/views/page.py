@@ -8,8 +8,15 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from bamboo_cli.run.cost import costs, money_text
-from bamboo_cli.run.figures import facts, head
+from bamboo_cli.run.cost import costs, has_amounts, money_text
+from bamboo_cli.run.figures import (
+    facts,
+    hazard_text,
+    head,
+    pause_text,
+    unlisted_losses,
+    unlisted_pauses,
+)
 from bamboo_cli.run.model import Run, clock
 from bamboo_cli.views.svg.elements import LOST, NOTICED
 from bamboo_cli.views.svg.page_charts import PAUSED, Chart, charts, zone_colours
@@ -34,6 +41,11 @@ def page(run: Run, prices: Mapping[str, float] | None, verdicts: Sequence[str] =
         most_rows=_MOST_ROWS,
         costs=costs(run, prices or {}),
         money="" if prices is None else money_text(run, prices),
+        has_amounts=has_amounts(run),
+        hazard_text=hazard_text,
+        pause_text=pause_text,
+        unlisted_losses=unlisted_losses(run),
+        unlisted_pauses=unlisted_pauses(run),
         verdicts=verdicts,
         clock=clock,
     )

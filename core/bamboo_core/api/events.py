@@ -78,6 +78,9 @@ class EventReason(StrEnum):
     checkpoint is restored."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
+    START_FAILED = "StartFailed"
+    """The pods of agents ended before the operator had heard the agents. Recorded once for each
+    round of pods."""
     LEADERSHIP_LOST = "LeadershipLost"
     """Another operator leads the job."""
 
@@ -115,7 +118,7 @@ class EventFact(StrEnum):
     COPIED_LAYERS = "copiedLayers"
     """Number of layers copied from agent to agent."""
     LOADED_LAYERS = "loadedLayers"
-    """Number of layers loaded from a checkpoint."""
+    """Number of layers loaded from a checkpoint, or built before the first step."""
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
     UNDONE_STEPS = "undoneSteps"
@@ -133,7 +136,8 @@ class EventFact(StrEnum):
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
     step has reported in time), Corruption, Resumed or UserRequested (by spec.restore). Why an agent
     failed: its own word, such as WorkerExited. Why training stands still: InstructionOverdue,
-    WaitCycle, ItemNotSent, LinkTooSlow, SeveralOverdue or StorageSlow."""
+    WaitCycle, ItemNotSent, LinkTooSlow, SeveralOverdue or StorageSlow. Why training had stopped
+    that goes on: as in status.totals.pauses, and nothing at the first start."""
 
 
 class RestoreCause(StrEnum):
@@ -170,6 +174,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.STEP,
         EventFact.PAUSE_S,
         EventFact.UNDONE_STEPS,
+        EventFact.CAUSE,
     ),
     EventReason.PLANNED: (
         EventFact.EPOCH,
@@ -209,6 +214,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.MICROBATCH,
     ),
     EventReason.WORKER_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
+    EventReason.START_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.LEADERSHIP_LOST: (),
 }
 """The facts of each reason; STOPPED names only agents that caused the stop."""

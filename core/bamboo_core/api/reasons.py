@@ -137,6 +137,14 @@ class Reason(StrEnum):
     """An agent's image cannot be pulled."""
     CONTAINER_CANNOT_START = "ContainerCannotStart"
     """An agent's container cannot be created or started."""
+    OBJECT_MISSING = "ObjectMissing"
+    """The agents' pods name a PersistentVolumeClaim, Secret or ConfigMap that does not exist, or
+    does not have what they ask for."""
+    STARTS_FAIL = "StartsFail"
+    """The pods of agents end before the operator has heard the agents. The message has the last
+    end, how often it has happened, when there will be new pods, and what to do."""
+    NOT_HEARD = "NotHeard"
+    """The containers of agents run, but these agents have never connected to the operator."""
     NO_PROGRESS = "NoProgress"
     """Training stands still: agents wait for each other without end, one computes for far too
     long, or the storage does not answer. The message says which."""
@@ -229,6 +237,9 @@ class FailureCause(StrEnum):
     IMPOSSIBLE_REPORT = "ImpossibleReport"
     """The agent reported something that no agent of the job can hold, such as a layer that the
     model does not have. No agent of Bamboo sends that."""
+    START_FAILED = "StartFailed"
+    """The agent's pod ended, or was deleted, before the operator had heard the agent: for example,
+    an init container failed, a probe failed, or the kubelet refused or evicted the pod."""
     OOM_KILLED = "OOMKilled"
     """The agent's container used more memory than its limit."""
     AGENT_FAILED = "AgentFailed"

@@ -41,5 +41,12 @@ def as_json(line: Mapping[str, Any]) -> str:
 
     JSON has an escape for a lone surrogate, but strict readers drop the whole line.
     """
-    said = {key: valid(x) if isinstance(x, str) else x for key, x in line.items()}
-    return json.dumps(said, default=lambda value: valid(str(value)))
+    return json.dumps(_valid_parts(line), default=lambda value: valid(str(value)))
+
+
+def _valid_parts(value: Any) -> Any:
+    if isinstance(value, str):
+        return valid(value)
+    if isinstance(value, Mapping):
+        return {valid(str(key)): _valid_parts(part) for key, part in value.items()}
+    return [_valid_parts(part) for part in value] if isinstance(value, list | tuple) else value

@@ -54,6 +54,8 @@ class TimeState(StrEnum):
 
     WAITING = "Waiting"
     """Not started yet: agents have no running pod."""
+    WAITING_IN_LINE = "WaitingInLine"
+    """The job may have no agents, since jobs ahead of it need the room."""
     STARTING = "Starting"
     """Agents load their data and model, for the first time or after a suspension."""
     TRAINING = "Training"
@@ -67,6 +69,9 @@ class TimeState(StrEnum):
     ENDED = "Ended"
     """The job has ended. This time is not counted."""
 
+
+_INACTIVE = (None, TimeState.WAITING_IN_LINE, TimeState.SUSPENDED, TimeState.ENDED)
+"""No time counts toward a deadline then, since the job may have no agents."""
 
 Counts = Mapping[str, int]
 Seconds = Mapping[str, float]
@@ -91,6 +96,7 @@ class Totals:
     sent_bytes: int = 0  # between agents
     corruptions: int = 0  # disputes about a forward
     stalls: Counts = field(default_factory=dict)  # by cause
+    attempts: Counts = field(default_factory=dict)  # after the first one, by RestoreCause
     pauses: Mapping[str, Pauses] = field(default_factory=dict)  # by cause
     sent: Mapping[Way, int] = field(default_factory=dict)  # bytes between agents
     group_bytes: int = 0  # of these, what process groups have carried
@@ -110,12 +116,25 @@ class Times:
     state: TimeState | None = None  # None: not known yet
     since: float = 0.0  # seconds since 1970
     seconds: Seconds = field(default_factory=dict)  # of the states before, by state
+    resumed_s: float = 0.0  # active time when the job was last resumed
 
     def entered(self, state: TimeState, now: float) -> Times:
         """The job is in this state now."""
         if state is self.state:
             return self
-        return Times(state, now, self.until(now))
+        is_resumed = self.state is TimeState.SUSPENDED
+        resumed_s = self.active_s(now) if is_resumed else self.resumed_s
+        return Times(state, now, self.until(now), resumed_s)
+
+    def active_s(self, now: float) -> float:
+        """Seconds in which the job was allowed to have agents, all together."""
+        return sum(s for state, s in self.until(now).items() if state not in _INACTIVE)
+
+    def active_at(self, seconds: float) -> float | None:
+        """When the active time reaches so many seconds; None: it stands still now."""
+        if self.state in _INACTIVE:
+            return None
+        return self.since + seconds - self.active_s(self.since)
 
     def until(self, now: float) -> dict[str, float]:
         """Seconds by state, those of the present one included. Clocks may go back a little."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import inf
 
+from bamboo_core.api import texts
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.arbiter import endings
 from bamboo_core.arbiter_state import successors
@@ -30,7 +31,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _TRIES_LEFT = 4  # the part of the time left, to a holder or to the job, for which it may wait
 _LOOKS_LEFT = 4  # the part of the time left for which agents may look at the files
 _LEAST_LOOK_S = 1e-3
-_MOST_WORDS = 300  # characters of the agent's error that the facts keep
+_MOST_BYTES = 300  # of the agent's error that the facts keep
 
 
 # ---------------------------------------------------------------- what agents say
@@ -41,7 +42,7 @@ def failed(state: State, agent: AgentId, bad: BadCheckpoint) -> bool:
     durable, known = state.durable, state.durable.last_write
     if not bad.cause or bad.attempt != durable.attempt or not _is_last(state, bad.step):
         return False
-    why = bad.cause[:_MOST_WORDS]
+    why = texts.cut(bad.cause, _MOST_BYTES)
     if known is None or known.step != bad.step:
         known = LastWrite(bad.step)
     if why != known.why:

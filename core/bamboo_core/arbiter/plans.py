@@ -253,12 +253,13 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
         f" {plan.target}, {counted(len(plan.live), 'agent')}"
     )
+    made = "loaded" if plan.target else "built"
     parts = [
         f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
         f"{len(plan.leaving)} leaving" if plan.leaving else "",
         f"{len(plan.learners)} catching up" if plan.learners else "",
         f"{counted(decision.copies, 'layer')} copied" if decision.copies else "",
-        f"{counted(decision.loads, 'layer')} loaded" if decision.loads else "",
+        f"{counted(decision.loads, 'layer')} {made}" if decision.loads else "",
         f"{counted(repeated, 'committed step')} repeated" if repeated else "",
         f"{counted(redone, 'task')} computed again" if redone else "",
         mode,
@@ -286,6 +287,7 @@ def resumed(state: State, step: int) -> None:
             step=step,
             pause_s=round(pause_s, 3),
             undone_steps=max(0, durable.undone - base),
+            cause="",  # the counting of pauses knows it
         )
         if durable.undone:
             state.out.save(undone=0)

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller import on_demand, pod_zones, shortage
+from bamboo_core.controller import failure_limits, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
@@ -26,23 +27,12 @@ from bamboo_core.controller.view import (
     PodView,
     TrainingView,
 )
+from bamboo_core.evidence import pod_troubles
 from bamboo_core.model.counts import counted
+from bamboo_core.validation import overridden
 
-_NO_IMAGE = frozenset(
-    {
-        "ErrImagePull",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "ImagePullBackOff",
-        "InvalidImageName",
-    }
-)
-_CANNOT_START = _NO_IMAGE | {
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-}
 _MAX_LISTED = 3
+_MAX_OBJECTS = 8
 _MAX_RUNS = 8
 _MAX_COUNTS = 8
 
@@ -118,7 +108,10 @@ def _runs(layers: Set[int]) -> str:
 
 
 def _accepted(seen: Seen) -> Condition:
-    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
+    text = "the spec is usable"
+    if unused := overridden.problems(seen.spec):  # of a new job they are refused
+        text += f", but {'; '.join(map(str, unused))}"
+    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, text)
 
 
 def _capacity(seen: Seen) -> Condition:
@@ -142,6 +135,8 @@ def _capacity(seen: Seen) -> Condition:
             f", no pod yet for {missing}" if text else f"no pod yet for {missing} of {all_agents}"
         )
         text += _why_unmade(seen)
+    if absent := _absent(seen):
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.OBJECT_MISSING, f"{text}; {absent}")
     if missing > 0 and seen.is_paused_by_misfits:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.DEVICE_DIFFERS, text + avoided)
     if misfits := shortage.misfits(seen.spec, nodes):
@@ -164,10 +159,19 @@ def _capacity(seen: Seen) -> Condition:
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 
 
+def _absent(seen: Seen) -> str:
+    """The object that the scheduler misses for pods without a node; empty: none."""
+    found = next((pod.missing for pod in seen.unplaced if pod.missing is not None), None)
+    return shortage.absent(found, seen.job.namespace) if found is not None else ""
+
+
 def _why_unmade(seen: Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
-    until = seen.memory.pauses_until
+    until, starts = seen.memory.pauses_until, seen.memory.failures.starts
+    if starts.held(seen.now) and starts.until > until:
+        at = shortage.instant(starts.until)
+        return f" (none is made for some seats before {at}, since pods end; see Stalled)"
     if seen.now < until:
         why = ", since agents have failed"
         if seen.is_paused_by_misfits:
@@ -250,9 +254,11 @@ def _waiting_for_containers(seen: Seen) -> str:
     waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
     if not waiting:
         return ""
+    objects = pod_troubles.needed(seen.spec.worker.pod_template)
+    volumes = f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
     return (
         f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} shows the cause"
+        f" {waiting[0]} shows the cause{volumes}"
     )
 
 
@@ -281,15 +287,16 @@ def _degraded(seen: Seen) -> Condition:
     if training.shortage:
         return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)
     if min(training.copies) < 2:
-        return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
+        text = _unprotected(seen.spec, has_checkpoint=training.checkpoint_step >= 0)
+        return Condition(kind, False, Reason.NOT_PROTECTED, text)
     text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"
     return Condition(kind, False, Reason.FULLY_PROTECTED, text)
 
 
-def _unprotected(spec: JobSpec) -> str:
+def _unprotected(spec: JobSpec, *, has_checkpoint: bool) -> str:
     """Message for a job whose spec keeps one copy of each layer."""
     mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
-    source = "the start" if spec.checkpoint is None else "the newest checkpoint"
+    source = "the newest checkpoint" if has_checkpoint else "the start"
     return (
         "every seat is taken, but each layer has only one live copy: a loss costs a restore from"
         f" {source}; spec.pipelines.count 2{mode} would keep a second one"
@@ -315,24 +322,81 @@ def _recovering(seen: Seen) -> Condition:
 
 
 def _stalled(seen: Seen) -> Condition:
-    stuck = [pod for pod in seen.alive if pod.waiting in _CANNOT_START]
-    if stuck and seen.memory.terminal is None:
-        pod = min(stuck, key=lambda pod: pod.name)
-        agents = "agent" if len(stuck) == 1 else "agents"
-        text = f"{len(stuck)} {agents} cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
-        reason = Reason.CONTAINER_CANNOT_START
-        if pod.waiting in _NO_IMAGE:
-            reason = Reason.IMAGE_PULL_FAILED
-        return Condition(Type.STALLED, True, reason, text)
-    if seen.training.unwritten is not None and seen.is_training:
-        text = _unwritten(seen, seen.training.unwritten)
-        return Condition(Type.STALLED, True, Reason.LAST_WRITE_WAITS, text)
-    if seen.training.unreachable and not seen.is_resting:
-        text = seen.training.unreachable
-        return Condition(Type.STALLED, True, Reason.CHECKPOINT_UNREACHABLE, text)
-    if seen.training.stall and not seen.is_resting:
-        return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
-    return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
+    kind, training = Type.STALLED, seen.training
+    stuck = None if seen.memory.terminal is not None else _stuck(seen)
+    if stuck is not None and stuck.status:
+        return stuck
+    if training.unwritten is not None and seen.is_training:
+        text = _unwritten(seen, training.unwritten)
+        return Condition(kind, True, Reason.LAST_WRITE_WAITS, text)
+    if training.unreachable and not seen.is_resting:
+        return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
+    if seen.memory.failures.starts.slots and not seen.is_resting:
+        return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
+    if not seen.is_resting and (silent := failure_limits.silent(seen.memory, seen.now)):
+        return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
+    if training.stall and not seen.is_resting:
+        return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
+    return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")
+
+
+def _stuck(seen: Seen) -> Condition | None:
+    """The condition by the pods that wait for something that somebody has to mend. Its status is
+    false if all their agents are there, and only containers beside them are not."""
+    connected = seen.training.connected
+    pods = sorted(seen.alive, key=lambda pod: (pod.agent in connected, pod.name))
+    stuck = [(pod, what) for pod in pods if (what := _obstacle(pod, seen.job)) is not None]
+    if not stuck:
+        return None
+    waiting = [pod for pod, _ in stuck if pod.agent not in connected]
+    count = counted(len(waiting) or len(stuck), "agent")
+    verb = "cannot start" if waiting else "at work beside a container that cannot start"
+    (first, what), *_ = stuck
+    text = f"{count} {verb}; {first.name}: {what.text}"
+    return Condition(Type.STALLED, bool(waiting), what.reason, text)
+
+
+class _Obstacle(NamedTuple):
+    """Why a container does not start, in words."""
+
+    reason: Reason
+    text: str
+
+
+def _obstacle(pod: PodView, job: JobView) -> _Obstacle | None:
+    """The obstacle of a pod's containers, first of the agent's own; None: all start."""
+    if pod.missing is not None:
+        return _Obstacle(Reason.OBJECT_MISSING, shortage.absent(pod.missing, job.namespace))
+    beside, state, text = pod.beside, pod.waiting, f"{pod.waiting}: {pod.trouble}"
+    if state not in pod_troubles.CANNOT_START:
+        state = beside.state if beside.exit_code is None else ""
+        text = f"container {beside.container}: {beside.state}: {beside.words}"
+    if state not in pod_troubles.CANNOT_START:
+        return None
+    is_image = state in pod_troubles.NO_IMAGE
+    reason = Reason.IMAGE_PULL_FAILED if is_image else Reason.CONTAINER_CANNOT_START
+    return _Obstacle(reason, text)
+
+
+def _not_heard(silent: Sequence[str]) -> str:
+    count = counted(len(silent), "agent")
+    verb = "runs" if len(silent) == 1 else "run"
+    return (
+        f"{count} {verb} for over {failure_limits.SILENT_S:.0f} s and never connected, the first:"
+        f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
+        " command, it must start the agent, and the network must let it reach the operator"
+    )
+
+
+def _failed_starts(seen: Seen) -> str:
+    starts = seen.memory.failures.starts
+    text = (
+        f"pods end before their agents are heard, in {counted(starts.rounds, 'round')} of new pods"
+        f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
+    )
+    if seen.now < starts.until:
+        text += f"; new pods for them come at {shortage.instant(starts.until)}"
+    return text
 
 
 def _unwritten(seen: Seen, last: Unwritten) -> str:

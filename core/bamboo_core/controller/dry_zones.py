@@ -72,8 +72,9 @@ def _due(dry: DryZone) -> float:
 
 
 def refused_until(pod: PodView) -> float | None:
-    """When the scheduler will have refused the pod for long enough; None: it does not refuse it."""
-    if pod.node or pod.refused_at is None:
+    """When the scheduler will have refused the pod for long enough; None: it does not refuse it, or
+    in every zone, since the pod names something that is not there."""
+    if pod.node or pod.refused_at is None or pod.missing:
         return None
     return pod.refused_at + REFUSED_S
 

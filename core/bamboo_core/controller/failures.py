@@ -9,12 +9,15 @@ An agent on another kind of processor is a misfit, and no failure either. Its ma
 once, and so are the other nodes of its kind. The pause before new pods doubles with each round of
 pods in which there was one, as after failures.
 
+A failed start is the end of a pod before its agent was ever heard. Whatever the cause, the pause
+before new pods for the same seats grows with each round of them, up to :data:`LONGEST_START_S`.
+
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from bamboo_core.api import texts
@@ -29,7 +32,15 @@ MOST_RECENT = 16
 MOST_AVOIDED = 16
 """Machines that are avoided at once; those with the earliest expiry are dropped."""
 LONGEST_MESSAGE = 512
-"""Bytes of the newest failure's message."""
+"""Bytes of the message of the newest failure, and of the newest misfit."""
+LONGEST_START_S = 300.0
+"""Longest pause after failed starts."""
+FORGET_STARTS_S = 600.0
+"""Failed starts are forgotten so long after the pause if no seat is without its agent by then."""
+LONGEST_START_MESSAGE = 768
+"""Bytes of the newest failed start's message, which ends with a remedy."""
+_FIRST_START_S = 5.0
+_START_GROWTH = 3.0  # at most 5 further pods for a seat within 10 minutes
 _SHORTEST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
@@ -69,6 +80,21 @@ class Misfits:
 
 
 @dataclass(frozen=True)
+class FailedStarts:
+    """Pods that have ended before their agents were heard, since an agent last took part."""
+
+    rounds: int = 0  # of pods, in a row
+    until: float = 0.0  # no new pods for these slots before this instant
+    slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are awaited
+    incarnation: int = -1  # highest of those pods
+    message: str = ""  # of the last one, with the remedy
+
+    def held(self, now: float) -> frozenset[tuple[int, int]]:
+        """Slots for which no pods are made now."""
+        return self.slots if now < self.until else frozenset()
+
+
+@dataclass(frozen=True)
 class Failures:
     """Failed agents that a job remembers. The job's status keeps them."""
 
@@ -80,6 +106,7 @@ class Failures:
     last: Failure | None = None  # forgiven or not
     message: str = ""  # of the last one
     misfits: Misfits = Misfits()
+    starts: FailedStarts = FailedStarts()
 
     @property
     def total(self) -> int:
@@ -156,13 +183,58 @@ def add_misfit(
         misfits = Misfits(rounds, now + pause_s(rounds))
     if machine and policy.node_failure_limit:
         avoided = _with(avoided, Avoided(node, machine, now + AVOID_S, True, kind))
-    misfits = replace(misfits, message=message[:LONGEST_MESSAGE])
+    misfits = replace(misfits, message=texts.cut(message, LONGEST_MESSAGE))
     return replace(known, misfits=misfits, avoided=avoided)
 
 
 def pause_s(times: int) -> float:
     """Time without new pods after something that has happened so often."""
     return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** max(0, min(times - 1, 6)))
+
+
+def add_start(
+    known: Failures, slot: tuple[int, int], incarnation: int, message: str, *, now: float
+) -> Failures:
+    """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
+
+    Those that come during the pause are of the same round.
+    """
+    starts = known.starts
+    if now >= starts.until:
+        rounds = starts.rounds + 1
+        starts = replace(starts, rounds=rounds, until=now + start_pause_s(rounds))
+    starts = replace(
+        starts,
+        slots=starts.slots | {slot},
+        incarnation=max(starts.incarnation, incarnation),
+        message=texts.cut(message, LONGEST_START_MESSAGE),
+    )
+    return replace(known, starts=starts)
+
+
+def start_pause_s(rounds: int) -> float:
+    """Time without new pods for seats whose pods have failed to start so often in a row."""
+    return min(LONGEST_START_S, _FIRST_START_S * _START_GROWTH ** max(0, min(rounds - 1, 9)))
+
+
+def settle_starts(
+    known: Failures,
+    heard: Set[tuple[int, int]],
+    wanted: Set[tuple[int, int]],
+    newest: int,
+    *,
+    now: float,
+) -> Failures:
+    """Forget failed starts of seats whose agents are there, and all of them once agents take part.
+
+    heard: slots of connected agents. wanted: all slots. newest: highest incarnation of an agent
+    that takes part; an older one says nothing about new pods.
+    """
+    starts = known.starts
+    slots = (starts.slots & wanted) - heard
+    is_over = newest > starts.incarnation or now >= starts.until + FORGET_STARTS_S
+    starts = FailedStarts() if is_over and not slots else replace(starts, slots=slots)
+    return replace(known, starts=starts)
 
 
 def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) -> Failures:

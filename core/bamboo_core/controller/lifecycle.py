@@ -206,6 +206,8 @@ def _phase(seen: Seen) -> JobPhase:
 
 
 def _time_state(phase: JobPhase, seen: Seen) -> TimeState:
+    if seen.turn is not None and seen.turn.is_barred and not seen.is_resting:
+        return TimeState.WAITING_IN_LINE
     if phase is JobPhase.RECOVERING:
         is_short = not seen.training.planned
         return TimeState.WAITING_FOR_CAPACITY if is_short else TimeState.RECOVERING

@@ -23,10 +23,13 @@ def settle(
     now: float,
 ) -> tuple[Shortage, ...]:
     """Since when which agents have had no node, the earliest first; empty: all have one, none is
-    wanted, or the job has no such rule."""
+    wanted, or the job has no such rule.
+
+    A pod that names something that is not there lacks no node.
+    """
     if spec.placement.on_demand is None or is_resting:
         return ()
-    placed = {pod.slot for pod in staying if pod.node}
+    placed = {pod.slot for pod in staying if pod.node or pod.missing}
     since = {slot: short.since for short in known for slot in short.slots}
     found: dict[float, list[Slot]] = {}
     for slot in pod_zones.slots(spec):

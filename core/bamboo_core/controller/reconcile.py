@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller import dry_zones, failure_limits, lifecycle, on_demand, pod_zones
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
+    REASON_S,
     ClusterView,
     JobView,
     Memory,
@@ -88,6 +90,7 @@ class Step:
     memory: Memory  # for the next call
     wake_at: float | None  # call again then, whatever happens
     status: JobStatus
+    records: tuple[Record, ...] = ()  # for the job's Events
 
 
 def step(
@@ -103,7 +106,9 @@ def step(
     """Decide about the job's pods. ``now``: seconds since 1970. turn: what the jobs that compete
     with it leave to it; None: it has no competitors."""
     view = replace(view.located(), nodes=_with_notices(view, training))
+    before = memory.failures
     memory = failure_limits.settle(spec, view, training, memory, now=now)
+    records = failure_limits.start_records(before, memory.failures)
     bad, good = memory.failures.avoided, _good_types(view, training)
     view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, bad, good))
     memory = failure_limits.conclude(spec, training, memory, job=job, now=now)
@@ -125,11 +130,16 @@ def step(
         actions += _unneeded(view, training)
         actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
+    actions += _outlived(view)
     actions += [] if memory.terminal else _tidy(view, memory)
+    actions = _once(actions)
+    deleted = {action.name for action in actions if isinstance(action, DeletePod)}
+    awaited = failure_limits.awaited(view, training, memory, deleted, now=now)
+    memory = replace(memory, awaited=awaited)
     status = lifecycle.status_of(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
     wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
-    return Step(_once(actions), memory, wake_at, status)
+    return Step(tuple(actions), memory, wake_at, status, records)
 
 
 def _keep_shortage(
@@ -142,12 +152,12 @@ def _keep_shortage(
     return replace(memory, short=short)
 
 
-def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
+def _once(actions: Iterable[Action]) -> list[Action]:
     """One action for each pod: the first one, which is the most drastic."""
     found: dict[str, Action] = {}
     for action in actions:
         found.setdefault("" if isinstance(action, DeleteJob) else action.name, action)
-    return tuple(found.values())
+    return list(found.values())
 
 
 def _force_delete(view: ClusterView, now: float) -> Iterable[Action]:
@@ -160,7 +170,7 @@ def _force_delete(view: ClusterView, now: float) -> Iterable[Action]:
 
 
 def _force_delete_at(pod: PodView, nodes: Mapping[str, NodeView]) -> float | None:
-    if pod.has_ended or not pod.node:
+    if pod.is_over or not pod.node:
         return None
     if pod.node not in nodes:
         return 0.0
@@ -216,6 +226,15 @@ def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterabl
     for pod in reversed(waiting[max(0, len(waiting) - beyond) :] if beyond > 0 else []):
         reason = "a job ahead of this one in the line waits for its minimum"
         yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+
+
+def _outlived(view: ClusterView) -> Iterable[Action]:
+    """Pods whose agents have ended beside containers that run on: they would keep the node's GPU
+    for ever. The kubelet ends restartable init containers itself."""
+    for pod in view.pods:
+        if pod.has_ended and pod.beside.runs_on and pod.deleting_at is None:
+            reason = "its agent has ended, and other containers run on"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
@@ -312,7 +331,8 @@ def _fill(
     count = max(0, min(most, wanted - len(staying)))
     if training.unwritten is not None:
         count = min(count, _lacking_successors(staying, training))
-    holes = [slot for slot in seats if slot not in taken][:count]
+    held = failure_limits.held(view, training, memory, now=now)
+    holes = [slot for slot in seats if slot not in taken and slot not in held][:count]
     if not holes or now < memory.pauses_until or job.deleting:
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
@@ -357,7 +377,7 @@ def _moved(
     dry = dry_zones.tried(memory.dry, now)
     ripe = on_demand.ripe(spec, memory.short, now=now) if on_demand.budget(spec, staying) else ()
     for pod in staying:
-        if pod.node or now < pod.created_at + MOVE_AFTER_S:
+        if pod.node or pod.missing or now < pod.created_at + MOVE_AFTER_S:
             continue
         free = [f"node {x}" for x in sorted(pod.avoids & view.fleet.by_name.keys() - avoided)]
         free += [f"instance type {x}" for x in sorted(pod.avoids_types - types)]
@@ -450,7 +470,10 @@ def _wake_times(
             times.append(memory.finished_at + spec.run_policy.ttl_s)
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
-    times += [memory.pauses_until, *(at for at in force_deletes if at is not None)]
+    times += [memory.pauses_until, memory.failures.starts.until]
+    times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
+    times += failure_limits.wake_times(memory)
+    times += (at for at in force_deletes if at is not None)
     times += memory.failures.avoided_until().values()
     times += (at for _, at in _stranded_at(view, training))
     waiting = [pod for pod in view.pods if not pod.node]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView
+from bamboo_core.evidence.pod_troubles import Missing
 
 _MAX_ZONES = 3
 _MAX_AVOIDED = 3
@@ -203,6 +204,16 @@ def admitting(refusal: str) -> str:
         way = f"create the PriorityClass {absent[1]}"
         change = "name another one in spec.worker.podTemplate"
     return f"{way}; or set spec.suspend to true, {change}, and set it to false again"
+
+
+def absent(missing: Missing, namespace: str) -> str:
+    """An object that pods name and that is not there, with the remedy."""
+    kind, name, lack = missing
+    return (
+        f"{kind} {name} in namespace {namespace} {lack}: create or repair it, and the pods go on by"
+        " themselves; or set spec.suspend to true, name another one in spec.worker, and set it to"
+        " false again"
+    )
 
 
 def with_suspend(text: str) -> str:

@@ -18,7 +18,9 @@ from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
+from bamboo_core.evidence import pod_troubles
 from bamboo_core.evidence.node_notices import NodeNotice
+from bamboo_core.evidence.pod_troubles import NO_TROUBLE, Missing, PodTrouble
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
@@ -38,7 +40,8 @@ class Slot(NamedTuple):
 
 
 _ON_ORDER = (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED)
-_BY_SIGNAL = (137, 143)  # SIGKILL, SIGTERM
+REASON_S = 10.0
+"""For so long the reason of a pod's end is awaited after the end of its container."""
 _POD_NAME = re.compile(r"p(\d+)-s(\d+)-i(\d+)")
 
 
@@ -159,6 +162,7 @@ class PodView:
     deleting_at: float | None = None
     exit_code: int | None = None  # of its container, once it has ended
     exit_reason: str = ""
+    ended_at: float | None = None  # when its container ended, by the clock of its node
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
@@ -166,6 +170,7 @@ class PodView:
     is_on_demand: bool = False  # it may run on a node that is not a spot node
     refused_at: float | None = None  # since when the scheduler finds no node for it
     refusal: str = ""  # the scheduler's words
+    beside: PodTrouble = NO_TROUBLE  # what its status says beside the agent's container
 
     @property
     def agent(self) -> AgentId:
@@ -173,17 +178,49 @@ class PodView:
         return AgentId(self.name)
 
     @property
-    def has_ended(self) -> bool:
-        """None of its containers runs any more."""
+    def is_over(self) -> bool:
+        """Nothing of it runs any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     @property
+    def has_ended(self) -> bool:
+        """The agent has ended, whatever other containers do."""
+        return self.exit_code is not None or self.is_over
+
+    @property
     def has_failed(self) -> bool:
-        """Its container has ended by itself. Lost nodes, preemptions and orders are no failures."""
-        code = self.exit_code
-        if not self.has_ended or code is None or code in _ON_ORDER:
+        """It has ended by itself. Lost nodes, preemptions and orders are no failures."""
+        if not self.has_ended or pod_troubles.is_unseen(self.exit_reason):
             return False
-        return code not in _BY_SIGNAL or self.exit_reason == "OOMKilled"
+        if self.beside.is_of_pod:
+            return True
+        code = self.exit_code
+        return code is not None and code not in _ON_ORDER and not self.is_killed
+
+    @property
+    def is_killed(self) -> bool:
+        """Somebody else has ended the agent: neither itself nor its memory limit."""
+        return pod_troubles.is_killed(self.exit_code, self.exit_reason)
+
+    @property
+    def awaits_reason(self) -> bool:
+        """The kubelet has killed the agent and may still say why, as of an eviction: it reports the
+        ends of a pod's containers a moment before that of the pod."""
+        return self.is_killed and not self.is_over and not self.beside.runs_on
+
+    def is_decided(self, now: float) -> bool:
+        """Whether its end is known as a whole."""
+        if not self.has_ended or not self.awaits_reason or self.ended_at is None:
+            return self.has_ended
+        return now >= self.ended_at + REASON_S
+
+    @property
+    def missing(self) -> Missing | None:
+        """The object that it waits for, as far as the scheduler or the kubelet names it."""
+        if not self.node:
+            return pod_troubles.missing(self.refusal)
+        said = self.trouble if self.waiting else ""
+        return pod_troubles.missing(said) or pod_troubles.missing(self.beside.words)
 
     @property
     def is_alive(self) -> bool:
@@ -210,7 +247,7 @@ class ClusterView:
         soon the node is not ready.
         """
         known, gone = self.fleet.by_name, training.dismissed
-        pods = [p for p in self.pods if not p.has_ended and p.agent not in gone]
+        pods = [p for p in self.pods if not p.is_over and p.agent not in gone]
         return {p.node for p in pods if p.node in known and known[p.node].ready}
 
     def located(self) -> ClusterView:
@@ -272,6 +309,8 @@ class TrainingView:
     pipelines: int = 0
     grid: tuple[Pipeline, ...] = ()  # the seats of the plan in force
     connected: frozenset[AgentId] = frozenset()
+    # Agents that have ever connected -> their machine at that time; empty: not known.
+    heard: Mapping[AgentId, str] = field(default_factory=dict)
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
@@ -319,6 +358,17 @@ class Shortage:
     slots: tuple[Slot, ...]
 
 
+class Awaited(NamedTuple):
+    """The pod of an agent that has not been heard yet, as it was last seen."""
+
+    slot: Slot
+    incarnation: int
+    node: str = ""  # empty: none yet
+    machine: str = ""  # that the node was first
+    runs_since: float = 0.0  # when it was first seen to run; 0: it was not
+    gone_since: float = 0.0  # when it was first missed; 0: it is there
+
+
 @dataclass(frozen=True)
 class Condition:
     """A condition in the sense of Kubernetes."""
@@ -352,9 +402,16 @@ class Memory:
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
     short: tuple[Shortage, ...] = ()  # agents without a node, if spot nodes are preferred
     times: Times = Times()  # noqa: RUF009 - frozen
+    # Pods that are wanted, of agents that are not heard yet. Not kept in the status.
+    awaited: Mapping[AgentId, Awaited] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = field(default=())
 
     @property
     def pauses_until(self) -> float:
         """No new pods before this instant."""
         return max(self.not_before, self.refused_until)
+
+    def having_made(self, pod: str, slot: Slot, incarnation: int) -> Memory:
+        """After a pod was made. If it is not there at the next step, somebody has deleted it."""
+        seat = {AgentId(pod): Awaited(slot, incarnation)}
+        return replace(self, awaited={**self.awaited, **seat})

@@ -9,18 +9,21 @@ The keys are those of the public documentation of each tool, which docs/notices.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 LEAVING_TAINT = "bamboo.dev/leaving"
-"""Set by Bamboo's own DaemonSet. Its value is when the node goes, in seconds since 1970."""
+"""Set by Bamboo's own DaemonSet. For its value see :func:`leaving`."""
 AT_RISK_TAINT = "bamboo.dev/at-risk"
 """The same for a hint; the value is empty."""
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 SHUTDOWN_TEXT = "node is shutting down"
 """The kubelet's message in the condition Ready while it shuts the node down in order."""
+
+_LEAVING = re.compile("([0-9]{1,15})(?:-([0-9]{1,9}))?")
 
 _SPOT_ITN = "aws-node-termination-handler/spot-itn"
 _SPOT_ITN_S = 100.0
@@ -38,6 +41,7 @@ _ENDS = frozenset(
         "remediator.kubernetes.azure.com/unschedulable",
         "remediator.aks.microsoft.com/unschedulable",
         "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
         UNSCHEDULABLE_TAINT,
     }
 )
@@ -63,7 +67,8 @@ class Taint(NamedTuple):
 class NodeNotice:
     """A notice that a node will end.
 
-    leaves_at: seconds since 1970. lead_s: seconds from when the notice is first seen. inf: unknown.
+    leaves_at: seconds since 1970. lead_s: the most seconds that are left when it is first seen,
+    since clocks differ. inf: unknown.
     """
 
     reason: str
@@ -88,6 +93,22 @@ def find(
     return min(found, key=lambda x: (x.is_hint, x.leaves_at, x.lead_s, x.reason), default=None)
 
 
+def leaving(ends_at: float, now: float) -> str:
+    """The value of the taint of a node that goes then: END-LEAD, by the API server's clock.
+
+    END is in seconds since 1970. LEAD is the seconds that were left ``now``, when it was written:
+    whoever reads it with a wrong clock never counts with more.
+    """
+    return f"{int(ends_at)}-{max(0, int(ends_at - now))}"
+
+
+def left_by(value: str) -> tuple[float, float] | None:
+    """END and LEAD of such a value; a LEAD that an older version has not written is inf. None: it
+    is none."""
+    found = _LEAVING.fullmatch(value)
+    return found and (float(found[1]), float(found[2] or inf))
+
+
 def is_notice(taint: Taint) -> bool:
     """Whether the taint says something about the node's end."""
     return _of_taint(taint) is not None
@@ -97,11 +118,10 @@ def _of_taint(taint: Taint) -> NodeNotice | None:
     reason = f"it has the taint {taint.key}"
     if taint.key in _HINTS:
         return NodeNotice(reason, is_hint=True)
-    if taint.key == LEAVING_TAINT and taint.value.isdecimal():
-        return NodeNotice(reason, leaves_at=float(taint.value))
-    if taint.key == _SPOT_ITN and taint.since is not None:
-        return NodeNotice(reason, leaves_at=taint.since + _SPOT_ITN_S)
+    if taint.key == LEAVING_TAINT and (end := left_by(taint.value)) is not None:
+        return NodeNotice(reason, *end)
     if taint.key == _SPOT_ITN:
-        return NodeNotice(reason, lead_s=_SPOT_ITN_S)
+        leaves_at = inf if taint.since is None else taint.since + _SPOT_ITN_S
+        return NodeNotice(reason, leaves_at, _SPOT_ITN_S)
     is_end = taint.key in _ENDS or (taint.key, taint.value) == _OLD_KARPENTER
     return NodeNotice(reason) if is_end else None

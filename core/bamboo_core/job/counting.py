@@ -53,8 +53,9 @@ class Counting:
             self._add(count=0, seconds=max(0.0, now - self._at))
         self._at = now
 
-    def hear(self, record: Record, leaving: AbstractSet[AgentId]) -> None:
-        """An event. leaving: agents with notice, or that are drained."""
+    def hear(self, record: Record, leaving: AbstractSet[AgentId]) -> Record:
+        """An event, which is told as it is returned: the end of a pause with the pause's cause.
+        leaving: agents with notice, or that are drained."""
         reason, totals = record.reason, self.totals
         if reason is EventReason.CORRUPTION:
             self.totals = replace(totals, corruptions=totals.corruptions + 1)
@@ -62,6 +63,10 @@ class Counting:
             cause = str(record.facts.get(EventFact.CAUSE, ""))
             stalls = {**totals.stalls, cause: totals.stalls.get(cause, 0) + 1}
             self.totals = replace(totals, stalls=stalls)
+        elif reason is EventReason.RESTORING:
+            cause = str(record.facts.get(EventFact.CAUSE, ""))
+            attempts = {**totals.attempts, cause: totals.attempts.get(cause, 0) + 1}
+            self.totals = replace(totals, attempts=attempts)
         elif reason is EventReason.PLANNED:
             tasks = int(record.facts.get(EventFact.REDONE_TASKS, 0))
             self.totals = replace(totals, redone_tasks=totals.redone_tasks + tasks)
@@ -73,8 +78,10 @@ class Counting:
             self._cause = max(self._cause, self._heard, key=_ORDER.index)
         if reason is EventReason.STOPPED:
             self._stopped()
-        elif reason is EventReason.RESUMED:
+        elif reason is EventReason.RESUMED and self._cause is not None:
+            record = replace(record, facts={**record.facts, EventFact.CAUSE: str(self._cause)})
             self._cause = None
+        return record
 
     def _cause_of(self, record: Record, leaving: AbstractSet[AgentId]) -> PauseCause:
         is_stop = record.reason is EventReason.STOPPED

@@ -109,7 +109,7 @@ class Leadership:
         self._departing: set[AgentId] = set()
         self._at_risk: dict[AgentId, str] = {}  # by a hint of this source
         self._node_ends: dict[AgentId, tuple[float, str]] = {}  # when, of our clock, and why
-        self._tally = Tally(reported.losses)
+        self._tally = Tally(reported.losses, durable.members)
         self._counting = Counting(reported.totals, reported.progress.committed)
         self._has_begun = durable.plan != Fence()
         self._desired: DesiredState | None = None
@@ -198,6 +198,7 @@ class Leadership:
                 checkpoint_caveats=self._storage.caveats,
             ),
             failed=self._tally.failed,
+            heard=self._tally.heard,
             has_begun=self._has_begun,
         )
 
@@ -369,7 +370,7 @@ class Leadership:
             case Record(reason=reason):
                 leaving = self._leaving()
                 self._tally.hear(effect, leaving, now)
-                self._counting.hear(effect, leaving)
+                effect = self._counting.hear(effect, leaving)
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return
             case Over():

@@ -7,6 +7,7 @@ a loss without notice is undecided until that end is known, at most for :data:`D
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,14 +34,17 @@ class _Place(NamedTuple):
 
 
 class Tally:
-    """The agents of one job. ``now`` is the clock of the arbiter."""
+    """The agents of one job. ``now`` is the clock of the arbiter.
 
-    def __init__(self, losses: Losses) -> None:
+    members: those of the facts. An earlier leader has heard them.
+    """
+
+    def __init__(self, losses: Losses, members: Iterable[AgentId] = ()) -> None:
         self.losses = self._shown = losses  # since the job began
         self._failed: deque[LastWords] = deque(maxlen=MOST_WORDS)
         self._counted: set[AgentId] = set()  # lost or failed
         self._undecided: dict[AgentId, float] = {}  # until when
-        self._places: dict[AgentId, _Place] = {}
+        self._places = dict.fromkeys(members, _Place("", ""))
         self._pods: dict[AgentId, PodView] = {}
         self._gone: AbstractSet[AgentId] = set()  # undecided; their pods were just not there
 
@@ -52,8 +56,14 @@ class Tally:
     def connected(self, hello: Hello) -> None:
         """An agent's session has begun."""
         self._places[hello.agent] = _Place(hello.node, hello.machine)
-        while len(self._places) > _MOST_PLACES:
-            self._places.pop(next(iter(self._places)))
+        if len(self._places) > max(_MOST_PLACES, 2 * len(self._pods)):
+            gone = (agent for agent in self._places if agent not in self._pods)
+            self._places.pop(next(gone))  # the oldest
+
+    @property
+    def heard(self) -> dict[AgentId, str]:
+        """Agents that have ever been heard -> their machines; empty: not known."""
+        return {agent: place.machine for agent, place in self._places.items()}
 
     def observe(self, view: ClusterView) -> None:
         """The pods as they are now, and those that have ended and are deleted already."""
@@ -86,7 +96,7 @@ class Tally:
             if pod is not None and pod.has_failed:
                 del self._undecided[agent]
                 self._counted.add(agent)
-            elif now >= until or (pod is not None and pod.has_ended):
+            elif now >= until or (pod is not None and pod.has_ended and not pod.awaits_reason):
                 self._lose(agent, is_noticed=False)
         self._gone = set()
         is_news = self.losses != self._shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
@@ -45,6 +46,7 @@ def view(
     at_risk: AbstractSet[AgentId] = frozenset(),
     reported: LastReported,
     failed: tuple[LastWords, ...] = (),
+    heard: Mapping[AgentId, str] = MappingProxyType({}),
     has_begun: bool = False,
 ) -> TrainingView:
     """reported: what has been reported until now; progress in ``status`` takes precedence."""
@@ -62,6 +64,7 @@ def view(
         pipelines=len(grid) if planned else 0,
         grid=grid if planned else (),
         connected=frozenset(status.connected),
+        heard=heard,
         members=frozenset(status.members),
         dismissed=frozenset(dismissed),
         departing=frozenset(departing),

@@ -1,4 +1,4 @@
-"""Numbers of things in sentences."""
+"""Numbers of things and durations in sentences."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def repeated(steps: int) -> str:
     if not steps:
         return "no step is repeated"
     return f"{counted(steps, 'step')} {'is' if steps == 1 else 'are'} repeated"
+
+
+def duration(seconds: float) -> str:
+    """Such as ``45 s``, ``12 min``, ``3.5 h`` or ``4.2 d``."""
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 3 * 86_400 else f"{seconds / 86_400:.1f} d"

@@ -16,10 +16,11 @@ from typing import Any
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.placement.node_pools import SPOT_LABELS
-from bamboo_core.validation import pod_rules
+from bamboo_core.validation import pod_rules, reserved
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
+_DEADLINE = "activeDeadlineSeconds"
 _LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")
 _CONTAINER_LISTS = ("env", "envFrom", "ports", "volumeMounts")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -50,6 +51,7 @@ def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTE
         *_metadata_problems(metadata, f"{path}.metadata"),
         *_spec_problems(spec, f"{path}.spec"),
     ]
+    found = found or [*reserved.problems(spec, path=f"{path}.spec")]
     if found or rules.trusted:
         return found
     allowed = pod_rules.problems(metadata, spec, path=path, rules=rules)
@@ -130,6 +132,12 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
         for key in _OWNED
         if key in spec
     ]
+    if _DEADLINE in spec:
+        text = (
+            "would end each agent after that time, and another one would begin: remove it, and set"
+            " spec.runPolicy.activeDeadlineSeconds to end the job"
+        )
+        found.append(Problem(f"{path}.{_DEADLINE}", text))
     found += _no_strings(spec, ("nodeSelector",), path) or label_problems(
         spec.get("nodeSelector", {}), path=f"{path}.nodeSelector"
     )
@@ -221,8 +229,8 @@ def _variable_problems(env: Iterable[dict[str, Any]], path: str) -> list[Problem
     for index, variable in enumerate(env):
         where = f"{path}[{index}]"
         found += _name_problems(variable, where)
-        if str(variable.get("name")).startswith("BAMBOO_"):
-            text = f"{variable['name']!r} is reserved; choose one without BAMBOO_"
+        if reserved.is_reserved(variable.get("name")):
+            text = f"{variable['name']!r} is reserved; choose one without {reserved.VARIABLES}"
             found.append(Problem(f"{where}.name", text))
     return found
 

@@ -17,23 +17,30 @@ from bamboo_core.api.spec import (
     PlacementSpec,
     RedundancySpec,
 )
-from bamboo_core.validation import pod_template
+from bamboo_core.validation import overridden, pod_template
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 
 def from_manifest(
-    manifest: Json, *, is_strict: bool = False, rules: PodRules = RESTRICTED
+    manifest: Json,
+    *,
+    is_strict: bool = False,
+    rules: PodRules = RESTRICTED,
+    is_started: bool = False,
 ) -> JobSpec | list[Problem]:
     """The spec of a BambooJob, or its problems (never an empty list).
 
     It checks types, :data:`LIMITS` and what the API server's schema and CEL rules cannot see.
     Unknown fields are problems only if ``is_strict``; see :func:`records.decode`. rules: what pods
-    may have.
+    may have. is_started: the job has had a plan, so what has no effect is no problem.
     """
     found = read(manifest, is_strict=is_strict)
     if isinstance(found, list):
         return found
-    return _problems(found, rules) or found
+    problems = _problems(found, rules)
+    if not problems and not is_started:
+        problems = overridden.problems(found)
+    return problems or found
 
 
 def read(manifest: Json, *, is_strict: bool = False) -> JobSpec | list[Problem]:

@@ -37,6 +37,12 @@ class NodeKind(Protocol):
     async def kill_pod(self, namespace: str, name: str) -> None:
         """SIGKILL all processes of a pod; its node reports what happened."""
 
+    async def break_devices(self, name: str) -> None:
+        """The node refuses new pods that ask for a GPU, which it still offers."""
+
+    async def repair_devices(self, name: str) -> None:
+        """Undo `break_devices`."""
+
     async def cut(self, name: str, other: str) -> None:
         """No packet from `name` reaches `other` any more; the other direction stays."""
 

@@ -128,8 +128,9 @@ class Line:
             return
         if held is not None and memory.trained:
             held.hold(job, limits.tasks(spec, chunks=durable_facts.chunks(body)), is_started=True)
-        is_refused = isinstance(reading.from_manifest(body, rules=self._rules), list)
-        if is_refused or queue_of(body):
+        is_started = durable_facts.chunks(body) is not None
+        found = reading.from_manifest(body, rules=self._rules, is_started=is_started)
+        if isinstance(found, list) or queue_of(body):
             return  # whether Kueue admits it, its reconcile finds out
         agents, assured = self._usage.owned(job.uid).total(), turns.limited(memory, spec)
         is_training = memory.trained and agents > 0

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from bamboo_core.api import texts
 from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.messages import AgentMessage, Hello
 from bamboo_operator.agents import refused_tokens, stream_limits
@@ -39,6 +40,8 @@ T = TypeVar("T")
 Authenticate = Callable[[str], Awaitable[Peer]]
 
 _HELLO_S = 10.0
+_MOST_NODE_BYTES, _MOST_ZONE_BYTES, _MOST_MACHINE_BYTES = 253, 63, 320
+"""As in the status, which the API server would refuse with longer ones."""
 _REVIEWS_AT_ONCE = 32
 _IDENTIFY_S = 60.0
 _LOG_EVERY_S = 1.0
@@ -200,9 +203,9 @@ class AgentService:
         # The API server decides where it runs, whatever the agent reports.
         return replace(
             message,
-            node=peer.node or message.node,
-            zone=peer.zone or message.zone,
-            machine=peer.machine or message.machine,
+            node=peer.node or texts.cut(message.node, _MOST_NODE_BYTES),
+            zone=peer.zone or texts.cut(message.zone, _MOST_ZONE_BYTES),
+            machine=peer.machine or texts.cut(message.machine, _MOST_MACHINE_BYTES),
         )
 
     async def _converse(

@@ -17,6 +17,7 @@ import aiohttp
 import orjson
 from kubernetes.aio import client, config
 
+from bamboo_core.api import texts
 from bamboo_operator.kube.api import FEW, ApiError, Object, Page
 
 _TRIES = 3
@@ -24,6 +25,7 @@ _PAUSE_S = 0.2
 _TIMEOUT_S = 10.0
 _PAGE = 500
 _WATCH_S = 240
+_MOST_SHOWN_BYTES = 500
 _APPLY = "application/apply-patch+yaml"
 
 Observer = Callable[[str, str, int, float], None]
@@ -218,7 +220,7 @@ def _parsed(text: str) -> Object:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise ApiError(0, "Unreachable", f"the answer is not the API server's: {text[:500]}")
+        raise ApiError(0, "Unreachable", f"the answer is not the API server's: {_shown(text)}")
     return parsed
 
 
@@ -236,4 +238,8 @@ def _error(code: int, text: str) -> ApiError:
         status = orjson.loads(text)
         return ApiError(code, str(status.get("reason", "")), str(status.get("message", text)))
     except (ValueError, AttributeError):
-        return ApiError(code, "Unreachable" if code == 0 else "", text[:500])
+        return ApiError(code, "Unreachable" if code == 0 else "", _shown(text))
+
+
+def _shown(text: str) -> str:
+    return texts.cut(text, _MOST_SHOWN_BYTES)

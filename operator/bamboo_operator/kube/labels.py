@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 JOB_LABEL = "bamboo.dev/job"
+JOB_UID_ANNOTATION = "bamboo.dev/job-uid"
+"""UID of the job for which a pod was made. It stays when the job is deleted without its pods."""
 PIPELINE_LABEL = "bamboo.dev/pipeline"
 STAGE_LABEL = "bamboo.dev/stage"
 INCARNATION_LABEL = "bamboo.dev/incarnation"

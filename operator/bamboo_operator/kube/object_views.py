@@ -6,7 +6,7 @@ stop the operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_core.evidence import node_notices
 from bamboo_core.evidence.node_notices import NodeNotice, Taint
+from bamboo_core.evidence.pod_troubles import CANNOT_START, PodTrouble
+from bamboo_core.evidence.taints import lasting
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.kube.api import Object
@@ -28,16 +30,6 @@ from bamboo_operator.kube.labels import (
 )
 from bamboo_operator.kube.owners import is_owned
 from bamboo_operator.kube.timestamps import timestamp
-
-_PRESENT = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/unregistered",
-)
-_STARTING = ("/agent-not-ready", "/not-ready")
-"""Ends of the keys of taints by which Cilium, CSI drivers and Istio keep pods off a new node."""
 
 
 def job_view(body: Object) -> JobView:
@@ -81,7 +73,8 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         started_at=timestamp(status.get("startTime")),
         deleting_at=timestamp(meta.get("deletionTimestamp")),
         exit_code=ended.get("exitCode"),
-        exit_reason=ended.get("reason") or status.get("reason") or "",
+        exit_reason=ended.get("reason") or "",
+        ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
         trouble=_shortened(ended.get("message") or waiting.get("message")),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
@@ -89,6 +82,63 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         avoids_types=frozenset(annotations.get(AVOIDS_TYPES_ANNOTATION, "").split()),
         refused_at=timestamp(refusal.get("lastTransitionTime")),
         refusal=_shortened(refusal.get("message")),
+        beside=_beside(pod),
+    )
+
+
+def _beside(pod: Object) -> PodTrouble:
+    """The status, read for what it says against the pod and its other containers."""
+    status = pod.get("status") or {}
+    conditions = status.get("conditions") or []
+    is_disrupted = any(
+        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in conditions
+    )
+    found = PodTrouble(
+        reason=status.get("reason") or "",
+        message=_shortened(status.get("message")),
+        is_disrupted=is_disrupted,
+        runs_on=_runs_on(status),
+    )
+    for container, is_init in _others(status):
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        why = ended if is_init and ended.get("exitCode") else waiting
+        if why is waiting and waiting.get("reason") not in CANNOT_START:
+            continue
+        return replace(
+            found,
+            container=str(container.get("name")),
+            state=why.get("reason") or "",
+            words=_shortened(_last_words(container) or why.get("message")),
+            exit_code=ended["exitCode"] if why is ended else None,
+        )
+    return found
+
+
+def _last_words(container: Object) -> str:
+    """How a container ended that the kubelet starts again and again; empty: it does not."""
+    last: Object = (container.get("lastState") or {}).get("terminated") or {}
+    if not last:
+        return ""
+    words = f": {last['message']}" if last.get("message") else ""
+    return f"it ended with exit code {last.get('exitCode')}{words}"
+
+
+def _others(status: Object) -> Iterator[tuple[Object, bool]]:
+    """The statuses of all containers but the agent's, and whether they run before it."""
+    for container in status.get("initContainerStatuses") or []:
+        yield container, True
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") != AGENT_CONTAINER:
+            yield container, False
+
+
+def _runs_on(status: Object) -> bool:
+    """Whether an ordinary container beside the agent's has not ended."""
+    return any(
+        container.get("name") != AGENT_CONTAINER
+        and "terminated" not in (container.get("state") or {})
+        for container in status.get("containerStatuses") or []
     )
 
 
@@ -134,7 +184,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     zone = labels.get(ZONE_LABEL, "")
     is_departing = notice is not None and not notice.is_hint
     place = Place(meta["name"], zone, labels, taints)
-    lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
+    lacks = fitting.mismatch(needs, replace(place, taints=lasting(taints)))
     closed = "" if lacks else fitting.mismatch(needs, place)
     agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
     whole = fitting.free(allocatable, {})
@@ -170,17 +220,6 @@ def node_room(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
     allocatable = (node.get("status") or {}).get("allocatable")
     whole = fitting.free(allocatable, by_others)
     return NodeRoom(labels.get(ZONE_LABEL, ""), fitting.free(allocatable, taken), whole)
-
-
-def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Taints that say what the node is for. Others say how it is at present."""
-    return tuple(
-        taint
-        for taint in taints
-        if not (key := str(taint.get("key"))).startswith(_PRESENT)
-        and not key.endswith(_STARTING)
-        and not node_notices.is_notice(_taint(taint))
-    )
 
 
 def node_notice(node: Object) -> NodeNotice | None:

@@ -44,18 +44,20 @@ def agents(
     seen: Callable[[str], None],
     deleted: Callable[[Object], None],
     is_ours: Callable[[Object], bool],
+    is_orphan: Callable[[Object], bool],
 ) -> Follower:
     """Reports pods with the label of a job.
 
     deleted: called with a deleted pod in its last state. is_ours: whether an operator has made a
-    pod; no other pod causes anything.
+    pod; is_orphan: whether it has, and the pod's job was deleted without it. No other pod causes
+    anything.
     """
 
     def there(pod: Object) -> None:
         seen("pods")
         meta = pod["metadata"]
         job = (meta.get("labels") or {}).get(JOB_LABEL)
-        if job and is_ours(pod):
+        if job and (is_ours(pod) or is_orphan(pod)):
             add((meta["namespace"], job))
 
     def gone(pod: Object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from bamboo_core.api.reasons import JobPhase
+from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_operator.monitoring.job_figures import JOB_LABELS, JobFigures, Row
 from bamboo_operator.monitoring.job_figures import gauges as gauges_of
 
@@ -21,6 +21,7 @@ def collect(figures: list[JobFigures]) -> Iterator[Metric]:
     yield _pipelines(figures)
     yield _workers(figures)
     yield _conditions(figures)
+    yield _reasons(figures)
 
 
 def _pipelines(figures: list[JobFigures]) -> Metric:
@@ -59,8 +60,27 @@ def _conditions(figures: list[JobFigures]) -> Metric:
     return family
 
 
+def _reasons(figures: list[JobFigures]) -> Metric:
+    family = GaugeMetricFamily(
+        "bamboo_job_condition_reason",
+        "Always 1; the labels have the status (True, False or Unknown) and the reason of each"
+        " condition, as kubectl describe shows them",
+        labels=[*JOB_LABELS, "type", "status", "reason"],
+    )
+    for f in figures:
+        for condition in f.status.conditions:
+            status = "Unknown" if condition.status is None else str(condition.status)
+            reason = condition.reason if condition.reason in _REASONS else "Other"
+            family.add_metric([*f.labels, condition.type, status, reason], 1.0)
+    return family
+
+
 def _copies(figures: JobFigures) -> float:
     return float(next((count for count, _ in figures.status.copies), 0))
+
+
+def _interval(figures: JobFigures) -> float | None:
+    return float(figures.checkpoint_every) or None
 
 
 def _loss(figures: JobFigures) -> float | None:
@@ -71,12 +91,20 @@ def _checkpoint(figures: JobFigures) -> float:
     return float(figures.status.checkpoint_step)
 
 
+_REASONS = frozenset(map(str, Reason))
+
 _ROWS: list[Row] = [
     ("bamboo_job_workers_wanted", "Number of agents wanted", lambda f: f.status.agents_wanted),
     ("bamboo_job_plan_epoch", "Number of the plan in force", lambda f: f.status.epoch),
     (
+        "bamboo_job_plan_steps",
+        "Steps committed since this operator has first seen the plan in force; 0 while the first"
+        " step of a plan is under way",
+        lambda f: f.plan_steps,
+    ),
+    (
         "bamboo_job_attempt",
-        "Number of the attempt; each restore begins a new one",
+        "Number of the attempt; each restore and each resume begins a new one",
         lambda f: f.status.attempt,
     ),
     (
@@ -88,6 +116,17 @@ _ROWS: list[Row] = [
         "bamboo_checkpoint_configured",
         "1 if spec.checkpoint is set, else 0",
         lambda f: float(f.has_checkpoints),
+    ),
+    (
+        "bamboo_checkpoint_interval_steps",
+        "Steps between two checkpoints; absent if they are written at the end and on suspend only,"
+        " or not at all",
+        _interval,
+    ),
+    (
+        "bamboo_checkpoint_behind_steps",
+        "Committed steps that no complete checkpoint holds; absent unless spec.checkpoint is set",
+        lambda f: f.steps_behind,
     ),
     (
         "bamboo_checkpoint_last_step",

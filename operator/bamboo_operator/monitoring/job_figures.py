@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -25,6 +25,27 @@ class JobFigures:
     checkpoint_at: float | None = None  # when the newest checkpoint was seen; None: there is none
     rate: Rate | None = None  # None: there are no prices
     has_checkpoints: bool = False  # spec.checkpoint is set
+    checkpoint_every: int = 0  # steps; 0: checkpoints are written at the end and on suspend only
+    plan_from: int = -1  # newest committed step when the plan in force was first seen; -1: none
+
+    def after(self, before: JobFigures | None) -> JobFigures:
+        """These figures, shown after those. A plan begins when its number is seen first."""
+        newest, now = self.status.progress.committed, (self.status.epoch, self.status.attempt)
+        is_same = before is not None and now == (before.status.epoch, before.status.attempt)
+        begun = min(before.plan_from, newest) if before is not None and is_same else newest
+        return replace(self, plan_from=begun)
+
+    @property
+    def plan_steps(self) -> int:
+        """Number of steps committed since the plan in force was first seen."""
+        return self.status.progress.committed - self.plan_from
+
+    @property
+    def steps_behind(self) -> int | None:
+        """Committed steps that no complete checkpoint holds; None: there are no checkpoints."""
+        if not self.has_checkpoints:
+            return None
+        return self.status.progress.committed + 1 - max(0, self.status.checkpoint_step)
 
     @property
     def labels(self) -> list[str]:

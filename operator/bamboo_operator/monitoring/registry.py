@@ -73,6 +73,11 @@ class Metrics:
             "bamboo_notices", "Notices and hints that an agent may lose its node, by source",
             ["source"], registry=registry,
         )  # fmt: skip
+        self.started = Gauge(
+            "bamboo_operator_start_timestamp_seconds",
+            "When this operator's process began, in seconds since 1970", registry=registry,
+        )  # fmt: skip
+        self.started.set(clock())
         self._build_info()
         registry.register(_JobCollector(jobs, clock))
 

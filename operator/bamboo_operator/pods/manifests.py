@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import copy
 
-from bamboo_core.api.spec import AGENT_CONTAINER, JobSpec, WorkerSpec
+from bamboo_core.api.spec import (
+    AGENT_CONTAINER,
+    JobSpec,
+    WorkerSpec,
+)
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
 from bamboo_core.placement import fitting
 from bamboo_core.placement.node_pools import SPOT_LABELS
+from bamboo_core.validation import reserved
 from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.labels import (
     AVOIDS_ANNOTATION,
     AVOIDS_TYPES_ANNOTATION,
     INCARNATION_LABEL,
     JOB_LABEL,
+    JOB_UID_ANNOTATION,
     ON_DEMAND_ANNOTATION,
     PIPELINE_LABEL,
     STAGE_LABEL,
@@ -29,12 +35,8 @@ from bamboo_operator.trust import seals
 from bamboo_operator.trust.bundle import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
 from bamboo_operator.trust.identity import AUDIENCE, SERVER_NAME
 
-_IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
-_HEALTH_PORT = 8080
 _POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-METRICS_PORT = "bamboo-metrics"
-"""Name of that port, for the chart's PodMonitor."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -80,15 +82,9 @@ def pod(
         body["nodeSelector"] = selector
     if more := fitting.tolerations(spec.worker):
         body["tolerations"] = [*(body.get("tolerations") or []), *more]
-    annotations = dict(meta.get("annotations") or {})
-    for name in (AVOIDS_ANNOTATION, AVOIDS_TYPES_ANNOTATION):
-        annotations.pop(name, None)
-    annotations.pop(seals.ANNOTATION, None)
-    if seal:
-        annotations[seals.ANNOTATION] = seal
+    annotations = _annotations(meta.get("annotations") or {}, job, seal)
     if not action.zone and pod_zones.keeps_apart(spec):
         body["affinity"] = _apart(body.get("affinity") or {}, spec, job, action)
-    annotations.pop(ON_DEMAND_ANNOTATION, None)
     if spec.placement.on_demand is not None and not action.is_on_demand:
         body["affinity"] = _on_spot(body.get("affinity") or {})
     elif action.is_on_demand:
@@ -108,6 +104,14 @@ def pod(
         },
         "spec": body,
     }
+
+
+def _annotations(given: Object, job: JobView, seal: str) -> Object:
+    """The user's annotations, without those that only the operator may set."""
+    reserved = (AVOIDS_ANNOTATION, AVOIDS_TYPES_ANNOTATION, ON_DEMAND_ANNOTATION, seals.ANNOTATION)
+    found = {key: value for key, value in given.items() if key not in reserved}
+    found[JOB_UID_ANNOTATION] = job.uid
+    return found | ({seals.ANNOTATION: seal} if seal else {})
 
 
 def _avoiding(affinity: Object, action: CreatePod) -> Object:
@@ -217,14 +221,23 @@ def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Objec
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
     env |= {e["name"]: e for e in identity}
+    if told_in := own.get("terminationMessagePath"):
+        env["BAMBOO_TERMINATION_FILE"] = {"name": "BAMBOO_TERMINATION_FILE", "value": told_in}
     container.update(
         name=AGENT_CONTAINER,
         image=worker.image,
-        ports=[*(own.get("ports") or []), {"name": METRICS_PORT, "containerPort": _HEALTH_PORT}],
+        ports=[
+            *(own.get("ports") or []),
+            {"name": reserved.METRICS_PORT, "containerPort": reserved.HEALTH_PORT},
+        ],
         env=list(env.values()),
         volumeMounts=[
             *(own.get("volumeMounts") or []),
-            {"name": "bamboo-identity", "mountPath": _IDENTITY_DIR, "readOnly": True},
+            {
+                "name": reserved.IDENTITY_VOLUME,
+                "mountPath": reserved.IDENTITY_FOLDER,
+                "readOnly": True,
+            },
         ],
     )
     if worker.resources:
@@ -240,14 +253,14 @@ def _identity_env(
 
     values = {
         "BAMBOO_OPERATOR_ADDRESS": operator_address,
-        "BAMBOO_ADDRESS_FILE": f"{_IDENTITY_DIR}/{ADDRESS_KEY}",
+        "BAMBOO_ADDRESS_FILE": f"{reserved.IDENTITY_FOLDER}/{ADDRESS_KEY}",
         "BAMBOO_OPERATOR_NAME": SERVER_NAME,
         "BAMBOO_JOB": f"{job.namespace}/{job.name}",
         "BAMBOO_ZONE": action.zone,
-        "BAMBOO_TOKEN_FILE": f"{_IDENTITY_DIR}/token",
-        "BAMBOO_CA_FILE": f"{_IDENTITY_DIR}/{CA_KEY}",
+        "BAMBOO_TOKEN_FILE": f"{reserved.IDENTITY_FOLDER}/token",
+        "BAMBOO_CA_FILE": f"{reserved.IDENTITY_FOLDER}/{CA_KEY}",
         "BAMBOO_GRACE_S": str(spec.worker.grace_period_s),
-        "BAMBOO_HEALTH_PORT": str(_HEALTH_PORT),
+        "BAMBOO_HEALTH_PORT": str(reserved.HEALTH_PORT),
         "BAMBOO_NOTICES": ",".join(spec.worker.notices),
     }
     return [
@@ -274,4 +287,4 @@ def _identity_volume() -> Object:
         "items": [{"key": k, "path": k} for k in (CA_KEY, ADDRESS_KEY)],
     }
     sources = [{"serviceAccountToken": token}, {"configMap": bundle}]
-    return {"name": "bamboo-identity", "projected": {"sources": sources}}
+    return {"name": reserved.IDENTITY_VOLUME, "projected": {"sources": sources}}

@@ -27,7 +27,8 @@ def accept(body: Object, known: Known, *, rules: PodRules, uses_kueue: bool) -> 
     last one that was accepted counts, but may be suspended; after a restart of the operator
     nobody knows it. Agents that are set up with other args differ in their fingerprint.
     """
-    found, read = reading.from_manifest(body, rules=rules), reading.read(body)
+    is_started, read = has_plan(body, known.memory), reading.read(body)
+    found = reading.from_manifest(body, rules=rules, is_started=is_started)
     changes = [] if isinstance(read, list) else _changes(read, body)
     more = found if isinstance(found, list) else _more(found, body, uses_kueue=uses_kueue)
     problems = [*changes, *more]
@@ -36,7 +37,7 @@ def accept(body: Object, known: Known, *, rules: PodRules, uses_kueue: bool) -> 
         return found
     reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
     known.refusal = Refusal(reason, problems)
-    if not has_plan(body, known.memory):
+    if not is_started:
         return None
     if isinstance(read, list) or (changes and known.spec is not None):
         accepted, is_suspended = known.spec, _wants_suspension(body)

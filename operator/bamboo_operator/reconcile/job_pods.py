@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
 from bamboo_core.api.spec import JobSpec
@@ -30,20 +31,32 @@ class JobPods:
     async def read(self, job: JobView) -> list[Object]:
         """Those that are there, and those whose end has not been counted yet."""
         labels = f"{JOB_LABEL}={job.name}"
-        listed = await self._ours(job.namespace, labels)
+        found = await self._kube.list(api.pods(job.namespace), labels=labels)
+        listed = list(filter(self._ports.seals.is_ours, found))
+        await self._release(job.namespace, filter(self._ports.seals.is_orphan, found))
         deleted = self._ports.deleted_pods.of(job.namespace, labels, listed)
         return [*listed, *filter(self._ports.seals.is_ours, deleted)]
 
-    async def _ours(self, namespace: str, labels: str) -> list[Object]:
-        found = await self._kube.list(api.pods(namespace), labels=labels)
-        return list(filter(self._ports.seals.is_ours, found))
-
     async def sweep(self, namespace: str, name: str) -> None:
-        """Delete the pods of a deleted job, since the garbage collector is slower."""
-        labels = f"{JOB_LABEL}={name}"
-        for pod in await self._ours(namespace, labels):
+        """Delete the pods of a deleted job: the garbage collector is slower, and leaves those of a
+        job that was deleted without them."""
+        seals = self._ports.seals
+        found = await self._kube.list(api.pods(namespace), labels=f"{JOB_LABEL}={name}")
+        await self._release(
+            namespace,
+            (
+                pod
+                for pod in found
+                if seals.is_orphan(pod) or (seals.is_ours(pod) and is_agent(pod, name))
+            ),
+        )
+
+    async def _release(self, namespace: str, pods: Iterable[Object]) -> None:
+        """End these agents, whose job does not know them any more."""
+        for pod in pods:
             meta = pod["metadata"]
-            if is_agent(pod, name) and "deletionTimestamp" not in meta:
+            if "deletionTimestamp" not in meta:
+                log.info("deleting a pod without a job", extra={"pod": meta["name"]})
                 await self._kube.delete(api.pod(namespace, meta["name"]), uid=meta["uid"])
 
     async def act(
@@ -81,6 +94,8 @@ class JobPods:
         try:
             await self._kube.create(api.pods(job.namespace), pod)
             known.rejected = ""
+            seat = action.slot, action.incarnation
+            known.memory = known.memory.having_made(action.name, *seat)
         except ApiError as error:
             if error.is_conflict:
                 return True

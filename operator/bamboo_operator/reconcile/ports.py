@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import Condition, JobView, Memory
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 from bamboo_operator.admission.kueue import Kueue
@@ -55,6 +56,7 @@ class Ports:
     operator_address: str
     seals: Seals  # knows the pods that operators have made; no other pod counts
     again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
+    record: Callable[[JobView, Record], None]  # makes an Event
     event_logs: str = ""
     budgets: Budgets | None = None  # None: evictions are not limited
     pod_rules: PodRules = RESTRICTED

@@ -32,7 +32,7 @@ from bamboo_operator.reconcile.acceptance import accept, has_plan
 from bamboo_operator.reconcile.job_pods import JobPods
 from bamboo_operator.reconcile.ports import Known, Ports, Refusal
 from bamboo_operator.reconcile.shown_jobs import ShownJobs, figures
-from bamboo_operator.status import durable_facts, statuses
+from bamboo_operator.status import durable_facts, estimate, statuses
 from bamboo_operator.status.writer import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class Reconciler:
         if job.deleting:
             self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
+            await self._pods.sweep(namespace, name)
             return None
         memory = statuses.read_memory(body)
         known = self._known.setdefault(job.uid, Known(memory, memory.conditions))
@@ -143,6 +144,8 @@ class Reconciler:
         self._ports.deleted_pods.counted(pods)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
         again_s += [FULL_PAUSE_S] if full else []
+        for record in decided.records:
+            self._ports.record(job, record)
         status = replace(decided.status, conditions=known.shown)
         self.shown.show(figures(job, spec, status, kept, rate))
         await self._pods.act(job, spec, known, decided.actions)
@@ -158,7 +161,7 @@ class Reconciler:
         elif turns.is_at_rest(spec, view, training):
             await self._ports.jobs.rest(job.uid)
         if look is not None and self._ports.kueue is not None:
-            has_pods = any(not pod.has_ended for pod in view.pods)
+            has_pods = any(not pod.is_over for pod in view.pods)
             is_working = any(
                 c.type == ConditionType.RUNNING and c.status for c in decided.status.conditions
             )
@@ -294,6 +297,7 @@ class Reconciler:
             new["identity"] = old["identity"]  # what was changed has not been accepted
         if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:
             new["cost"] = paid
+        new |= estimate.write(new, old, rate, now)
         again_s, kept = await self._writer.write(job, old, new, sharing=self.shown.unended, now=now)
         return [] if again_s is None else [again_s], kept
 
@@ -305,6 +309,7 @@ class Reconciler:
         may_wait = known.refusal.reason == Reason.OPERATOR_FULL  # until there is room
         if not (is_unled or may_wait) and known.memory.incarnation >= 0:
             await self._pods.sweep(job.namespace, job.name)
+        known.memory = replace(known.memory, awaited={})
         before, written = known.memory.conditions, body.get("status") or {}
         refused = lifecycle.refuse(
             known.refusal.problems,

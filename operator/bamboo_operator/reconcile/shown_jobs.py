@@ -28,8 +28,9 @@ class ShownJobs:
 
     def show(self, found: JobFigures) -> None:
         """Show these figures of the job from now on."""
-        self.figures[found.job.uid] = found
-        (self._unended.discard if found.has_ended else self._unended.add)(found.job.uid)
+        uid = found.job.uid
+        self.figures[uid] = found.after(self.figures.get(uid))
+        (self._unended.discard if found.has_ended else self._unended.add)(uid)
 
     def show_conditions(self, job: JobView, body: Object) -> None:
         """The spec cannot be used, or not now: only conditions and phase have changed."""
@@ -59,6 +60,7 @@ def figures(
         checkpoint_at=_checkpoint_at(kept),
         rate=rate,
         has_checkpoints=spec.checkpoint is not None,
+        checkpoint_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
     )
 
 

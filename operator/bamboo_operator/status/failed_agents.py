@@ -9,6 +9,7 @@ from bamboo_core.controller.failures import (
     MOST_AVOIDED,
     MOST_RECENT,
     Avoided,
+    FailedStarts,
     Failure,
     Failures,
     Misfits,
@@ -40,7 +41,31 @@ def write(known: Failures, job: str) -> Object:
             "until": instant(misfits.until),
             "message": misfits.message,
         }
+    if known.starts.rounds:
+        found["starts"] = _write_starts(known.starts)
     return found
+
+
+def _write_starts(starts: FailedStarts) -> Object:
+    slots = " ".join(f"{pipeline}-{stage}" for pipeline, stage in sorted(starts.slots))
+    return {
+        "rounds": starts.rounds,
+        "until": instant(starts.until),
+        "slots": slots,
+        "incarnation": starts.incarnation,
+        "message": starts.message,
+    }
+
+
+def _read_starts(value: Object) -> FailedStarts:
+    slots = (text.split("-") for text in (value.get("slots") or "").split())
+    return FailedStarts(
+        rounds=int(value.get("rounds", 0)),
+        until=timestamp(value.get("until")) or 0.0,
+        slots=frozenset((int(pipeline), int(stage)) for pipeline, stage in slots),
+        incarnation=int(value.get("incarnation", -1)),
+        message=value.get("message", ""),
+    )
 
 
 def _write_place(place: Avoided) -> Object:
@@ -96,6 +121,7 @@ def read(value: Any, job: str) -> Failures:
             for entry in avoided
         ),
         misfits=_read_misfits(value.get("misfits") or {}),
+        starts=_read_starts(value.get("starts") or {}),
         last=None if last is None else _read(last, job),
         message="" if last is None else last.get("message", ""),
     )

@@ -6,7 +6,8 @@ There are two writers, each with its own fields: the reconciler (everything here
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 
 from bamboo_core.api import spec as specs
 from bamboo_core.api import texts
@@ -24,6 +25,7 @@ from bamboo_core.controller.view import (
     Shortage,
     Slot,
     parse_pod_name,
+    pod_name,
 )
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.processors import ProcessorKind
@@ -38,8 +40,10 @@ from bamboo_operator.status import failed_agents, totals
 
 _MAX_ZONES = 8
 _MOST_MESSAGE_BYTES = 1024
-_MAX_SETTLED = 96
+_MAX_SETTLED = 1024
 _LARGE = 1e9
+_GROWING = ("progress", "totals", "arbiter", "pace", "estimate")
+"""Parts that change with every step."""
 
 
 def read_memory(body: Object) -> Memory:
@@ -52,7 +56,7 @@ def read_memory(body: Object) -> Memory:
         incarnation=int(pods.get("incarnation", -1)),
         failures=failed_agents.read(status.get("failures"), name),
         losses=read_progress(body).losses,
-        settled=frozenset(f"{name}-{short}" for short in (pods.get("settled") or "").split()),
+        settled=frozenset(_read_settled(pods.get("settled") or "", name)),
         terminal=terminal,
         started_at=timestamp(status.get("startTime")),
         finished_at=timestamp(status.get("completionTime")),
@@ -172,6 +176,9 @@ def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str
 
 def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
     """The status of an accepted job, without the instants of :func:`with_times`."""
+    has_ended = memory.terminal is not None
+    pipelines = f"{status.pipelines}/{status.pipelines_wanted}"
+    agents = f"{status.agents_connected}/{status.agents_wanted}"
     found: Object = {
         "observedGeneration": job.generation,
         "phase": status.phase,
@@ -183,8 +190,8 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "rollbacks": status.rollbacks or None,
         "processors": [_processor(kind) for kind in status.processors] or None,
         "activePipelines": status.pipelines,
-        "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
-        "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
+        "pipelinesSummary": None if has_ended else pipelines,  # not 0/0
+        "agentsSummary": None if has_ended else agents,
         "feasiblePipelines": status.feasible_pipelines,
         "selector": f"{JOB_LABEL}={job.name},{STAGE_LABEL}=0",  # one pod for each pipeline
         "agents": _zones(status.zones),
@@ -343,17 +350,28 @@ def _pods(job: JobView, memory: Memory) -> Object:
 
 
 def _settled(job: JobView, memory: Memory) -> str:
-    """The newest agents; the pods of older ones are about to be deleted. A finished job needs
-    none."""
+    """The newest agents by incarnation, such as ``i3:0-0,0-1``; the pods of older ones are about to
+    be deleted. A finished job needs none."""
     if memory.terminal is not None:
         return ""
-    names = sorted(memory.settled, key=lambda name: (_incarnation(job, name), name))
-    return " ".join(name.removeprefix(f"{job.name}-") for name in names[-_MAX_SETTLED:])
+    parsed = (parse_pod_name(job.name, name) for name in memory.settled)
+    newest = sorted((found[1], found[0]) for found in parsed if found is not None)[-_MAX_SETTLED:]
+    listed = itertools.groupby(newest, key=lambda found: found[0])
+    return " ".join(
+        f"i{number}:" + ",".join(f"{slot.pipeline}-{slot.stage}" for _, slot in found)
+        for number, found in listed
+    )
 
 
-def _incarnation(job: JobView, name: str) -> int:
-    parsed = parse_pod_name(job.name, name)
-    return parsed[1] if parsed is not None else -1
+def _read_settled(text: str, job: str) -> Iterator[str]:
+    """Inverse of :func:`_settled`. Earlier versions wrote the names of pods without the job's."""
+    for word in text.split():
+        number, colon, slots = word.partition(":")
+        if not colon:
+            yield f"{job}-{word}"
+            continue
+        for slot in slots.split(","):
+            yield pod_name(job, Slot(*map(int, slot.split("-"))), int(number.removeprefix("i")))
 
 
 def with_times(new: Object, old: Object, now: float) -> Object:
@@ -376,7 +394,7 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
     """True: only numbers that grow by themselves have changed, so a write can wait."""
 
     def core(value: Object) -> Object:
-        kept = {k: v for k, v in value.items() if k not in ("progress", "totals", "arbiter")}
+        kept = {k: v for k, v in value.items() if k not in _GROWING}
         kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
         # The message of Running contains "step 17 of 100".
         kept["conditions"] = [

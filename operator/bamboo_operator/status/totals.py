@@ -25,6 +25,7 @@ def read(status: Object) -> Totals:
         group_bytes=int(found.get("groupBytes", 0)),
         corruptions=int(found.get("corruptions", 0)),
         stalls={str(k): int(v) for k, v in (found.get("stalls") or {}).items()},
+        attempts={str(k): int(v) for k, v in (found.get("attempts") or {}).items()},
         pauses={
             str(p["cause"]): Pauses(int(p.get("count", 0)), _seconds(p.get("seconds")))
             for p in found.get("pauses") or []
@@ -62,6 +63,7 @@ def write(totals: Totals) -> Object | None:
         "groupBytes": _long(totals.group_bytes),
         "corruptions": totals.corruptions,
         "stalls": dict(sorted(totals.stalls.items())),
+        "attempts": dict(sorted(totals.attempts.items())),
         "pauses": [
             {"cause": cause, "count": pauses.count, "seconds": _rounded(pauses.seconds)}
             for cause, pauses in sorted(totals.pauses.items())
@@ -114,6 +116,7 @@ def read_times(status: Object) -> Times:
         state=TimeState(state) if state in list(TimeState) else None,
         since=timestamp(found.get("since")) or 0.0,
         seconds=_seconds(found.get("seconds")),
+        resumed_s=float(found.get("activeBeforeResume", 0.0)),
     )
 
 
@@ -122,7 +125,8 @@ def write_times(times: Times) -> Object | None:
     if times.state is None:
         return None
     since = precise_instant(times.since)
-    return {"state": times.state.value, "since": since, "seconds": _rounded(times.seconds)}
+    found = {"state": times.state.value, "since": since, "seconds": _rounded(times.seconds)}
+    return found | _without_zeros(activeBeforeResume=round(times.resumed_s, 3))
 
 
 def _seconds(found: Mapping[str, object] | None) -> dict[str, float]:

@@ -42,8 +42,11 @@ class StatusWriter:
     async def write_conditions(
         self, job: JobView, body: Object, conditions: tuple[Condition, ...]
     ) -> Object:
-        """Write these conditions and leave the rest. Returns the new status."""
-        old = {k: v for k, v in (body.get("status") or {}).items() if k != "arbiter"}
+        """Write these conditions and leave the rest, but for the estimate: nobody measures it.
+
+        Returns the new status."""
+        others = ("arbiter", "estimate")
+        old = {k: v for k, v in (body.get("status") or {}).items() if k not in others}
         old.setdefault("phase", "Pending")
         new = old | {
             "observedGeneration": job.generation,

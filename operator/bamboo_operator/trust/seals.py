@@ -10,9 +10,11 @@ from __future__ import annotations
 import base64
 import hmac
 import os
+from typing import Any
 
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Api, Object
+from bamboo_operator.kube.labels import JOB_LABEL, JOB_UID_ANNOTATION
 from bamboo_operator.kube.owners import owner_of
 
 ANNOTATION = "bamboo.dev/seal"
@@ -34,12 +36,25 @@ class Seals:
 
     def is_ours(self, pod: Object) -> bool:
         """Whether an operator has made this pod for the job that it names."""
-        meta, owner = pod["metadata"], owner_of(pod)
+        owner = owner_of(pod)
+        return owner is not None and self._is_sealed(pod, owner.job, owner.uid)
+
+    def is_orphan(self, pod: Object) -> bool:
+        """Whether an operator has made this pod, and no job controls it any more, as after
+        ``kubectl delete --cascade=orphan``."""
+        meta = pod["metadata"]
+        if any(reference.get("controller") for reference in meta.get("ownerReferences") or []):
+            return False
+        job = (meta.get("labels") or {}).get(JOB_LABEL, "")
+        return self._is_sealed(pod, job, (meta.get("annotations") or {}).get(JOB_UID_ANNOTATION))
+
+    def _is_sealed(self, pod: Object, job: str, job_uid: Any) -> bool:
+        meta = pod["metadata"]
         said = (meta.get("annotations") or {}).get(ANNOTATION, "")
-        if owner is None or not isinstance(said, str) or not said.isascii():
+        if not isinstance(job_uid, str) or not isinstance(said, str) or not said.isascii():
             return False
         expected = self.seal(
-            namespace=meta["namespace"], job=owner.job, job_uid=owner.uid, pod=meta["name"]
+            namespace=meta["namespace"], job=job, job_uid=job_uid, pod=meta["name"]
         )
         return hmac.compare_digest(said, expected)
 

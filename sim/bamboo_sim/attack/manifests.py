@@ -120,6 +120,7 @@ class _Served:
                 operator_address="op:1",
                 seals=_SEALS,
                 again=lambda job, s: None,
+                record=lambda job, record: None,
                 budgets=Budgets(kube),
             )
         )

@@ -207,13 +207,28 @@ def test_an_error_of_torch_names_the_samples(data_of, monkeypatch):
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(torch, "stack", fails)
-    words = r"users_data:held_out, samples \[0, 1\]: RuntimeError: no memory"
+    words = r"users_data:held_out, samples 0, 1: RuntimeError: no memory"
     with pytest.raises(SampleError, match=words):
         data_of([(1, 1)] * 100, Samples(lambda i: (torch.zeros(2), 1))).validation(0)
 
 
 def test_other_errors_of_sequences_keep_torch_s_words():
     values = [collections.deque([[1]]), collections.deque([[1, 2]])]
-    words = "samples [7, 8]: the input: ValueError: expected sequence of length 1"
+    words = "samples 7, 8: the input: ValueError: expected sequence of length 1"
     with pytest.raises(MisfitError, match=re.escape(words)):
         collate(values, [7, 8], "input")
+
+
+def test_an_error_about_many_samples_ends_with_what_is_wrong(data_of, monkeypatch):
+    """The line is cut: of 4000 numbers it had only those."""
+
+    def fails(values):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(torch, "stack", fails)
+    data = data_of([(1, 1)] * 96_000, Samples(lambda i: (torch.zeros(2), 1), 4000), size=4000)
+    with pytest.raises(SampleError) as caught:
+        data.validation(0)
+    assert str(caught.value) == (
+        "users_data:held_out, samples 0, 1, 2, 3, 4, 5, 6, 7, ... (4000): RuntimeError: no memory"
+    )

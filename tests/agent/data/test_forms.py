@@ -85,6 +85,20 @@ def test_what_is_no_data_set_is_refused_with_the_remedy(data_of, dataset, words)
         data_of([(1, 1)] * 100, dataset)
 
 
+def test_a_length_whose_error_has_no_text_is_told(data_of):
+    class MuteError(Exception):
+        def __str__(self):
+            raise RuntimeError("not even this")
+
+    class Broken(Lengths):
+        def __len__(self):
+            raise MuteError
+
+    words = "users_data:build returned: MuteError: (its text cannot be had: RuntimeError)"
+    with pytest.raises(FactoryError, match=re.escape(words)):
+        data_of(Broken(1))
+
+
 @pytest.mark.parametrize(
     "dataset",
     [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -41,13 +42,19 @@ class Answer:
 
 
 class MetadataServer:
-    """``heads``: the bytes of all requests. ``broken`` overrides every answer while it is set."""
+    """``heads``: the bytes of all requests. ``broken`` overrides every answer while it is set.
+
+    said_at: the server's time, in seconds since 1970, or date: what it says instead; None: it does
+    not say its time.
+    """
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
         self.broken: Answer | None = None
         self.is_hanging = False
         self.address = ""
+        self.said_at: float | None = None
+        self.date: str | None = None
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -85,7 +92,9 @@ class MetadataServer:
             if self.is_hanging:
                 await reader.read()  # until the client gives up
             answer = self.broken or await self.answer(_parse(head))
-            writer.write(answer.encode())
+            date = self.date if self.said_at is None else formatdate(self.said_at, usegmt=True)
+            said = {} if date is None else {"Date": date}
+            writer.write(replace(answer, headers=answer.headers | said).encode())
             await writer.drain()
 
     async def answer(self, request: Request) -> Answer:

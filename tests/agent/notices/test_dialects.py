@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -176,8 +178,40 @@ async def test_ec2_action_without_time_left(document: str, lead_s: float) -> Non
         assert news.lead_s == lead_s
 
 
+def seconds_off(off_s: float) -> Callable[[], float]:
+    return lambda: clock() + off_s
+
+
+@pytest.mark.parametrize("off_s", [-300.0, -1.0, 0.0, 1.0, 300.0])
+@pytest.mark.parametrize("left_s", [115, 20, 0, -5])
+async def test_ec2_time_is_counted_by_the_servers_clock(off_s: float, left_s: int) -> None:
+    """R22: with a slow clock the agent stayed for 420 s, until it was killed."""
+    server = Ec2()
+    server.said_at = clock()
+    ends_at = datetime.fromtimestamp(clock() + left_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    server.documents[ACTION] = json.dumps({"action": "terminate", "time": ends_at})
+    async with serving(server) as client:
+        (news,) = await Ec2SpotAction(Ec2Session(client), seconds_off(off_s)).ask()
+    assert news.lead_s == max(0, left_s)
+
+
+@pytest.mark.parametrize(("off_s", "lead_s"), [(-300.0, 120.0), (0.0, 115.0), (300.0, 0.0)])
+@pytest.mark.parametrize("date", [None, "today"])
+async def test_ec2_never_gives_more_than_two_minutes(
+    off_s: float, lead_s: float, date: str | None
+) -> None:
+    """A server that does not say its time leaves only our clock."""
+    server = Ec2()
+    server.date = date
+    server.documents[ACTION] = '{"action": "stop", "time": "2026-01-02T03:06:00Z"}'
+    async with serving(server) as client:
+        (news,) = await Ec2SpotAction(Ec2Session(client), seconds_off(off_s)).ask()
+    assert news.lead_s == lead_s
+
+
 @pytest.mark.parametrize(
-    "document", ["", "<html>", "[]", "7", '{"action": "dance"}', "{}", '{"a":' * 3000]
+    "document",
+    ["", "<html>", "[]", "7", '{"action": "dance"}', '{"action": []}', "{}", '{"a":' * 3000],
 )
 async def test_ec2_document_that_is_none(document: str) -> None:
     """Only a known action is a notice: garbage must not send agents away."""
@@ -243,6 +277,7 @@ async def test_azure_is_asked_for_the_name_once_and_never_acknowledges() -> None
         (event("Terminate", "aks-gpu-1_0", NotBefore="soon"), [0.0]),
         (event("Preempt", "aks-gpu-1_0", NotBefore="Thu, 01 Jan 2026 00:00:00 GMT"), [0.0]),
         (event("Preempt", Resources="aks-gpu-1_0"), []),
+        ({"EventType": ["Preempt"], "Resources": ["aks-gpu-1_0"]}, []),
         ("an event", []),
     ],
 )
@@ -269,6 +304,26 @@ async def test_azure_says_that_an_event_comes_sooner() -> None:
             for news in await source.ask():
                 told.setdefault(news.key, news.lead_s)
     assert list(told.values()) == [900.0, 300.0, 0.0]
+
+
+@pytest.mark.parametrize("off_s", [-300.0, 0.0, 300.0])
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "most_s"),
+    [("Preempt", 30.0), ("Terminate", 900.0), ("Reboot", 900.0), ("Redeploy", 600.0)],
+)
+async def test_azure_time_is_counted_by_the_servers_clock(
+    kind: str, most_s: float, is_told: bool, off_s: float
+) -> None:
+    """And what Azure gives is the most, whatever the clocks say."""
+    server = Azure()
+    server.said_at = clock() if is_told else None
+    ends_at = formatdate(clock() + most_s - 4, usegmt=True)
+    server.publish(event(kind, "aks-gpu-1_0", NotBefore=ends_at))
+    async with serving(server) as client:
+        (news,) = await AzureScheduledEvents(client, seconds_off(off_s)).ask()
+    wrong = 0.0 if is_told else off_s
+    assert news.lead_s == min(max(0.0, most_s - 4 - wrong), most_s)
 
 
 @pytest.mark.parametrize("document", [{}, {"DocumentIncarnation": 1}, {"Events": []}])

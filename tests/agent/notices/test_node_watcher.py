@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from email.utils import formatdate
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,13 @@ OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 NOW = 1000.0
 
 
-def leaving(at: int) -> dict[str, Any]:
-    return {"key": "bamboo.dev/leaving", "value": str(at), "effect": "NoSchedule"}
+def leaving(at: int, lead_s: int) -> dict[str, Any]:
+    return {"key": "bamboo.dev/leaving", "value": f"{at}-{lead_s}", "effect": "NoSchedule"}
+
+
+def older(at: int) -> dict[str, Any]:
+    """As an earlier version has written it."""
+    return leaving(at, 0) | {"value": str(at)}
 
 
 RISK = {"key": "bamboo.dev/at-risk", "effect": "PreferNoSchedule"}
@@ -36,16 +42,19 @@ RISK = {"key": "bamboo.dev/at-risk", "effect": "PreferNoSchedule"}
     ("present", "leaves_at", "is_at_risk", "is_first", "wanted"),
     [
         ([OTHER], inf, False, True, [OTHER]),
-        ([OTHER], 1030.5, False, False, [OTHER, leaving(1030)]),
+        ([OTHER], 1030.5, False, False, [OTHER, leaving(1030, 30)]),
+        ([OTHER], 990, False, False, [OTHER, leaving(990, 0)]),
         ([OTHER], inf, True, False, [OTHER, RISK]),
-        ([RISK], 1030, True, False, [leaving(1030), RISK]),
-        ([leaving(1010)], 1030, False, False, [leaving(1010)]),  # the earliest counts
-        ([leaving(1010)], inf, False, True, [leaving(1010)]),  # this process was restarted
-        ([leaving(900), RISK, OTHER], inf, False, True, [OTHER]),  # the node was restarted
-        ([leaving(900)], inf, False, False, [leaving(900)]),  # it may go a little later
-        ([leaving(820), OTHER], inf, False, False, [OTHER]),  # it is not going to
-        ([leaving(820)], 1060, False, False, [leaving(1060)]),  # the cloud still says so
-        ([leaving(900) | {"value": "soon"}], inf, False, True, []),
+        ([RISK], 1030, True, False, [leaving(1030, 30), RISK]),
+        ([leaving(1010, 120)], 1030, False, False, [leaving(1010, 120)]),  # the earliest counts
+        ([leaving(1030, 120)], 1010, False, False, [leaving(1010, 10)]),
+        ([leaving(1010, 9)], inf, False, True, [leaving(1010, 9)]),  # this process was restarted
+        ([older(1010)], inf, False, True, [older(1010)]),
+        ([leaving(900, 9), RISK, OTHER], inf, False, True, [OTHER]),  # the node was restarted
+        ([leaving(900, 9)], inf, False, False, [leaving(900, 9)]),  # it may go a little later
+        ([leaving(820, 9), OTHER], inf, False, False, [OTHER]),  # it is not going to
+        ([leaving(820, 9)], 1060, False, False, [leaving(1060, 60)]),  # the cloud still says so
+        ([older(900) | {"value": "soon"}], inf, False, True, []),
     ],
 )
 def test_taints(
@@ -66,13 +75,15 @@ def test_taints(
     assert found == wanted
 
 
-@pytest.mark.parametrize(("leaves_at", "wanted"), [(inf, [OTHER]), (1900, [OTHER, leaving(1900)])])
+@pytest.mark.parametrize(
+    ("leaves_at", "wanted"), [(inf, [OTHER]), (1900, [OTHER, leaving(1900, 900)])]
+)
 def test_what_was_said_of_the_machine_before_its_restart_does_not_count(
     leaves_at: float, wanted: list[dict[str, Any]]
 ) -> None:
     """It was restarted before the announced time. Another notice may have come since."""
     found = taints_with(
-        [leaving(1600), OTHER],
+        [leaving(1600, 900), OTHER],
         leaves_at=leaves_at,
         is_at_risk=False,
         is_first=True,
@@ -83,9 +94,11 @@ def test_what_was_said_of_the_machine_before_its_restart_does_not_count(
 
 
 class FakeApi:
-    """One node. Its version changes with each write; an old version is a conflict."""
+    """One node. Its version changes with each write; an old version is a conflict. clock: its own
+    one, in seconds since 1970."""
 
     def __init__(self) -> None:
+        self.clock: Callable[[], float] = lambda: NOW
         self.taints: list[dict[str, Any]] = [OTHER]
         self.annotations: dict[str, str] = {}
         self.version = 7
@@ -119,7 +132,13 @@ class FakeApi:
         if self.is_changed_by_others:
             self.is_changed_by_others = False
             self.version += 1
-        return web.json_response(answer)
+        date = "unknown" if self.clock() < 0 else formatdate(self.clock(), usegmt=True)
+        return web.json_response(answer, headers={"Date": date})
+
+
+def keeper_of(node: Node, boot: str = "boot-1", at: float = NOW, *, off_s: float = 0.0) -> Keeper:
+    """The node's clocks show this time; the one that can be set is wrong by ``off_s``."""
+    return Keeper(node, boot, clock=lambda: at, wall=lambda: at + off_s)
 
 
 @pytest.fixture
@@ -147,7 +166,7 @@ async def test_a_notice_of_the_cloud_becomes_a_taint(api: FakeApi, node: Node) -
     cloud = Ec2()
     cloud.documents["spot/instance-action"] = '{"action": "stop", "time": "2100-01-01T00:00:00Z"}'
     await cloud.start()
-    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
+    keeper = keeper_of(node)
     names = [NoticeSource.AUTO]
     tasks = [
         asyncio.create_task(keeper.run()),
@@ -168,40 +187,68 @@ async def test_a_notice_of_the_cloud_becomes_a_taint(api: FakeApi, node: Node) -
 
 
 async def test_nothing_is_written_without_need(api: FakeApi, node: Node) -> None:
-    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
+    keeper = keeper_of(node)
     await keeper.update()
     keeper.announce(NoticeSource.GCE, News("k", 30.0, "x"))
     await keeper.update()
     await keeper.update()
     assert [method for method, _, _ in api.requests] == ["GET", "GET", "PATCH", "GET"]
-    assert api.taints == [OTHER, leaving(1030)]
+    assert api.taints == [OTHER, leaving(1030, 30)]
 
 
 async def test_a_conflict_or_an_api_server_that_fails_is_tried_again(
     api: FakeApi, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fails, api.is_changed_by_others = 2, True
-    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
+    keeper = keeper_of(node)
     keeper.announce(NoticeSource.AZURE, News("k", 30.0, "x"))
     task = asyncio.create_task(keeper.run(retry_s=0.01))
     async with asyncio.timeout(10):
         await api.written.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert api.taints == [OTHER, leaving(1030)]
+    assert api.taints == [OTHER, leaving(1030, 30)]
     assert "status 500" in caplog.text
     assert "status 409" in caplog.text
 
 
 async def test_the_taint_goes_with_the_boot_that_it_was_said_of(api: FakeApi, node: Node) -> None:
-    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
+    keeper = keeper_of(node)
     keeper.announce(NoticeSource.AZURE, News("k", 900.0, "x"))
     await keeper.update()
     assert api.annotations == {node_watcher.BOOT_ANNOTATION: "boot-1"}
-    await Keeper(node, "boot-1", clock=lambda: NOW + 300).update()
-    assert api.taints == [OTHER, leaving(1900)]
-    await Keeper(node, "boot-2", clock=lambda: NOW + 300).update()
+    api.clock = lambda: NOW + 300
+    await keeper_of(node, at=NOW + 300).update()
+    assert api.taints == [OTHER, leaving(1900, 900)]
+    await keeper_of(node, "boot-2", at=NOW + 300).update()
     assert (api.taints, api.annotations) == ([OTHER], {})
+
+
+@pytest.mark.parametrize("off_s", [-300.0, 0.0, 300.0])
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_the_end_is_by_the_api_servers_clock(
+    api: FakeApi, node: Node, off_s: float, is_told: bool
+) -> None:
+    """R22: the operator compared the node's clock with its own. Its other one began at the boot."""
+    api.clock = lambda: NOW + 5_000_000 if is_told else -1.0
+    keeper = Keeper(node, "boot-1", clock=lambda: 60.0, wall=lambda: NOW + 5_000_000 + off_s)
+    keeper.announce(NoticeSource.AWS_SPOT, News("k", 120.0, "x"))
+    await keeper.update()
+    end = int(NOW + 5_000_000 + 120 + (0 if is_told else off_s))
+    assert api.taints == [OTHER, leaving(end, 120)]
+    await keeper.update()
+    assert [method for method, *_ in api.requests] == ["GET", "PATCH", "GET"]
+
+
+async def test_clocks_that_differ_a_little_write_nothing_anew(api: FakeApi, node: Node) -> None:
+    """A Date has whole seconds, so the difference is never the same."""
+    keeper = keeper_of(node)
+    keeper.announce(NoticeSource.GCE, News("k", 30.0, "x"))
+    for second in (0, -2, 1, -1, 2):
+        api.clock = lambda second=second: NOW + second  # type: ignore[misc]
+        await keeper.update()
+    assert api.taints == [OTHER, leaving(1030, 30)]
+    assert [method for method, *_ in api.requests].count("PATCH") == 1
 
 
 @pytest.mark.parametrize("is_still_said", [False, True])
@@ -209,22 +256,23 @@ async def test_a_node_that_outlives_its_announced_end(
     api: FakeApi, node: Node, is_still_said: bool
 ) -> None:
     """The cloud is asked afresh first. What it does not say any more does not stay."""
-    api.taints = [OTHER, leaving(1000)]
+    api.taints = [OTHER, leaving(1000, 30)]
     now = [1000.0 - 1]
-    keeper = Keeper(node, "boot-1", clock=lambda: now[0])
+    api.clock = lambda: now[0]
+    keeper = Keeper(node, "boot-1", clock=lambda: now[0], wall=lambda: now[0])
     await keeper.update()  # of an earlier process, which was told so
     now[0] += 1 + node_watcher.ASK_AGAIN_S
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
         await keeper.outlived()
-        assert api.taints == [OTHER, leaving(1000)]
+        assert api.taints == [OTHER, leaving(1000, 30)]
         now[0] = 1000 + node_watcher.STAYS_S
         lead_s = 60.0
         keeper.announce(NoticeSource.GCE, News("k", lead_s, "x", is_hint=not is_still_said))
         await api.written.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    said = leaving(int(now[0] + lead_s)) if is_still_said else RISK
+    said = leaving(int(now[0] + lead_s), int(lead_s)) if is_still_said else RISK
     assert api.taints == [OTHER, said]
 
 
@@ -234,8 +282,9 @@ async def test_a_taint_goes_without_a_further_word(
     """The cloud has taken its notice back, or the machine was restarted before its time."""
     monkeypatch.setattr(node_watcher, "ASK_AGAIN_S", 0.0)
     monkeypatch.setattr(node_watcher, "STAYS_S", 0.02)
-    api.taints = [OTHER, leaving(int(NOW))]
-    keeper = Keeper(node, "boot-1", clock=itertools.count(NOW - 0.04, 0.01).__next__)
+    api.taints = [OTHER, leaving(int(NOW), 30)]
+    clock = itertools.count(NOW - 0.05, 0.01).__next__
+    keeper = Keeper(node, "boot-1", clock=clock, wall=lambda: NOW - 0.05)
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
         await keeper.outlived()

@@ -21,6 +21,25 @@ def test_code_that_leaves_the_settings_alone_is_accepted():
     check_deterministic(settings())
 
 
+@pytest.mark.parametrize(("text", "threads"), [("", 1), ("1", 1), ("3", 3)])
+def test_the_number_of_threads(monkeypatch, text, threads):
+    monkeypatch.setenv("BAMBOO_THREADS", text)
+    make_deterministic()
+    found = torch.get_num_threads()
+    monkeypatch.undo()
+    assert found == threads
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", " 2", "٣", "10000", "9" * 5000])
+def test_a_number_of_threads_that_is_none_is_the_users_error(monkeypatch, text):
+    monkeypatch.setenv("BAMBOO_THREADS", text)
+    with pytest.raises(
+        FactoryError, match=r"^BAMBOO_THREADS in spec.worker.env is '.{0,40}'; set a"
+    ):
+        make_deterministic()
+    monkeypatch.undo()
+
+
 def warn_only():
     torch.use_deterministic_algorithms(True, warn_only=True)
 

@@ -33,7 +33,7 @@ def test_defaults(env: dict[str, str]) -> None:
     config = from_env(env)
     assert config.zone == ""
     assert config.grace_s == 15.0
-    assert config.health_port == 8080
+    assert config.health_port == 0
     assert config.notices == ()
     assert config.metadata_address == "169.254.169.254:80"
     assert config.event_log is None

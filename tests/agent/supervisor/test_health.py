@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import aiohttp
 import pytest
+from tests.agent.supervisor.conftest import Start
+from tests.agent.supervisor.fake_operator import FakeOperator, until
 
 from bamboo_agent.supervisor import health
 from bamboo_agent.supervisor.health import HealthServer, Metrics
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Cause, CommitRecord, Heartbeat, Progress, Suspicion
+from bamboo_core.protocol.messages import (
+    Cause,
+    CommitRecord,
+    Heartbeat,
+    Progress,
+    Ready,
+    Release,
+    Suspicion,
+)
 
 
 class Reply(NamedTuple):
@@ -49,6 +60,39 @@ async def test_alive_and_ready(served: Served) -> None:
     assert (await served.get("/readyz")).status == 503
     served.is_ready = True
     assert (await served.get("/readyz?verbose")).status == 200
+
+
+async def test_a_port_that_another_container_has_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """R25: the agent ended with OSError, and so did the job."""
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        taken = other.getsockname()[1]
+        found = Served()
+        server = HealthServer(found.metrics, is_ready=lambda: True)
+        found.port = await server.start("127.0.0.1", taken)
+        assert found.port not in (0, taken)
+        assert (await found.get("/healthz")).status == 200
+        await server.close()
+    (line,) = caplog.messages
+    assert line.startswith(f"port {taken} of this pod is in use: health and metrics are at port")
+
+
+async def test_an_agent_works_beside_a_program_at_its_port(
+    operator: FakeOperator, start: Start
+) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        taken = other.getsockname()[1]
+        agent = await start(BAMBOO_HEALTH_PORT=str(taken))
+        stream = await operator.stream()
+        await until(lambda: bool(stream.of(Ready)))
+        stream.say(Release(0, "the job is complete"))
+        assert await agent.exit_code() == 0
+        assert f"port {taken} of this pod is in use" in agent.log
+
+
+async def test_an_address_that_is_not_local_is_an_error() -> None:
+    server = HealthServer(Metrics(job="ns/job", agent="a"), is_ready=lambda: True)
+    with pytest.raises(OSError, match=r"192\.0\.2\.1"):
+        await server.start("192.0.2.1", 0)
 
 
 async def test_metrics(served: Served) -> None:

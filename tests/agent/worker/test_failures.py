@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import os
+import sys
 from dataclasses import replace
 
 import pytest
@@ -209,17 +211,46 @@ def test_a_long_line_is_cut_so_that_every_receiver_takes_it(kind, letter):
     assert line.endswith(letter + "...")
 
 
+class MuteError(RuntimeError):
+    """Of a user's library, with a mistake of its own."""
+
+    def __str__(self):
+        raise KeyError("text")
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_an_error_that_cannot_tell_its_text_is_judged_all_the_same(ready):
+    """The worker ended by the second error: nobody heard of the first, nor that it is a user's."""
+    found = judge(told("m:f raised MuteError: (...)", MuteError()), ready=ready)
+    assert found == ("UserCodeFailed", "m:f raised MuteError: (...)", ExitCode.USER)
+    found = judge(MuteError(), ready=ready)
+    assert found.line == "MuteError: (its text cannot be had: KeyError)"
+
+
+def strict():
+    """A factory that sends the standard error through a stream of its own, and then fails."""
+
+    class Strict(io.StringIO):
+        def write(self, text):
+            text.encode("ascii")
+            return super().write(text)
+
+    sys.stderr = Strict()
+    return unreadable()
+
+
 def unreadable():
     """A factory whose index names a file that is not there; its name is not UTF-8."""
     raise FileNotFoundError(os.fsdecode(b"/data/caf\xe9.jpg"))
 
 
-def test_an_error_about_a_file_whose_name_is_not_utf_8_arrives():
-    factory = FactorySpec(f"{__name__}:unreadable")
+@pytest.mark.parametrize("name", ["unreadable", "strict"])
+def test_an_error_about_a_file_whose_name_is_not_utf_8_arrives(name):
+    factory = FactorySpec(f"{__name__}:{name}")
     fleet = ProcessFleet(replace(tiny_gpt(), model=factory), plans.names(1))
     try:
         fleet.wait(lambda: bool(fleet.messages))
-        text = f"{__name__}:unreadable raised FileNotFoundError: /data/caf\\udce9.jpg"
+        text = f"{__name__}:{name} raised FileNotFoundError: /data/caf\\udce9.jpg"
         expected = Failure("SetUpFailed", text, user_error=False, exit_code=1)
         assert [message for _, message in fleet.messages] == [expected]
         (process,) = fleet.processes.values()

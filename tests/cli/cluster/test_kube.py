@@ -290,6 +290,25 @@ def test_follow_reports_what_the_job_waits_for(
         list(followed)
 
 
+def test_the_path_of_the_checkpoint_is_printed_once(
+    kubeconfig: Path, server: Server, manifest: dict[str, Any]
+) -> None:
+    path = "file:///tmp/x/10"
+    sealed = {"type": "Checkpointed", "status": "True", "reason": "Sealed"}
+    manifest["status"]["conditions"].append(sealed | {"message": f"step 10 in {path}"})
+    at = "2026-01-01T08:00:02Z"
+    events = [
+        {"reason": "CheckpointSealed", "message": f"step {n} in {path}", "lastTimestamp": at}
+        for n in range(5)
+    ]
+    server.answers["/api/v1/namespaces/team/events"] = (200, {"items": events})
+    arguments = ["status", "gpt", "--kubeconfig", str(kubeconfig)]
+    said = CliRunner(env={"COLUMNS": "200"}).invoke(cli, arguments).output
+    assert said.count(path) == 1
+    assert "newest checkpoint: step 10" in said
+    assert "5 checkpoints" in said
+
+
 def test_status_command(kubeconfig: Path) -> None:
     result = CliRunner().invoke(cli, ["status", "gpt", "--kubeconfig", str(kubeconfig)])
     assert result.exit_code == 0

@@ -37,6 +37,20 @@ def test_a_long_line_is_cut_and_never_held_whole() -> None:
     assert list(split_lines([b"x" * 100 + b"\nab"], most=8)) == ["x" * 8, "ab"]
 
 
+@pytest.mark.parametrize("size", [3, 100])
+def test_a_long_line_is_cut_between_two_characters(size: int) -> None:
+    for text, most, head in (
+        ("层层层", 8, "层层"),
+        ("层层层", 6, "层层"),
+        ("\U0001f600" * 3, 7, "\U0001f600"),
+        ("aé", 2, "a"),
+    ):
+        line = text.encode() + b"\nb\n"
+        pieces = [line[at : at + size] for at in range(0, len(line), size)]
+        assert list(split_lines(pieces, most)) == [head, "b"]
+    assert list(split_lines([b"\x80" * 9], most=8)) == ["\ufffd" * 5]
+
+
 def test_time_and_text_are_read() -> None:
     assert read_line("a", "2026-01-01T08:00:01.5Z hello you") == Line(
         "2026-01-01T08:00:01.5Z", "a", "hello you"

@@ -17,12 +17,13 @@ from tests.cli.fake_api import PODS_PATH, Server
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.diagnosis import Explanation, explain
 from bamboo_cli.job.remedies import REMEDIES
-from bamboo_cli.job.state import duration, read_job
+from bamboo_cli.job.state import read_job
 from bamboo_cli.job.what_if import Fate, Outlook, held, loss
 from bamboo_cli.main import cli
 from bamboo_cli.views.terminal.diagnosis import explain_view
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import PipelinesSpec, RedundancySpec
+from bamboo_core.model.counts import duration
 from bamboo_core.planning.requests import PlannerFault
 from bamboo_core.validation.reading import from_manifest
 
@@ -73,6 +74,20 @@ def test_a_loss_that_redundancy_does_not_cover_costs_a_restore(training: dict[st
     said = " ".join(shown(found).split())
     assert "redundancy None" in said
     assert "pipeline 0: stages 0, 2" in said
+
+
+def test_before_the_first_step_no_checkpoint_is_named(training: dict[str, Any]) -> None:
+    """There is none: a layer without a copy is built again."""
+    status = training["status"]
+    training["spec"]["redundancy"] = {"mode": "None"}
+    status["progress"]["step"] = 0
+    status["arbiter"] |= {"committed": -1, "target": 0}
+    del status["arbiter"]["manifests"], status["lastCheckpoint"]
+    pods = zoned_pods("a", "b", "a", "b", "a", "c", "b", "c")  # both copies of stage 0
+    found = explain(training, pods, [], NOW)
+    assert found.outlooks["a"].fate is Fate.CONTINUES
+    assert "1 layer built anew, no step repeated" in found.outlooks["a"].text
+    assert "checkpoint" not in shown(found)
 
 
 def test_without_a_checkpoint_everything_is_repeated(training: dict[str, Any]) -> None:
@@ -414,6 +429,19 @@ _NEED_NOTHING = {
 @pytest.mark.parametrize("reason", [x for x in Reason if x not in _NEED_NOTHING])
 def test_every_trouble_has_a_remedy(reason: Reason) -> None:
     assert not REMEDIES[reason].endswith(".")
+
+
+@pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart"])
+def test_a_wrong_image_can_be_corrected_though_nothing_runs(
+    training: dict[str, Any], reason: str
+) -> None:
+    """The API server takes a change of spec.worker only while spec.suspend is true."""
+    stalled = condition("Stalled", "True", reason, "2 agents cannot start")
+    training["status"] |= {"phase": "Pending", "conditions": [stalled]}
+    said = texts(explain(training, [], [], NOW))
+    assert "which it must be for a change of spec.worker even if no agent runs" in said
+    assert "then correct spec.worker and set spec.suspend to false in one `kubectl edit`" in said
+    assert "the pods start by themselves" in said
 
 
 def test_a_job_that_has_trained_keeps_its_training_for_another_priority() -> None:

@@ -61,8 +61,9 @@ def test_losses(manifest: dict[str, Any]) -> None:
         closing_report.losses(job).plain
         == "2 agents lost (1 with notice), no restore from a checkpoint"
     )
-    assert "2 restores" in closing_report.losses(replace(job, attempt=2)).plain
-    once = closing_report.losses(replace(job, lost=1, attempt=1))
+    twice = replace(job, attempts=(("LayerLost", 2), ("Resumed", 1)))
+    assert closing_report.losses(twice).plain.endswith(", 2 restores")
+    once = closing_report.losses(replace(job, lost=1, attempts=(("NoVoter", 1),)))
     assert once.plain == "1 agent lost (1 with notice), 1 restore"
     assert closing_report.losses(replace(job, lost=0)).plain == "no agent was lost"
 

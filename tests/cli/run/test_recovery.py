@@ -63,6 +63,7 @@ def test_the_sentence_of_an_event_is_ignored() -> None:
             PlanSummary(9, 1, 1, 1, 0, 0, 0, 1, 1, 1),
             "1 x 1 from step 9, 1 agent, 1 layer copied, 1 layer loaded, 1 step repeated",
         ),
+        (PlanSummary(0, 1, 2, 2, loaded_layers=4), "1 x 2 from step 0, 2 agents, 4 layers built"),
         (None, ""),
     ],
 )

@@ -31,17 +31,18 @@ def test_the_legend_has_the_marks_and_colours_of_the_charts(run: Run) -> None:
     colour = re.search(r'background:(#\w+)"></span>training paused', html)
     assert colour is not None
     assert charts(run)[1].svg.count(colour[1]) == 1  # one pause
-    calm = page(replace(run, gone=[], pauses=[]), {})
-    assert "training paused" not in calm
-    assert "lost without notice" not in calm
+    calm = replace(run, gone=[], pauses=[])
+    assert "training paused" not in page(calm, {})
+    assert "lost without notice" not in page(calm, {})
     never = replace(run.job, paused=())
-    assert "<b>0</b>pauses since the start" in page(replace(run, job=never), {})
+    assert "<b>0</b>pauses since the start" in page(replace(calm, job=never), {})
 
 
 def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> None:
     known = dict(facts(replace(run, pauses=[], gone=[])))
     assert known["pauses since the start"] == "4, 4.2 s in all (3 Loss, 1 Notice)"
     assert known["restores"] == "0, 7 steps repeated"
+    assert "resumes" not in known
     once = replace(run, job=replace(run.job, repeated_steps=1))
     assert dict(facts(once))["restores"] == "0, 1 step repeated"
     assert "USD per hour now" not in known
@@ -74,12 +75,15 @@ def test_nodes_without_a_price_are_not_free(run: Run) -> None:
 
 
 def test_long_tables_are_folded(run: Run) -> None:
-    assert "<details open><summary>1 agent</summary>" in page(run, {})
-    assert "<details><summary>11 agents</summary>" in page(replace(run, gone=run.gone * 11), {})
+    job = replace(run.job, lost=1, lost_noticed=0)
+    one, many = replace(run, job=job), replace(run, job=job, gone=[*run.gone] * 11)
+    assert "<details open><summary>1 agent</summary>" in page(one, {})
+    assert "<details><summary>11 agents</summary>" in page(many, {})
 
 
 def test_a_job_that_has_not_run_has_no_empty_tables(run: Run) -> None:
-    html = page(replace(run, lives=[], gone=[], pauses=[], progress=[], loss=[]), {})
+    job = replace(run.job, configuration=())
+    html = page(Run(job, 32, run.span), {})
     assert "Nothing has run yet" in html
     assert "<table" not in html
 
@@ -87,7 +91,8 @@ def test_a_job_that_has_not_run_has_no_empty_tables(run: Run) -> None:
 def test_the_page_stands_alone(run: Run) -> None:
     html = page(run, {"a": 3.6, "b": 7.2}, ["All bits are equal."])
     assert not re.search(r"<script|<link|<img|src=|@import|url\(", html)
-    assert not re.sub(r'xmlns="http://www.w3.org/2000/svg"', "", html).count("://")
+    alone = html.replace('xmlns="http://www.w3.org/2000/svg"', "").replace("file:///", "")
+    assert "://" not in alone
     assert html.count("<svg") == 4
     assert "Something is &lt;not&gt; known." in html
     assert "All bits are equal." in html
@@ -114,6 +119,43 @@ def test_the_page_of_a_quick_start_does_not_speak_of_money(run: Run) -> None:
     assert not re.search(r"USD|price|money", html)
 
 
+def both(run: Run) -> list[str]:
+    """The page without its markup, and the text."""
+    out = io.StringIO()
+    Console(file=out, width=200).print(text_report(run, {}))
+    plain = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page(run, {})))
+    return [plain, re.sub(r"\s+", " ", out.getvalue())]
+
+
+def test_the_hazard_of_each_zone_is_measured(run: Run) -> None:
+    """b: one loss in 30 s of agents. Nobody knows for how long an agent ran in c."""
+    strange = replace(run.gone[0], zone="c")
+    for said in both(replace(run, gone=[*run.gone, strange])):
+        assert "zone agent-hours losses losses per agent-hour" in said
+        assert "a 0.01 0 0 b 0.01 1 120 c 0.00 1 not known" in said
+
+
+def test_the_configuration_is_shown(run: Run) -> None:
+    for said in both(run):
+        assert "grid 2 pipelines x 4 stages" in said
+        assert "redundancy Replica" in said
+        assert "optimizer torch.optim:AdamW(lr=0.003, weight_decay=0.01)" in said
+    for said in both(replace(run, job=replace(run.job, configuration=()))):
+        assert "onfiguration" not in said
+
+
+def test_each_pause_is_listed_with_its_cause(run: Run) -> None:
+    for said in both(run):
+        assert "1970-01-01 00:16:50 UTC 1.50 loss of gpt-p0-s1-i0 in zone b" in said
+        assert "3 more, 2.8 s in all (2 Loss, 1 Notice): no event tells of them" in said
+
+
+def test_a_validation_loss_is_shown_only_if_there_is_one(run: Run) -> None:
+    for value, shown in ((3.25, True), (0.0, True), (None, False)):
+        job = replace(run.job, validation_loss=value)
+        assert all(("validation loss" in said) is shown for said in both(replace(run, job=job)))
+
+
 def test_an_empty_run_has_a_page(run: Run) -> None:
     empty = Run(run.job, 32, Span(5.0, 5.0))
     assert "<svg" not in page(empty, {})
@@ -125,7 +167,7 @@ def test_the_text_has_the_same_figures(run: Run) -> None:
     Console(file=out, width=120).print(text_report(replace(run, gone=many), {"a": 3.6, "b": 7.2}))
     said = out.getvalue()
     for words in (
-        "20 of 32", "2 (1 with notice)", "4, 4.2 s in all", "16.0", "0.10 USD", "2 before",
+        "20 of 32", "12 (0 with notice)", "4, 4.2 s in all", "16.0", "0.10 USD", "2 before",
         "Something is <not> known.",
     ):  # fmt: skip
         assert words in said

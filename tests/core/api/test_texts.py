@@ -61,7 +61,9 @@ def test_every_text_is_valid_and_fits(text: str, most: int) -> None:
 
 def test_a_line_of_a_log_is_json_for_strict_readers() -> None:
     said = {"message": "caf\udce9", "file": Path("\ud800"), "count": 1, "層": "\U0001f600"}
+    said |= {"files": ["a\udce9", ("b\udce9", None)], "of": {"\udce9": {"x": "\udce9"}}}
     line = json.loads(texts.as_json(said))
     assert line == {
         "message": "caf\\udce9", "file": "\\ud800", "count": 1, "層": "\U0001f600",
+        "files": ["a\\udce9", ["b\\udce9", None]], "of": {"\\udce9": {"x": "\\udce9"}},
     }  # fmt: skip

@@ -66,6 +66,17 @@ def restart(fleet: Fleet, *, suspended: bool = False) -> None:
     fleet.run()
 
 
+def test_the_facts_keep_few_bytes_of_the_error() -> None:
+    fleet = running(1, 2, steps=4, every=0)
+    fleet.everyone = dict(fleet.agents)  # type: ignore[attr-defined]
+    fleet.until(lambda: committed(fleet, 3))
+    fleet.full = "层" * 200
+    fleet.run()
+    known = fleet.arbiter.durable.last_write
+    assert known is not None
+    assert known.why == "层" * 99 + "..."
+
+
 def test_a_finished_job_waits_for_its_last_checkpoint_and_is_complete() -> None:
     fleet = full()
     assert fleet.over is None

@@ -27,7 +27,7 @@ def test_a_first_plan_tells_its_grid_and_what_is_built() -> None:
     text = record.message
     assert record.severity is Severity.NORMAL
     assert text.startswith("epoch 1: 2 x 2 from step 0, 4 agents, ")
-    assert text.endswith("layers loaded")
+    assert text.endswith("layers built")
     assert "seat" not in text
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from bamboo_core.api.spec import (
@@ -20,7 +22,15 @@ from bamboo_core.api.spec import (
     TransportSpec,
     WorkerSpec,
 )
-from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, Slot, pod_name
+from bamboo_core.controller.view import (
+    JobView,
+    NodeView,
+    PodPhase,
+    PodView,
+    Slot,
+    TrainingView,
+    pod_name,
+)
 
 JOB = JobView("ns", "job", "uid-1", generation=1, created_at=0.0)
 
@@ -108,3 +118,8 @@ def pod(
         node=f"node-{zone}" if node is None else node,
         **changes,
     )
+
+
+def having_heard(training: TrainingView, pods: Iterable[PodView]) -> TrainingView:
+    """All of these agents have been connected at some time."""
+    return replace(training, heard={pod.agent: "" for pod in pods})

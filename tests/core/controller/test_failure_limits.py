@@ -10,6 +10,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CheckpointSpec, JobSpec, RunPolicy
+from bamboo_core.api.totals import Times, TimeState
 from bamboo_core.controller import failure_limits
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
@@ -23,7 +24,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.model.ids import AgentId
 
-from .builders import JOB, nodes, pod, spec
+from .builders import JOB, having_heard, nodes, pod, spec
 
 
 def settle(
@@ -36,6 +37,7 @@ def settle(
     """Count the failures, then conclude."""
     wanted = job_spec if job_spec is not None else spec()
     training = training if training is not None else TrainingView(has_begun=True)
+    training = having_heard(training, pods)
     memory = memory if memory is not None else Memory()
     view = ClusterView(nodes(a=1, b=1), pods)
     memory = failure_limits.settle(wanted, view, training, memory, now=now)
@@ -297,28 +299,6 @@ def test_the_pods_last_message_gives_the_reason(trouble: str, reason: Reason) ->
     assert settle(ended(0, 2, trouble), training=TrainingView(), job_spec=policy).reason == reason
 
 
-def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
-    policy = RunPolicy(active_deadline_s=10)
-    running = failure_limits.conclude(
-        spec(run_policy=policy), TrainingView(), Memory(), job=JOB, now=100.0
-    )
-    assert running.started_at == 100.0
-    (at,) = failure_limits.deadlines(spec(run_policy=policy), TrainingView(), running, job=JOB)
-    assert at == 110.0
-    resting = failure_limits.conclude(
-        spec(run_policy=policy, suspend=True), TrainingView(), running, job=JOB, now=200.0
-    )
-    assert resting.started_at is None
-    again = failure_limits.conclude(
-        spec(run_policy=policy), TrainingView(), resting, job=JOB, now=300.0
-    )
-    assert again.started_at == 300.0
-    ended = failure_limits.conclude(
-        spec(run_policy=policy), TrainingView(), again, job=JOB, now=310.0
-    )
-    assert ended.reason == Reason.ACTIVE_DEADLINE_EXCEEDED
-
-
 def limited(**options: object) -> JobSpec:
     policy = RunPolicy(active_deadline_s=10, last_write_deadline_s=100)
     return spec(run_policy=policy, **{"checkpoint": CheckpointSpec("file:///c"), **options})
@@ -329,7 +309,7 @@ ALL_COMMITTED = TrainingView(planned=True, progress=TrainingProgress(committed=9
 
 def reason_at(now: float, job_spec: JobSpec, training: TrainingView) -> tuple[str, list[float]]:
     """Why a job that began at 0 has failed by now, and its deadlines."""
-    begun = Memory(started_at=0.0, trained=True)
+    begun = Memory(trained=True, times=Times(TimeState.TRAINING, 0.0))
     over = failure_limits.conclude(job_spec, training, begun, job=JOB, now=now)
     return over.reason, list(failure_limits.deadlines(job_spec, training, begun, job=JOB))
 
@@ -355,7 +335,7 @@ def test_after_the_last_step_the_checkpoint_has_its_time() -> None:
 
 def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     policy = spec(run_policy=RunPolicy(pending_deadline_s=10))
-    waiting = Memory(started_at=0.0)
+    waiting = Memory(times=Times(TimeState.WAITING, 0.0))
     training = TrainingView(detail="3 agents ready; 4 are needed")
     ended = failure_limits.conclude(policy, training, waiting, job=JOB, now=10.0)
     assert ended.reason == Reason.PENDING_DEADLINE_EXCEEDED

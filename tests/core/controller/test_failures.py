@@ -193,6 +193,14 @@ def test_an_agent_on_another_processor_is_no_failure_and_its_node_is_avoided_at_
     assert failures.settle(known, 0, POLICY, now=5.0 + AVOID_S).avoided == ()
 
 
+def test_the_words_of_a_misfit_are_cut_by_bytes_as_those_of_a_failure() -> None:
+    """512 characters were up to 2048 bytes of the status."""
+    known = failures.add_misfit(Failures(), "n", "m", "t", "层" * 400 + "\udce9", POLICY, now=5.0)
+    assert known.misfits.message == "层" * 169 + "..."
+    known = failures.add_misfit(Failures(), "n", "m", "t", "caf\udce9", POLICY, now=5.0)
+    assert known.misfits.message == "caf\\udce9"
+
+
 def test_the_pause_doubles_with_each_round_of_pods_not_with_each_agent() -> None:
     known, now, pauses = Failures(), 100.0, []
     for _ in range(9):

@@ -414,15 +414,16 @@ def test_protection_is_not_claimed_without_a_plan(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "step", "words"),
     [
-        ({}, "from the start; spec.pipelines.count 2, or redundancy.mode Replica, would keep"),
-        ({"checkpoint": CheckpointSpec("file:///c")}, "a restore from the newest checkpoint;"),
-        ({"stages": 1}, "spec.pipelines.count 2 would keep a second one"),
+        ({}, -1, "from the start; spec.pipelines.count 2, or redundancy.mode Replica, would keep"),
+        ({"checkpoint": CheckpointSpec("file:///c")}, -1, "a restore from the start;"),
+        ({"checkpoint": CheckpointSpec("file:///c")}, 8, "a restore from the newest checkpoint;"),
+        ({"stages": 1}, -1, "spec.pipelines.count 2 would keep a second one"),
     ],
 )
-def test_one_copy_of_each_layer_is_no_protection(changes: dict[str, Any], words: str) -> None:
-    training = replace(TRAINING, copies=(1, 1))
+def test_one_copy_of_each_layer_is_no_protection(changes: Any, step: int, words: str) -> None:
+    training = replace(TRAINING, copies=(1, 1), checkpoint_step=step)
     line = condition(status(*PODS, training=training, **changes), ConditionType.DEGRADED)
     assert (line.status, line.reason) == (False, Reason.NOT_PROTECTED)
     assert words in line.message

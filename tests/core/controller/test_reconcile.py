@@ -35,7 +35,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.model.ids import AgentId
 
-from .builders import JOB, nodes, pod, spec
+from .builders import JOB, having_heard, nodes, pod, spec
 
 NODES = nodes(a=8, b=8, c=8)
 
@@ -51,7 +51,7 @@ def run(
     return step(
         spec_ if spec_ is not None else spec(),
         ClusterView(nodes_, pods),
-        training if training is not None else TrainingView(),
+        having_heard(training if training is not None else TrainingView(), pods),
         memory if memory is not None else Memory(),
         job=JOB,
         now=now,
@@ -97,7 +97,7 @@ def test_a_pod_that_is_being_deleted_is_replaced_at_once() -> None:
 def test_numbers_of_existing_pods_are_never_reused() -> None:
     """The status may have been lost; the pods tell."""
     pods = [pod(0, 0), pod(0, 1, 4, phase=PodPhase.FAILED, exit_code=137)]
-    (new,) = created(run(*pods, memory=Memory()))
+    (new,) = created(run(*pods, memory=Memory(), training=TrainingView(epoch=1)))
     assert new.incarnation == 5
 
 

@@ -19,7 +19,7 @@ from bamboo_core.controller.view import (
     TrainingView,
 )
 
-from .builders import JOB, nodes, pod, spec
+from .builders import JOB, having_heard, nodes, pod, spec
 
 SPEC = spec(count=2, checkpoint=CheckpointSpec("file:///c"))
 FULL = "agent job-p0-s0-i0: writing below /c/uid failed: No space left on device"
@@ -44,6 +44,7 @@ UNWRITTEN = TrainingView(
 def run(*pods: PodView, training: TrainingView = UNWRITTEN, suspend: bool = False) -> Step:
     view = ClusterView(nodes(a=4, b=4, c=4), pods)
     memory = Memory(incarnation=0, trained=True, started_at=1.0)
+    training = having_heard(training, pods)
     return step(replace(SPEC, suspend=suspend), view, training, memory, job=JOB, now=50.0)
 
 

@@ -14,6 +14,7 @@ from bamboo_core.evidence.node_notices import (
     Taint,
     find,
     is_notice,
+    leaving,
 )
 
 _SPOT = "aws-node-termination-handler/spot-itn"
@@ -32,10 +33,15 @@ def test_a_node_without_notices() -> None:
 @pytest.mark.parametrize(
     ("taint", "leaves_at", "lead_s"),
     [
-        (Taint(LEAVING_TAINT, "160"), 160.0, inf),
+        (Taint(LEAVING_TAINT, "160-30"), 160.0, 30.0),
+        (Taint(LEAVING_TAINT, leaving(160.9, 40.0)), 160.0, 120.0),
+        (Taint(LEAVING_TAINT, leaving(160.9, 170.0)), 160.0, 0.0),
+        (Taint(LEAVING_TAINT, "160"), 160.0, inf),  # of an older version
+        (Taint(LEAVING_TAINT, "160-"), inf, inf),
+        (Taint(LEAVING_TAINT, "١٦٠-٣٠"), inf, inf),
         (Taint(LEAVING_TAINT, "soon"), inf, inf),
         (Taint(LEAVING_TAINT), inf, inf),
-        (Taint(_SPOT, since=50.0), 150.0, inf),
+        (Taint(_SPOT, since=50.0), 150.0, 100.0),
         (Taint(_SPOT), inf, 100.0),
         (Taint("karpenter.sh/disruption", "disrupting"), inf, inf),
         (Taint("ToBeDeletedByClusterAutoscaler", "1700000000"), inf, inf),

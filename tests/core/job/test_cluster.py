@@ -38,10 +38,12 @@ def test_the_bandwidth_of_the_newest_spec_reaches_the_arbiter() -> None:
 def test_an_ended_pod_or_a_missing_node_is_a_certain_loss() -> None:
     ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=137)
     homeless, waiting = pod(0, 1, zone="z"), replace(pod(1, 0), node="")
-    view = ClusterView(nodes(a=1), (ended, homeless, waiting))
+    beside = pod(1, 1, exit_code=137)  # a sidecar of it runs on
+    view = ClusterView(nodes(a=1), (ended, homeless, waiting, beside))
     assert list(certain_losses(view)) == [
         (ended.agent, "its pod has ended with exit code 137"),
         (homeless.agent, "its node node-z is gone"),
+        (beside.agent, "its pod has ended with exit code 137"),
     ]
 
 

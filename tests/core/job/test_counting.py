@@ -97,6 +97,17 @@ def test_a_graver_cause_counts_from_then_on() -> None:
     assert found == {"Loss": (1, {"Stop": 1.0}), "Restore": (0, {"Stop": 2.0})}
 
 
+def test_the_end_of_a_pause_is_told_with_its_cause() -> None:
+    counting = training()
+    tell(counting, 5.0, Phase.COLLECTING, LOST, STOPPED)
+    counting.advance(6.0)
+    told = counting.hear(RESUMED, frozenset())
+    assert told.facts == {EventFact.CAUSE: "Loss"}
+    assert counting.hear(LOST, frozenset()) is LOST
+    counting.see(Phase.RUNNING, 9)
+    assert counting.hear(RESUMED, frozenset()) is RESUMED  # the start is no pause
+
+
 def test_what_does_not_stop_training_is_forgotten() -> None:
     counting = training()
     tell(counting, 5.0, Phase.RUNNING, LOST)
@@ -135,6 +146,13 @@ def test_a_restore_does_not_take_steps_back() -> None:
     tell(counting, 2.0, Phase.RUNNING, again, committed=6)
     tell(counting, 3.0, Phase.RUNNING, committed=7)
     assert (counting.totals.steps, counting.totals.repeated_steps) == (2, 4)
+
+
+def test_resumes_are_counted_apart_from_restores() -> None:
+    counting = training(Totals(attempts={"LayerLost": 1}))
+    for cause in ("Resumed", "LayerLost", "Resumed"):
+        tell(counting, 1.0, Phase.RUNNING, record(EventReason.RESTORING, cause=cause))
+    assert counting.totals.attempts == {"LayerLost": 2, "Resumed": 2}
 
 
 def test_tasks_that_a_plan_repeats_are_counted() -> None:

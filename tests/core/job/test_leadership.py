@@ -517,3 +517,24 @@ def test_the_channel_is_known_when_the_agents_have_left() -> None:
     reported = LastReported(route=route)
     assert Led(BEGUN, reported=reported).leadership.view().route == route
     assert ended(BEGUN, reported).route == route
+
+
+def test_an_agent_that_was_heard_once_stays_heard() -> None:
+    """Its end is judged by it, however long it has been silent, and also by the next leader."""
+    led = Led()
+    led.observe()
+    assert led.leadership.view().heard == {}
+    led.connect(FIRST)
+    led.disconnect(FIRST)
+    for _ in range(40):
+        led.tick()
+    assert led.leadership.view().connected == frozenset()
+    assert led.leadership.view().heard == {FIRST: FIRST}, "its machine in these tests"
+    assert Led(BEGUN).leadership.view().heard == dict.fromkeys(MEMBERS, "")
+
+
+def test_a_member_that_ends_while_nobody_leads_was_heard() -> None:
+    led = Led(BEGUN)
+    led.pods = (replace(PODS[0], exit_code=137), PODS[1])
+    led.observe()
+    assert FIRST in led.leadership.view().heard

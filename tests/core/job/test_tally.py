@@ -10,6 +10,7 @@ from tests.core.controller.builders import nodes, pod
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import ClusterView, Losses, PodPhase, PodView
+from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.job.tally import DECIDE_S, GONE_S, MOST_WORDS, Tally
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Hello
@@ -152,3 +153,30 @@ def test_words_are_bounded() -> None:
         agent = AgentId(f"a{n}")
         tally.hear(record(EventReason.WORKER_FAILED, agent, "TaskFailed"), set(), now=0.0)
     assert [w.agent for w in tally.failed] == [f"a{n}" for n in range(MOST_WORDS, 2 * MOST_WORDS)]
+
+
+def test_an_eviction_whose_reason_comes_late_is_no_loss() -> None:
+    """The kubelet reports the end of the container first."""
+    killed = replace(AGENT, exit_code=137, exit_reason="Error")
+    tally = lost(killed)
+    assert not tally.settle(100.5)
+    beside = PodTrouble("Evicted", "Pod ephemeral local storage usage exceeds the limit")
+    tally.observe(seen(replace(killed, phase=PodPhase.FAILED, beside=beside)))
+    assert not tally.settle(101.0)
+    assert tally.losses == Losses(4, 1)
+
+
+def test_agents_that_are_there_stay_known_however_many_come_and_go() -> None:
+    tally = Tally(Losses(), members=[AgentId("member")])
+    assert tally.heard == {"member": ""}
+    tally.connected(hello(AGENT.agent))
+    tally.observe(seen(AGENT))
+    for number in range(5000):
+        tally.connected(hello(AgentId(f"gone-{number}")))
+    assert tally.heard[AGENT.agent] == "machine"
+    assert len(tally.heard) == 4096
+    assert "gone-4999" in tally.heard
+
+
+def hello(agent: AgentId) -> Hello:
+    return Hello(agent, "uid", "node", "a", "machine", "x:1", "x:2")

@@ -244,6 +244,7 @@ async def test_a_job_that_only_grows_leaves_new_nodes_to_one_that_has_lost_an_ag
     await look(harness, "grows")
     assert len(pods(harness, "grows")) == 30
     lost = pods(harness, "hurt")[0]["metadata"]["name"]
+    harness.hear(lost, job_uid="uid-ns-hurt")
     del harness.kube.objects[api.pod("ns", lost)]
     drop_gone(harness)
     await look(harness, "hurt")
@@ -326,6 +327,17 @@ async def test_jobs_that_cannot_use_their_turn_do_not_hold_up_others(harness: Ha
     harness.kube.fail = lambda verb, path: None
     await look(harness, "good")
     assert len(pods(harness, "good")) == 2
+
+
+async def test_a_field_without_effect_keeps_only_a_new_job_out(harness: Harness) -> None:
+    """As the reconciles decide: one that has trained, with an earlier version, is led."""
+    template = {"spec": {"containers": [{"name": "agent", "image": "other"}]}}
+    for second, name in enumerate(("new", "trained")):
+        put(harness, name, second=second, worker=GPU | {"podTemplate": template})
+    trained = harness.kube.objects[api.job("ns", "trained")]
+    trained["status"] = {"phase": "Running", "arbiter": {"batch": [32, 1, 1]}}
+    await harness.line.load(("ns",), harness.jobs.held)
+    assert sorted(harness.line.keys) == [("ns", "trained")]
 
 
 async def test_a_job_whose_reconciles_fail_goes_last_until_one_succeeds(harness: Harness) -> None:

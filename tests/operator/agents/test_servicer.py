@@ -177,6 +177,18 @@ async def test_welcome(served: Harness) -> None:
     await until(lambda: not actor.view().connected)
 
 
+async def test_what_an_agent_says_of_its_place_fits_the_status(served: Harness) -> None:
+    """Its node is not known, so its word counts. The API server would refuse the whole status."""
+    actor, token = served.lead(), served.add_pod(NAMES[0])
+    del served.kube.objects[f"{api.pod('ns', NAMES[0])}"]["spec"]["nodeName"]
+    agent = served.agent(NAMES[0], token=token)
+    await agent.hello(node="n" * 2000, zone="层" * 500, machine="m" * 2000)
+    assert isinstance(await agent.hear(), Welcome)
+    hello = actor._leadership.arbiter.state.membership.agents[AgentId(NAMES[0])].hello
+    assert (hello.zone, len(hello.node), len(hello.machine)) == ("层" * 20 + "...", 253, 320)
+    await agent.close()
+
+
 async def test_a_new_stream_replaces_the_old_one(served: Harness) -> None:
     actor = served.lead()
     token = served.add_pod(NAMES[0])

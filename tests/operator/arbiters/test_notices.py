@@ -87,15 +87,16 @@ def taint(harness: Harness, key: str, value: str = "") -> None:
     harness.nodes.changed()
 
 
-async def test_a_taint_is_a_notice_to_the_agents_on_the_node(served: Harness) -> None:
-    """With the time that the taint says, from the operator's clock."""
+@pytest.mark.parametrize("off_s", [0, 300])
+async def test_a_taint_is_a_notice_to_the_agents_on_the_node(served: Harness, off_s: int) -> None:
+    """With the time that the taint says; never with more than was left when it was set."""
     actor = served.lead()
     await served.reconcile()
     agent = served.agent(NAME, token=served.add_pod(NAME, zone="a"))
     served.add_pod(AGENTS[1], zone="b")
     await agent.hello()
     await agent.hear()
-    taint(served, "bamboo.dev/leaving", str(int(served.now) + 25))
+    taint(served, "bamboo.dev/leaving", f"{int(served.now) + 25 + off_s}-25")
     await served.reconcile()
     state = actor._leadership.arbiter.state
     assert state.desired is not None

@@ -37,6 +37,21 @@ async def test_the_answer_of_a_proxy_is_an_error_like_any_other(
     assert found.value.code == 0
 
 
+@pytest.mark.parametrize("code", [200, 502])
+async def test_a_long_answer_of_a_proxy_is_cut_by_bytes(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(*_: Any) -> tuple[int, str]:
+        return code, "层" * 999
+
+    kube = Kube(None)
+    monkeypatch.setattr(kube, "_send", answer)
+    with pytest.raises(ApiError) as found:
+        await kube.create("/api/v1/namespaces/x/events", {})
+    assert found.value.message.endswith("层" * 165 + "...")
+    assert len(found.value.message.encode()) < 600
+
+
 async def test_a_deep_job_does_not_make_the_others_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

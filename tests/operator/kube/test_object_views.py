@@ -12,6 +12,7 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.placement import fitting
 from bamboo_operator.kube import object_views
 from bamboo_operator.kube.timestamps import timestamp
@@ -102,8 +103,10 @@ def test_a_taint_that_will_pass_says_nothing_about_the_nodes_purpose() -> None:
 
 def test_an_evicted_pod_has_the_pods_reason() -> None:
     body = pod_object(phase="Failed")
-    body["status"] = {"phase": "Failed", "reason": "Evicted"}
-    assert object_views.pod_views([body], JOB)[0].exit_reason == "Evicted"
+    body["status"] = {"phase": "Failed", "reason": "Evicted", "message": "too much"}
+    (view,) = object_views.pod_views([body], JOB)
+    assert view.beside == PodTrouble("Evicted", "too much")
+    assert (view.has_ended, view.exit_code) == (True, None)
 
 
 def test_a_node() -> None:
@@ -156,6 +159,7 @@ def tainted(*taints: dict[str, str], **spec: bool) -> Object:
         "remediator.aks.microsoft.com/unschedulable",
         "node.kubernetes.io/unschedulable",
         "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
         "bamboo.dev/leaving",
     ],
 )
@@ -258,13 +262,19 @@ def test_when_the_node_goes() -> None:
     itn = {"key": "aws-node-termination-handler/spot-itn", "timeAdded": "2026-01-01T00:00:00Z"}
     added = timestamp("2026-01-01T00:00:00Z")
     assert added is not None
-    own = {"key": "bamboo.dev/leaving", "value": str(int(added) + 25)}
+    own = {"key": "bamboo.dev/leaving", "value": f"{int(added) + 25}-30"}
     cases: list[tuple[list[dict[str, Any]], float]] = [
         ([itn], 100.0),
         ([{"key": "bamboo.dev/at-risk"}, {"key": "karpenter.sh/disrupted"}, own, itn], 25.0),
         ([itn | {"timeAdded": "yesterday"}], 100.0),  # from when it is seen
         ([itn | {"timeAdded": 7}], 100.0),
+        ([own], 25.0),
+        ([own | {"value": str(int(added) + 25)}], 25.0),  # an older DaemonSet's
+        ([own | {"value": f"{int(added) + 325}-30"}], 30.0),  # our clock is slow
+        ([own | {"value": f"{int(added) - 275}-30"}], 0.0),  # or fast, or the time is over
         ([own | {"value": "soon"}], inf),
+        ([own | {"value": "1-2-3"}], inf),
+        ([itn | {"timeAdded": "2026-01-01T00:05:00Z"}], 100.0),  # our clock is slow
         ([{"key": "karpenter.sh/disrupted"}], inf),
     ]
     for taints, left_s in cases:

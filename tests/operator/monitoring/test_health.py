@@ -9,6 +9,7 @@ import json
 import socket
 from dataclasses import replace
 
+import pytest
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
@@ -196,6 +197,11 @@ def test_series_of_a_job_end_with_it() -> None:
         f'bamboo_job_workers{{{inside("state", "connected")},zone="a"}} 1.0',
         f'bamboo_job_condition{{{job},type="Running"}} 1.0',
         f'bamboo_job_condition{{{job},type="Degraded"}} 0.0',
+        'bamboo_job_condition_reason{job_namespace="ns",reason="TrainingStep",status="True",'
+        'training_job="job",type="Running"} 1.0',
+        'bamboo_job_condition_reason{job_namespace="ns",reason="NoPlan",status="Unknown",'
+        'training_job="job",type="Degraded"} 1.0',
+        "bamboo_operator_start_timestamp_seconds 100.0",
         f"bamboo_preemptions_total{{{inside('noticed', 'false')}}} 2.0",
         f'bamboo_job_failures_total{{cause="TaskFailed",{job}}} 5.0',
         f'bamboo_job_failures_total{{cause="OOMKilled",{job}}} 0.0',
@@ -272,3 +278,33 @@ def test_requests_are_counted() -> None:
     metrics.observe_request("GET", "pods", 403, 0.1)
     line = 'bamboo_operator_kube_api_requests_total{code="403",resource="pods",verb="GET"} 1.0'
     assert line in generate_latest(metrics.registry).decode()
+
+
+def values(figures: JobFigures, *names: str) -> list[float | None]:
+    """The values of gauges without further labels; None: there is no such series."""
+    text = generate_latest(Metrics(lambda: [figures]).registry).decode().splitlines()
+    start = '{job_namespace="ns",training_job="job"} '
+    found = dict(line.split(start) for line in text if start in line)
+    return [float(found[name]) if name in found else None for name in names]
+
+
+CHECKPOINTS = ("bamboo_checkpoint_interval_steps", "bamboo_checkpoint_behind_steps")
+
+
+@pytest.mark.parametrize(("written", "behind"), [(-1, 10.0), (0, 10.0), (8, 2.0), (10, 0.0)])
+def test_how_far_checkpoints_are_behind(written: int, behind: float) -> None:
+    """A checkpoint of step 8 holds steps 0 to 7, and step 9 is the newest one that is committed."""
+    status = replace(BUSY, checkpoint_step=written)
+    job = JobFigures(JOB, status, 64, has_checkpoints=True, checkpoint_every=5)
+    assert values(job, *CHECKPOINTS) == [5.0, behind]
+    at_the_end = replace(job, checkpoint_every=0)
+    assert values(at_the_end, *CHECKPOINTS) == [None, behind]
+    assert values(JobFigures(JOB, status, 64), *CHECKPOINTS) == [None, None]
+
+
+def test_an_unknown_reason_makes_no_series_of_its_own() -> None:
+    """Else a writer of the status could make as many series as there are words."""
+    job = JobFigures(JOB, replace(BUSY, conditions=(Condition("Stalled", True, "Abc"),)), 64)
+    text = generate_latest(Metrics(lambda: [job]).registry).decode()
+    assert "Abc" not in text
+    assert 'reason="Other",status="True",training_job="job",type="Stalled"' in text

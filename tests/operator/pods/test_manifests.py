@@ -15,6 +15,7 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_operator.kube import object_views
+from bamboo_operator.kube.labels import JOB_UID_ANNOTATION
 from bamboo_operator.pods import manifests
 from bamboo_operator.trust.bundle import CA_CONFIG_MAP
 
@@ -120,6 +121,18 @@ def test_agents_write_event_logs_if_asked() -> None:
     assert folder(event_logs="/logs") == "/logs/ns/job/uid-1"
 
 
+def test_the_agents_last_words_go_where_the_template_lets_the_kubelet_read_them() -> None:
+    """They were lost: the agent wrote to the usual file, which was not there."""
+
+    def file(**more: str) -> str | None:
+        template = {"spec": {"containers": [{"name": "agent", **more}]}}
+        (container,) = make(pod_template=template)["spec"]["containers"]
+        return {e["name"]: e.get("value") for e in container["env"]}.get("BAMBOO_TERMINATION_FILE")
+
+    assert file() is None
+    assert file(terminationMessagePath="/dev/last-words") == "/dev/last-words"
+
+
 def test_the_template_is_merged_and_not_changed() -> None:
     template = {
         "metadata": {"labels": {"team": "x", "bamboo.dev/job": "y"}, "annotations": {"a": "b"}},
@@ -140,7 +153,7 @@ def test_the_template_is_merged_and_not_changed() -> None:
     assert repr(template) == before
     assert pod["metadata"]["labels"]["team"] == "x"
     assert pod["metadata"]["labels"]["bamboo.dev/job"] == "job"
-    assert pod["metadata"]["annotations"] == {"a": "b"}
+    assert pod["metadata"]["annotations"] == {"a": "b", JOB_UID_ANNOTATION: JOB.uid}
     assert body["serviceAccountName"] == "cloud"
     assert body["nodeSelector"] == {"gpu": "h100", "topology.kubernetes.io/zone": "zone-b"}
     assert [v["name"] for v in body["volumes"]] == ["cache", "bamboo-identity"]
@@ -196,7 +209,7 @@ def test_the_users_affinity_stays() -> None:
 @pytest.mark.parametrize("name", ["bamboo.dev/avoids", "bamboo.dev/avoids-types"])
 def test_a_user_cannot_say_what_a_pod_avoids(name: str) -> None:
     pod = make(pod_template={"metadata": {"annotations": {name: "node-c"}}})
-    assert pod["metadata"]["annotations"] == {}
+    assert pod["metadata"]["annotations"] == {JOB_UID_ANNOTATION: JOB.uid}
 
 
 def test_a_pod_avoids_instance_types_also_of_nodes_that_come_later() -> None:

@@ -249,6 +249,7 @@ async def test_failures_survive_the_operator_and_new_pods_avoid_their_node(
     harness.apply(placement={"adjacency": "Cluster"})
     for number in range(2):
         await harness.reconcile()
+        harness.hear(f"job-p0-s0-i{number}")
         fail(harness, f"job-p0-s0-i{number}", 1, "TaskFailed: CUDA error")
         await harness.reconcile()
         harness.now += 10
@@ -270,6 +271,8 @@ async def test_a_pod_that_was_deleted_at_its_end_counts_once(harness: Harness) -
     """An agent that is killed for its memory has no last words, and is dismissed at once."""
     harness.apply()
     await harness.reconcile()
+    for name in harness.pods():
+        harness.hear(name)
     fail(harness, "job-p0-s0-i0", 1, "")
     last = harness.kube.objects.pop(api.pod("ns", "job-p0-s0-i0"))
     await harness.reconcile()

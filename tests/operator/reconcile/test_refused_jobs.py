@@ -223,3 +223,35 @@ async def test_a_job_that_trains_is_led_on_by_a_full_operator(harness: Harness) 
     harness.kube.objects[PATH]["spec"]["suspend"] = True
     await harness.reconcile()
     assert harness.pods() == []
+
+
+IGNORED = {
+    "image": "agent:1",
+    "podTemplate": {"spec": {"containers": [{"name": "agent", "image": "mine:2"}]}},
+}
+
+
+async def test_a_new_job_with_a_field_that_has_no_effect_is_refused(harness: Harness) -> None:
+    harness.apply(worker=IGNORED)
+    await harness.reconcile()
+    accepted = harness.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert accepted["message"] == (
+        "spec.worker.podTemplate.spec.containers[0].image: is 'mine:2', but the agents run"
+        " spec.worker.image; set it there"
+    )
+    assert harness.pods() == []
+
+
+async def test_a_job_that_has_trained_with_such_a_field_is_told_and_goes_on(
+    harness: Harness,
+) -> None:
+    """It was made by an earlier version."""
+    harness.apply(worker=IGNORED)
+    harness.kube.objects[PATH]["status"] = {"phase": "Running", "arbiter": {"batch": [32, 1, 1]}}
+    await harness.reconcile()
+    accepted = harness.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("True", "SpecResolved")
+    assert "the spec is usable, but spec.worker.podTemplate" in accepted["message"]
+    assert "is 'mine:2', but the agents run spec.worker.image" in accepted["message"]
+    assert len(harness.pods()) == 2

@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
+from tests.core.controller.builders import JOB
 
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import JobPhase
+from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_operator.kube.api import ApiError
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
 from bamboo_operator.reconcile.job_pods import REFUSED_PAUSE_S
 from bamboo_operator.reconcile.queue_workers import Workers
+from bamboo_operator.reconcile.shown_jobs import ShownJobs
 from bamboo_operator.reconcile.workqueue import WorkQueue
 from bamboo_operator.status import totals
 from bamboo_operator.status.writer import PROGRESS_S, WRITES_PER_S
@@ -114,6 +118,28 @@ async def test_an_error_of_a_job_that_is_gone_leaves_no_series(harness: Harness)
     del harness.kube.objects[PATH]
     await harness.reconcile()
     assert LABELS not in exported(harness)
+
+
+def test_steps_of_a_plan_are_counted_from_its_first_sight() -> None:
+    """Also by the next operator, and after a restore to an older step."""
+    shown, counts = ShownJobs(), list[int]()
+    moments = [(1, 0, -1), (1, 0, -1), (1, 0, 0), (1, 0, 4), (2, 0, 4), (2, 0, 5), (2, 1, 2)]
+    for epoch, attempt, committed in [*moments, (2, 1, 3), (2, 1, 1), (2, 1, 2)]:
+        progress = TrainingProgress(committed)
+        status = JobStatus(JobPhase.RUNNING, (), epoch=epoch, attempt=attempt, progress=progress)
+        shown.show(JobFigures(JOB, status, 64))
+        counts.append(shown.figures[JOB.uid].plan_steps)
+    assert counts == [0, 0, 1, 5, 0, 1, 0, 1, 0, 1]
+    later = ShownJobs()
+    later.show(shown.figures[JOB.uid])
+    assert later.figures[JOB.uid].plan_steps == 0
+
+
+async def test_the_interval_of_checkpoints_is_the_specs(harness: Harness) -> None:
+    harness.apply(checkpoint={"uri": "file:///checkpoints", "everySteps": 7})
+    await harness.reconcile()
+    assert f"bamboo_checkpoint_interval_steps{{{LABELS}}} 7.0" in exported(harness)
+    assert f"bamboo_checkpoint_behind_steps{{{LABELS}}} 0.0" in exported(harness)
 
 
 def of(number: int, phase: JobPhase, like: JobFigures) -> JobFigures:

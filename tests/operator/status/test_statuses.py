@@ -17,11 +17,11 @@ from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
 from bamboo_core.api.totals import Totals
 from bamboo_core.arbiter_state.durable import Durable, to_json, with_manifest
 from bamboo_core.controller import failures, shortage
-from bamboo_core.controller.failure_limits import KEPT
 from bamboo_core.controller.failures import (
     MOST_AVOIDED,
     MOST_RECENT,
     Avoided,
+    FailedStarts,
     Failure,
     Failures,
     Misfits,
@@ -38,7 +38,6 @@ from bamboo_core.controller.view import (
     Slot,
     TrainingView,
 )
-from bamboo_core.job.tally import MOST_WORDS
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.processors import ProcessorKind
@@ -62,6 +61,13 @@ def test_the_channel_and_its_reason_are_shown_once_an_agent_is_ready() -> None:
     reason = "the agents have no GPUs, and gloo is not faster than tcp"
     assert found["transport"] == {"channel": "Tcp", "encrypted": True, "reason": reason}
     assert "transport" not in written(TrainingView(), Memory())
+
+
+def test_a_job_that_has_ended_counts_no_agents() -> None:
+    """Not 0/0, which looks as if something were missing."""
+    summaries = {"agentsSummary", "pipelinesSummary"}
+    assert not summaries & written(TrainingView(), Memory(terminal=Outcome.COMPLETE)).keys()
+    assert summaries < written(TrainingView(), Memory()).keys()
 
 
 @pytest.mark.parametrize(("carried", "share"), [(0, 0.0), (250, 0.25), (2000, 1.0)])
@@ -116,6 +122,15 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
             ).map(tuple),
             misfits=st.just(Misfits())
             | st.builds(Misfits, st.integers(1, 9), INSTANTS, st.text(max_size=9)),
+            starts=st.just(FailedStarts())
+            | st.builds(
+                FailedStarts,
+                st.integers(1, 9),
+                INSTANTS,
+                st.frozensets(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=3),
+                st.integers(-1, 99),
+                st.text(max_size=9),
+            ),
         ),
         losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),
         settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
@@ -155,13 +170,27 @@ def test_a_status_of_another_version_counts_as_no_failure(value: object) -> None
 
 
 def test_the_newest_agents_stay_counted() -> None:
-    names = frozenset(f"job-p0-s{n % 9}-i{n}" for n in range(200))
-    status = JobStatus(phase=JobPhase.RUNNING, conditions=())
-    found = statuses.to_object(JOB, spec(), status, Memory(settled=names))
-    body = {"metadata": {"name": "job"}, "status": found}
-    kept = statuses.read_memory(body).settled
-    assert kept == {f"job-p0-s{n % 9}-i{n}" for n in range(200 - len(kept), 200)}
-    assert len(kept) >= KEPT + MOST_WORDS
+    """Also if very many have ended at once: a new operator must not count them again."""
+    names = frozenset(f"job-p{n // 32}-s{n % 32}-i{n % 3}" for n in range(1024))
+    assert kept_of(names) == names
+    assert len(kept_of(frozenset(f"job-p0-s{n % 9}-i{n}" for n in range(2000)))) == 1024
+    text = statuses.to_object(JOB, spec(), NOTHING, Memory(settled=names))["pods"]["settled"]
+    assert len(text) < 16384, "the limit of the custom resource"
+
+
+NOTHING = JobStatus(phase=JobPhase.RUNNING, conditions=())
+
+
+def kept_of(names: frozenset[str]) -> frozenset[str]:
+    """The agents that a new operator knows as counted."""
+    found = statuses.to_object(JOB, spec(), NOTHING, Memory(settled=names))
+    return statuses.read_memory({"metadata": {"name": "job"}, "status": found}).settled
+
+
+def test_agents_that_an_earlier_version_has_counted_stay_counted() -> None:
+    pods = {"settled": "p0-s0-i3 p12-s1-i14"}
+    body = {"metadata": {"name": "job"}, "status": {"pods": pods}}
+    assert statuses.read_memory(body).settled == {"job-p0-s0-i3", "job-p12-s1-i14"}
 
 
 def test_the_outcome_survives_a_restart() -> None:

@@ -22,6 +22,7 @@ FULL = Totals(
     group_bytes=1 << 39,
     corruptions=1,
     stalls={"WaitCycle": 2},
+    attempts={"LayerLost": 1, "Resumed": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
     sent={Way("Sums", "a", "b"): 1 << 40, Way("Copies", "b", "b"): 3},
     ahead=Ahead(1, 2, 3, 4, 0.5, 5, 6),
@@ -44,7 +45,7 @@ def test_an_agents_word_fits_into_the_status() -> None:
 
 
 def test_times_can_be_read_again() -> None:
-    times = Times(TimeState.TRAINING, 1234.5, {"Waiting": 10.0})
+    times = Times(TimeState.TRAINING, 1234.5, {"Waiting": 10.0}, resumed_s=2.5)
     assert totals.read_times({"times": totals.write_times(times)}) == times
     assert totals.read_times({}) == Times()
     assert totals.write_times(Times()) is None

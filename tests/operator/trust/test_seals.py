@@ -208,7 +208,11 @@ async def test_only_our_pods_wake_a_job() -> None:
     deleted: list[object] = []
     seen: list[str] = []
     agents = pod_watch.agents(
-        add=added.append, seen=seen.append, deleted=deleted.append, is_ours=SEALS.is_ours
+        add=added.append,
+        seen=seen.append,
+        deleted=deleted.append,
+        is_ours=SEALS.is_ours,
+        is_orphan=SEALS.is_orphan,
     )
     unlabelled = pod_object()
     del unlabelled["metadata"]["labels"]

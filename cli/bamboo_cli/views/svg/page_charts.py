@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bamboo_cli.run.model import Run
 from bamboo_cli.views.svg import panels
 from bamboo_cli.views.svg.elements import FONT, LINE, Axis
-from bamboo_cli.views.svg.panels import Panel
+from bamboo_cli.views.svg.panels import Curve, Panel
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 210, 64, 16, 18, 26
 _PANEL = Panel(
@@ -38,7 +38,8 @@ def charts(run: Run) -> list[Chart]:
         ("Agents by zone", _fleet(run)),
         ("Committed steps", _steps(run)),
         ("Throughput, samples per second", _throughput(run)),
-        ("Training loss", _loss(run)),
+        ("Training loss", _loss(run.loss)),
+        ("Validation loss", _loss(run.validation)),
     ]
     return [Chart(title, _document(parts)) for title, parts in drawn if parts]
 
@@ -83,7 +84,7 @@ def _fleet(run: Run) -> list[str]:
 def _steps(run: Run) -> list[str]:
     if len(run.progress) < 2:
         return []
-    values = _PANEL.values(0, max(run.job.steps, 1))
+    values = _PANEL.values(*run.reached)
     return [*_ground(run, values, are_counts=True), panels.committed(run, _PANEL, values)]
 
 
@@ -95,15 +96,15 @@ def _throughput(run: Run) -> list[str]:
     return [*_ground(run, values), panels.throughput(run, _PANEL, values)]
 
 
-def _loss(run: Run) -> list[str]:
-    if len(run.loss) < 2:
+def _loss(curve: Curve) -> list[str]:
+    if len(curve) < 2:
         return []
-    values = panels.loss_range(run.loss, _PANEL)
-    first, last = run.loss[0][0], run.loss[-1][0]
+    values = panels.loss_range(curve, _PANEL)
+    first, last = curve[0][0], curve[-1][0]
     steps = Axis(first, max(last, first + 1), _PANEL.left, _PANEL.right)
     parts = list(panels.levels(_PANEL, values))
     for tick in steps.ticks(8):
         if not tick % 1:
             parts.append(_PANEL.label(steps(tick), f"step {tick:.0f}"))
-    dots = panels.dots(run.loss, steps, values) if len(run.loss) <= _MOST_DOTS else []
-    return [*parts, panels.loss_line(run.loss, steps, values, LINE), *dots]
+    dots = panels.dots(curve, steps, values) if len(curve) <= _MOST_DOTS else []
+    return [*parts, panels.loss_line(curve, steps, values, LINE), *dots]

@@ -86,7 +86,7 @@ def _pauses(run: Run, panel: Panel) -> Iterator[str]:
 
 
 def _steps(run: Run, panel: Panel) -> Iterator[str]:
-    steps = panel.values(0, run.job.steps)
+    steps = panel.values(*run.reached)
     yield from _frame("committed steps", panel, steps)
     yield from panels.time_labels(run, panel)
     yield panels.committed(run, panel, steps)
@@ -97,7 +97,8 @@ def _loss_curve(run: Run, panel: Panel) -> Iterator[str]:
     if not both:
         return
     loss = panels.loss_range(both, panel)
-    steps = Axis(0, run.job.steps, panel.left, panel.right)
+    seen = [step for step, _ in both]
+    steps = Axis(min(0, *seen), max(1, *seen, run.job.step), panel.left, panel.right)
     yield from _frame("training loss", panel, loss)
     for tick in steps.ticks(8):
         yield panel.label(steps(tick), f"step {tick:g}")

@@ -9,9 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.job import left
 from bamboo_cli.job.diagnosis import Explanation
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_cli.job.what_if import Fate, Outlook, seats_text
+from bamboo_core.model.counts import duration
 
 _STYLES = {
     Fate.NOTHING: "dim",
@@ -25,6 +27,8 @@ _STYLES = {
 def explain_view(found: Explanation) -> RenderableType:
     """Why the job does not run, then the zones."""
     parts: list[RenderableType] = [_state(found.job)]
+    if until_end := left.sentence(found.job):
+        parts.append(Text(until_end))
     for finding in found.findings:
         parts.append(Text(f"- {finding.text}"))
         if finding.remedy:

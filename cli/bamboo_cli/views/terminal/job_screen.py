@@ -13,11 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.job import left
 from bamboo_cli.job.pods import Seat
 from bamboo_cli.job.snapshot import Snapshot
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_core.controller.view import Slot
-from bamboo_core.model.counts import grid_of
+from bamboo_core.model.counts import duration, grid_of
 
 _PHASE_STYLES = {
     "Running": "green",
@@ -28,7 +29,6 @@ _PHASE_STYLES = {
 _SEAT_STYLES = {"Running": "green", "Succeeded": "cyan", "Failed": "red", "Terminating": "yellow"}
 _ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow", "bright_green")
 _BAR_WIDTH = 40
-_MAX_NEWS = 6
 _MOST_OTHERS = 4
 _MAX_ROWS, _MAX_COLUMNS = 16, 12
 _ROW_WIDTH = 60  # of the cells; a terminal has 80 characters
@@ -44,7 +44,7 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
     if snapshot.nodes:
         parts.append(nodes_line(snapshot.nodes))
     parts.append(grid(snapshot))
-    parts += [Text(line, style="dim") for line in snapshot.news[-_MAX_NEWS:]]
+    parts += [Text(line, style="dim") for line in snapshot.headlines]
     title = f"{snapshot.job.namespace}/{snapshot.job.name}"
     return Panel(Group(*parts), title=Text(title), title_align="left", box=box.ROUNDED)
 
@@ -68,13 +68,20 @@ def progress_line(job: Job) -> RenderableType:
 
 
 def figures(job: Job) -> Text:
-    """Losses and throughput."""
+    """Losses, throughput, and what is left."""
     known = [
         f"loss {job.loss:.4f}" if job.loss is not None else "",
         f"validation loss {job.validation_loss:.4f}" if job.validation_loss is not None else "",
         f"{job.samples_per_s:.1f} samples/s" if _is_moving(job) else "",
+        _left(job),
     ]
     return _joined(known)
+
+
+def _left(job: Job) -> str:
+    """Time and money to the end."""
+    time, usd = left.time_text(job), left.usd_text(job)
+    return f"to the end: {time}" + (f", {usd} USD" if usd else "") if time else ""
 
 
 def _is_moving(job: Job) -> bool:
@@ -83,9 +90,9 @@ def _is_moving(job: Job) -> bool:
 
 
 def fleet(job: Job) -> Text:
-    """Pipelines, plan, lost agents."""
+    """Pipelines, plan, lost agents. An ended job has no pipelines."""
     known = [
-        f"pipelines {job.active_pipelines}/{job.pipelines}",
+        "" if job.ended else f"pipelines {job.active_pipelines}/{job.pipelines}",
         f"plan {job.plan_epoch}",
         f"redundancy {job.redundancy}" if job.redundancy else "",
         f"lost {job.lost} ({job.lost_noticed} noticed)" if job.lost else "",
@@ -198,7 +205,10 @@ def conditions(job: Job) -> Table:
 def checkpoint_line(job: Job) -> Text:
     if job.checkpoint_step is None:
         return Text("no complete checkpoint yet", style="dim")
-    return Text(f"newest checkpoint: step {job.checkpoint_step}, {job.checkpoint_path}")
+    text = f"newest checkpoint: step {job.checkpoint_step}"
+    if any(job.checkpoint_path in line.message for line in job.conditions):
+        return Text(text)  # the condition names the path
+    return Text(f"{text}, {job.checkpoint_path}")
 
 
 def plain_line(snapshot: Snapshot) -> str:
@@ -208,8 +218,8 @@ def plain_line(snapshot: Snapshot) -> str:
     job = snapshot.job
     speed = "-" if job.silent_s else f"{job.samples_per_s:.1f}"
     loss = "-" if job.loss is None else f"{job.loss:.4f}"
+    agents = "" if job.ended else f" agents {running}/{job.pipelines * job.stages}"
     return (
         f"{phase_text(job).plain:<10} step {job.step}/{job.steps} loss {loss}"
-        f" samples/s {speed} agents {running}/{job.pipelines * job.stages}"
-        f" nodes {nodes}"
+        f" samples/s {speed}{agents} nodes {nodes}"
     )

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from bamboo_cli.job import left
 from bamboo_cli.job.listing import AgentRow, JobRow, Pauses
-from bamboo_cli.job.state import Job, duration
+from bamboo_cli.job.state import Job
 from bamboo_cli.views.terminal.fitting_table import Column, FittingTable
 from bamboo_cli.views.terminal.job_screen import phase_text
 from bamboo_core.api.reasons import ConditionType
+from bamboo_core.model.counts import duration
 
 _MOST_ZONES = 4
 
@@ -37,6 +39,9 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
     ]
     if has_prices:
         columns.append(Column("USD/h", [_price(row) for row in rows], rank=3))
+    for heading, text in (("time left", left.time_text), ("USD left", left.usd_text)):
+        if any(found := [text(job) for job in jobs]):
+            columns.append(Column(heading, [each or "-" for each in found], rank=2))
     return FittingTable(columns)
 
 

@@ -24,7 +24,9 @@ def plan_view(plan: JobPlan) -> RenderableType:
     parts: list[RenderableType] = [_grid(plan), _cut(plan), _schedule(plan)]
     if drawn := _drawing(plan):
         parts.append(Text(drawn, style="dim", no_wrap=True, overflow="ellipsis"))
-    return Group(*parts, _modes(plan), *_hosted(plan), *_excluded(plan), _verdict(plan))
+    return Group(
+        *parts, _modes(plan), *_device(plan), *_hosted(plan), *_excluded(plan), _verdict(plan)
+    )
 
 
 def _grid(plan: JobPlan) -> Text:
@@ -89,6 +91,14 @@ def _modes(plan: JobPlan) -> Table:
             size(e.host_bytes),
         )
     return table
+
+
+def _device(plan: JobPlan) -> list[Text]:
+    """The device whose memory counts, or how to name it."""
+    if unknown := plan.unknown_device:
+        return [Text(unknown, style="yellow")]
+    costs = plan.costs
+    return [Text(f"device: {costs.device}; {size(costs.memory_bytes)}")] if costs.device else []
 
 
 def _hosted(plan: JobPlan) -> list[Text]:

@@ -17,6 +17,10 @@ Object = dict[str, Any]
 
 _READY_S = 120.0
 _POLL_S = 0.1
+_NO_PLUGIN = (
+    "kubelet nodes have no device plugin that could break; start the cluster with"
+    " `--node-kind process`"
+)
 _NOT_READY = "node.kubernetes.io/not-ready"
 
 
@@ -97,6 +101,12 @@ class KubeletNodes:
         for folder in machine.group.folders():
             if folder.name in names:
                 kill(_processes(folder))
+
+    async def break_devices(self, name: str) -> None:
+        raise NodeError(_NO_PLUGIN)
+
+    async def repair_devices(self, name: str) -> None:
+        raise NodeError(_NO_PLUGIN)
 
     async def cut(self, name: str, other: str) -> None:
         machine = self._get(name)

@@ -102,6 +102,12 @@ class ProcessNodes:
             raise NodeError(f"no pod {namespace}/{name} runs on a living node of this cluster")
         worker.kill()
 
+    async def break_devices(self, name: str) -> None:
+        self._get(name).has_broken_devices = True
+
+    async def repair_devices(self, name: str) -> None:
+        self._get(name).has_broken_devices = False
+
     async def cut(self, name: str, other: str) -> None:
         raise NodeError(_ONE_NETWORK)
 

@@ -55,6 +55,7 @@ class ProcessNode:
         self.uid = ""
         self.workers: dict[str, PodWorker] = {}
         self.state = "running"
+        self.has_broken_devices = False  # it refuses new pods that ask for one
         self._awake = asyncio.Event()
         self._awake.set()
         self._ports = replace(ports, awake=self.awake, allocatable=capacity(spec))
@@ -152,7 +153,8 @@ class ProcessNode:
         if worker:
             worker.update(pod)
             return
-        worker = PodWorker(pod, self._take_address(), self._ports)
+        is_broken = self.has_broken_devices
+        worker = PodWorker(pod, self._take_address(), self._ports, has_broken_devices=is_broken)
         self.workers[pod["metadata"]["uid"]] = worker
         worker.task.add_done_callback(lambda task: self._drop(worker, task))
         worker.update(pod)

@@ -15,4 +15,4 @@ def files() -> dict[Path, str]:
         FOLDER / "boards" / f"{name}.json": panels.text(board)
         for name, board in boards.every().items()
     }
-    return found | {FOLDER / "rules.yaml": rules.text()}
+    return found | {FOLDER / "rules.yaml": rules.text(), FOLDER / "alerts.yaml": rules.marked()}

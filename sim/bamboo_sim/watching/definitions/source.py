@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from bamboo_sim.watching.definitions.panels import Board, Panel, Row
 
-LABELS = {"namespace": "bamboo-system", "job": "bamboo-operator"}
-"""Of the target, as the chart's ServiceMonitor sets them: the operator's namespace and Service. The
-chart puts those of the release in their place."""
+LABELS = {"namespace": "bamboo-system"}
+"""Of the target, as a Prometheus that finds it by the API server sets them: the operator's
+namespace, where tenants have no pods. The chart puts that of the release, or its value
+monitoring.targetLabels, in their place. The label ``job`` is another one in each Prometheus."""
 
 _OPERATOR = ",".join(f'{name}="{value}"' for name, value in LABELS.items())
 _RECORDED = 'instance=""'  # a rule has made it; every scraped series has an instance

@@ -11,13 +11,14 @@ from pathlib import Path
 import yaml
 
 from bamboo_cli.quickstart.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_core.validation import reserved
 from bamboo_sim.watching.definitions import boards, rules, source
 from bamboo_sim.watching.prometheus import queries, rehearsal, server
 from bamboo_sim.watching.prometheus.server import Series, Server
 
 SCRAPE_S = 1.0
 RATE_S = 15  # counters are written every 5 s
-_PORT = 8080
+_PORTS = {"operator": 8080, "agents": reserved.HEALTH_PORT}  # the first is the chart's default
 _LABELS = {"operator": source.LABELS, "agents": {}}
 
 
@@ -45,13 +46,14 @@ class Targets:
             address = pod["status"].get("podIP")
             if address and pod["status"]["phase"] == "Running":
                 is_operator = pod["metadata"]["namespace"] == SYSTEM_NAMESPACE
-                found["operator" if is_operator else "agents"].append(f"{address}:{_PORT}")
+                group = "operator" if is_operator else "agents"
+                found[group].append(f"{address}:{_PORTS[group]}")
         for name, addresses in found.items():
             if addresses != self.known.get(name):
                 file = self.folder / f"{name}.json"
                 new = file.with_suffix(".new")
-                group = {"targets": sorted(addresses), "labels": _LABELS[name]}
-                new.write_text(json.dumps([group]), encoding="utf-8")
+                targets = {"targets": sorted(addresses), "labels": _LABELS[name]}
+                new.write_text(json.dumps([targets]), encoding="utf-8")
                 new.replace(file)
         self.known = found
 

@@ -1,5 +1,5 @@
-"""Jobs as the operator sees them, scrape by scrape: one is calm, everything happens to one, and one
-has no agents yet.
+"""Jobs as the operator sees them, scrape by scrape: one is calm, everything happens to one, one has
+no agents yet, and one becomes slow.
 
 It stands for a run where there is no time for one: the metrics, the scrapes, the rules and the
 queries are real.
@@ -7,13 +7,15 @@ queries are real.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
 
 from bamboo_agent.supervisor import health
 from bamboo_core.api.progress import Ahead, Hosted, Lane, TrainingProgress, Way
-from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase
+from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase, Reason
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -23,13 +25,19 @@ from bamboo_operator.money.prices import Rate
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
 
-CALM, STORM, NEW = "calm", "storm", "new"
+CALM, STORM, NEW, SLOW = "calm", "storm", "new", "slow"
 NAMESPACE = "team-a"
 _BATCH = 64
 _HOUR_S = 3600.0
 _MOMENT_S = 60.0  # from one scrape to the next
 _ALWAYS = (ConditionType.ACCEPTED, ConditionType.CAPACITY_AVAILABLE, ConditionType.RUNNING)
-_TROUBLED = (ConditionType.RUNNING, ConditionType.DEGRADED)
+_TROUBLED = (ConditionType.RUNNING, ConditionType.DEGRADED, ConditionType.STALLED)
+_REASONS = {
+    ConditionType.STALLED: Reason.NO_PROGRESS,
+    ConditionType.CHECKPOINTED: Reason.WRITE_FAILED,
+}
+_SLOW_FROM = 100  # moment
+_RESTARTS = 5  # moments from one start of the operator's container to the next
 
 
 class Story:
@@ -55,12 +63,14 @@ class Story:
         metrics.reconciles.labels("error").inc(6)
         metrics.reconcile_s.observe(0.01)
         metrics.queue_depth.set(self.moment % 3)
+        if self.moment % _RESTARTS == 0:
+            metrics.started.set(self._clock())
         metrics.observe_request("PATCH", "bamboojobs", 200, 0.01)
         for agent, share in (("calm-p0-s0-i0", 0.75), ("storm-p0-s0-i0", 0.5)):
             self._agents[agent].sent_to_operator(
                 Progress(CommitRecord(self.moment), step_s=0.25, busy_s=share * _MOMENT_S)
             )
-        return [self._calm(), self._storm(), self._new()]
+        return [self._calm(), self._storm(), self._new(), self._slow()]
 
     @property
     def registries(self) -> list[CollectorRegistry]:
@@ -99,8 +109,22 @@ class Story:
     def _new(self) -> JobFigures:
         """None of its pods exists yet."""
         conditions = _conditions(ConditionType.ACCEPTED, ConditionType.CAPACITY_AVAILABLE)
-        status = JobStatus(JobPhase.PENDING, conditions, pipelines_wanted=1, agents_wanted=4)
+        status = JobStatus(
+            JobPhase.PENDING,
+            conditions,
+            pipelines_wanted=1,
+            agents_wanted=4,
+            times=Times(TimeState.WAITING, self._began),
+        )
         return _figures(NEW, status, checkpoint_at=None)
+
+    def _slow(self) -> JobFigures:
+        calm = self._calm()
+        step_s = 5.0 if self.moment > _SLOW_FROM else 0.25
+        progress = replace(calm.status.progress, step_s=step_s)
+        return replace(
+            calm, job=replace(calm.job, name=SLOW), status=replace(calm.status, progress=progress)
+        )
 
     def _storm(self) -> JobFigures:
         """Losses, failures, a dispute and a restore; it stands still, and its pods are rejected."""
@@ -118,7 +142,10 @@ class Story:
         )
         status = JobStatus(
             JobPhase.RUNNING,
-            (*_conditions(*_TROUBLED), Condition(ConditionType.FAILED, n > 4, "")),
+            (
+                *_conditions(*_TROUBLED, reasons=_REASONS),
+                Condition(ConditionType.FAILED, n > 4, ""),
+            ),
             pipelines=1,
             pipelines_wanted=2,
             feasible_pipelines=1,
@@ -132,9 +159,11 @@ class Story:
             checkpoint_step=4,
             copies=((1, "0-2"), (2, "3-5")),
             losses=Losses(5 * n, 0),
-            failures=Failures(counts=((FailureCause.TASK_FAILED, 4 * n),)),
+            failures=Failures(
+                counts=((FailureCause.TASK_FAILED, 4 * n), (FailureCause.START_FAILED, n))
+            ),
             totals=totals,
-            times=Times(TimeState.WAITING_FOR_CAPACITY, self._began, {"Training": 3.0}),
+            times=Times(TimeState.TRAINING, self._began, {"WaitingForCapacity": 3.0}),
         )
         return _figures(STORM, status, checkpoint_at=self._clock() - 2 * _HOUR_S)
 
@@ -144,9 +173,11 @@ def _sent(count: int) -> dict[Way, int]:
     return {Way(lane, "zone-a", to): count for lane in Lane for to in ("zone-a", "zone-b")}
 
 
-def _conditions(*true: ConditionType) -> tuple[Condition, ...]:
+def _conditions(
+    *true: ConditionType, reasons: Mapping[ConditionType, Reason] = MappingProxyType({})
+) -> tuple[Condition, ...]:
     return tuple(
-        Condition(kind, kind in true, "")
+        Condition(kind, kind in true, reasons.get(kind, ""))
         for kind in ConditionType
         if kind is not ConditionType.FAILED
     )
@@ -154,4 +185,12 @@ def _conditions(*true: ConditionType) -> tuple[Condition, ...]:
 
 def _figures(name: str, status: JobStatus, *, checkpoint_at: float | None) -> JobFigures:
     job = JobView(NAMESPACE, name, f"uid-{name}", 1, 0.0)
-    return JobFigures(job, status, _BATCH, checkpoint_at, Rate(9.2, 29.4, 0), has_checkpoints=True)
+    return JobFigures(
+        job,
+        status,
+        _BATCH,
+        checkpoint_at,
+        Rate(9.2, 29.4, 0),
+        has_checkpoints=True,
+        checkpoint_every=2,
+    )

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.runs import two_zones
 
 from bamboo_cli.run.model import Run, Span
+from bamboo_cli.views.svg.elements import LINE
 from bamboo_cli.views.svg.page_charts import charts
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,6 +60,35 @@ def test_only_what_is_known_is_drawn(run: Run) -> None:
         "Committed steps", "Throughput, samples per second",
     ]  # fmt: skip
     assert charts(replace(one_loss, progress=[(1000.0, 0)])) == []
+
+
+def heights(run: Run) -> list[float]:
+    """The line of committed steps, from the upper edge of the drawing."""
+    (line,) = [
+        x
+        for x in ET.fromstring(charts(run)[1].svg).iter(f"{SVG}polyline")
+        if x.attrib["stroke"] == LINE
+    ]
+    return [float(point.split(",")[1]) for point in line.attrib["points"].split()]
+
+
+@pytest.mark.parametrize(("first", "steps"), [(0, 32), (0, 1_000_000), (400_000, 1_000_000)])
+def test_steps_are_drawn_against_what_the_run_has_reached(run: Run, first: int, steps: int) -> None:
+    """The line does not lie on the axis, however long the job is."""
+    shown = [(at, first + step) for at, step in run.progress]
+    job = replace(run.job, step=first + 20, steps=steps)
+    assert heights(replace(run, job=job, progress=shown)) == [184.0, 142.5, 142.5, 18.0]
+
+
+def test_a_run_without_progress_has_a_line_at_the_bottom(run: Run) -> None:
+    assert heights(replace(run, progress=[(1000.0, 7), (1040.0, 7)])) == [184.0, 184.0]
+
+
+def test_a_validation_loss_is_drawn_only_if_there_is_one(run: Run) -> None:
+    assert charts(replace(run, validation=[(4, 3.0)]))[-1].title == "Training loss"
+    drawn = charts(replace(run, validation=[(4, 3.0), (8, 2.5)]))[-1]
+    assert drawn.title == "Validation loss"
+    assert drawn.svg.count("<circle") == 2
 
 
 @pytest.mark.parametrize(

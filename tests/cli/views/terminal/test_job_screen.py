@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from bamboo_cli.job.listing import job_row
 from bamboo_cli.job.pods import Seat
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import read_job
@@ -40,6 +41,7 @@ def snapshot(manifest: dict[str, Any]) -> Snapshot:
         seats={Slot(0, 1): seat, Slot(1, 2): ended},
         nodes={"zone-a": (2, 3), "zone-b": (1, 1)},
         news=["08:00:00 AgentLost: gpt-p0-s1-i3"],
+        headlines=["08:00:00 AgentLost: gpt-p0-s1-i3"],
     )
 
 
@@ -89,11 +91,15 @@ def test_the_grid_shows_the_seats_of_the_plan(snapshot: Snapshot) -> None:
     assert "without" not in text_of(grid(replace(snapshot, plan=plan, pods=seated)))
 
 
-def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:
-    shown = text_of(job_screen(replace(snapshot, news=[f"news {n}" for n in range(30)])))
-    assert "news 24" in shown
-    assert "news 29" in shown
-    assert "news 23" not in shown
+def test_a_job_that_has_ended_shows_no_empty_counts(
+    snapshot: Snapshot, manifest: dict[str, Any]
+) -> None:
+    manifest["status"]["conditions"][1]["status"] = "True"
+    manifest["status"] |= {"phase": "Complete", "activePipelines": 0, "agentsSummary": "0/0"}
+    ended = replace(snapshot, job=read_job(manifest), seats={})
+    assert "pipelines 0/2" not in text_of(job_screen(ended))
+    assert "agents" not in plain_line(ended)
+    assert job_row(manifest, []).ready == "-"
 
 
 def test_long_names_of_zones_can_be_told_apart(snapshot: Snapshot) -> None:

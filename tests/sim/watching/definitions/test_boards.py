@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_sim.watching.definitions import boards, panels, rules
+from bamboo_sim.watching.definitions import boards, panels
+from bamboo_sim.watching.definitions.job_alerts import PROGRESS, PROTECTION
+from bamboo_sim.watching.definitions.operator_alerts import OPERATOR
 from bamboo_sim.watching.prometheus import picture, queries, rehearsal, server
 from bamboo_sim.watching.prometheus.rehearsal import Rehearsal
 from bamboo_sim.watching.prometheus.server import PrometheusError, Series
-from bamboo_sim.watching.prometheus.story import CALM, NEW, STORM
+from bamboo_sim.watching.prometheus.story import CALM, NEW, SLOW, STORM
 
 
 @pytest.mark.timeout(300)  # a second where nothing else runs
@@ -20,15 +22,16 @@ def test_every_query_returns_data_and_alerts_fire_for_the_job_in_trouble_only() 
     found = rehearsal.rehearse()
     assert len(found.answers) >= 100
     assert found.without_data == []
-    operators = {"BambooNoLeader", "BambooOperatorFails"}
-    expected = {alert.name: {STORM} for alert in rules.ALERTS if alert.name not in operators}
-    assert found.fired == expected | {"BambooOperatorFails": {""}}
+    expected = {alert.name: {STORM} for alert in (*PROGRESS, *PROTECTION)}
+    expected |= {"BambooJobSlow": {SLOW}, "BambooJobNotRunning": {NEW}}
+    expected |= {alert.name: {""} for alert in OPERATOR if alert.name not in rehearsal.ABSENCE}
+    assert found.fired == expected
     for where, series in found.answers.items():
         if ": " in where:  # a panel
             assert_no_name_comes_twice(where, series)
     missing = found.answers[f"{STORM}, fleet: Agents missing, query 1"]
     now = {s.labels["training_job"]: s.points[-1][1] for s in missing}
-    assert now == {CALM: 0.0, STORM: 4.0, NEW: 4.0}
+    assert now == {CALM: 0.0, STORM: 4.0, NEW: 4.0, SLOW: 0.0}
 
 
 def assert_no_name_comes_twice(where: str, found: list[Series]) -> None:

@@ -42,10 +42,10 @@ def test_targets_follow_the_pods_that_run(tmp_path: Path) -> None:
 
     assert written() == {
         "operator": ["127.0.0.1:8080"],
-        "agents": ["127.0.0.2:8080", "127.0.0.3:8080"],
+        "agents": ["127.0.0.2:21466", "127.0.0.3:21466"],
     }
     (group,) = json.loads(Path(targets.files["operator"][0]).read_text())
-    assert group["labels"] == {"namespace": "bamboo-system", "job": "bamboo-operator"}
+    assert group["labels"] == {"namespace": "bamboo-system"}
     del pods[1:]
     assert written()["agents"] == []
 

@@ -15,7 +15,7 @@ from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import STRATEGIC_PATCH, ApiError, UnreachableError
 from bamboo_devcluster.nodes.process.pods import probes
 from bamboo_devcluster.nodes.process.pods.container import Container, ContainerPorts, StopRequest
-from bamboo_devcluster.nodes.process.pods.env import PodFacts
+from bamboo_devcluster.nodes.process.pods.env import GPU, PodFacts, simulated_devices
 from bamboo_devcluster.nodes.process.pods.preparation import NodePorts, PodStarts
 from bamboo_devcluster.nodes.process.pods.status import (
     ContainerRecord,
@@ -34,14 +34,22 @@ _RETRY_S = 0.5
 _VOLUME_RETRY_S = 1.0
 _MIN_GRACE_S = 1.0
 _DEFAULT_GRACE_S = 30.0
+_REFUSAL = (
+    "UnexpectedAdmissionError",
+    "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+    f" {GPU}, which is unexpected",
+)
+"""As a kubelet whose device plugin has no healthy device, although the node still offers them."""
 _MESSAGE_PATH = "/dev/termination-log"
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class PodWorker:
-    """Runs one pod."""
+    """Runs one pod. has_broken_devices: of its node."""
 
-    def __init__(self, pod: Object, pod_ip: str, node: NodePorts) -> None:
+    def __init__(
+        self, pod: Object, pod_ip: str, node: NodePorts, *, has_broken_devices: bool = False
+    ) -> None:
         self.pod = pod
         self.pod_ip = pod_ip
         self._node = node
@@ -55,7 +63,8 @@ class PodWorker:
         self._is_final = False
         self._is_dead = False  # the machine vanished: report nothing
         self._has_volumes = False
-        self._verdict: tuple[str, str] | None = None
+        self._is_refused = has_broken_devices and _is_new(pod) and _asks_for_devices(pod)
+        self._verdict: tuple[str, str] | None = _REFUSAL if self._is_refused else None
         self._reported: Object = dict(pod.get("status") or {})
         self._volumes = PodVolumes(node.api, self._directory / "volumes", self.facts)
         self._starts = PodStarts(node, self._volumes, self._directory, self.facts)
@@ -139,7 +148,7 @@ class PodWorker:
         reporter = asyncio.create_task(self._report_always())
         keeper: asyncio.Task[None] | None = None
         try:
-            if self._take_over():
+            if not self._is_refused and self._take_over():
                 self._dirty.set()
                 if await self._set_up_volumes():
                     keeper = asyncio.create_task(self._keep_volumes())
@@ -204,6 +213,10 @@ class PodWorker:
             # If a source is unreachable, files stay as they are until the next round.
             with contextlib.suppress(VolumeError, UnreachableError, OSError):
                 await self._volumes.refresh()
+            if text := await asyncio.to_thread(self._volumes.excess):
+                self._event("Warning", "Evicted", text)
+                self._verdict = ("Evicted", text)
+                self._stop.make(_MIN_GRACE_S)
 
     async def _run_containers(self) -> None:
         deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
@@ -294,7 +307,11 @@ class PodWorker:
         if status == self._reported:
             return True
         # Otherwise the API merges these lists with an earlier machine's addresses.
-        lists = {key: [{"$patch": "replace"}, *status[key]] for key in ("hostIPs", "podIPs")}
+        lists: Object = {
+            key: [{"$patch": "replace"}, *status[key]]
+            for key in ("hostIPs", "podIPs")
+            if key in status
+        }
         uid = self.pod["metadata"]["uid"]
         body = {"metadata": {"uid": uid}, "status": {**status, **lists}}
         try:
@@ -318,8 +335,9 @@ class PodWorker:
             host_ip=self._node.host_ip,
             started_at=self._started_at,
             has_volumes=self._has_volumes,
-            verdict=self._verdict if self._is_final else None,
+            verdict=self._verdict,
             is_final=self._is_final,
+            is_refused=self._is_refused,
         )
 
     @property
@@ -363,6 +381,15 @@ class PodWorker:
     def is_running(self) -> bool:
         """Return whether any container runs."""
         return any(isinstance(c.record.state, Running) for c in self.containers)
+
+
+def _is_new(pod: Object) -> bool:
+    return not (pod.get("status") or {}).get("containerStatuses")
+
+
+def _asks_for_devices(pod: Object) -> bool:
+    containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
+    return any(map(simulated_devices, containers))
 
 
 def _init_policy(policy: str) -> str:

@@ -66,14 +66,15 @@ class PodView:
     host_ip: str
     started_at: dt.datetime
     has_volumes: bool = True
-    verdict: tuple[str, str] | None = None  # phase Failed for this (reason, message)
+    verdict: tuple[str, str] | None = None  # it is to end with this (reason, message)
     is_final: bool = False  # no container runs, and none will start
+    is_refused: bool = False  # the node does not admit it, as the verdict says
 
 
 def pod_phase(view: PodView) -> str:
     """Return the phase, by the kubelet's rules."""
     if view.verdict:
-        return "Failed"
+        return "Failed" if view.is_final else "Running"
     policy = view.pod["spec"].get("restartPolicy", "Always")
     init_phase = _init_phase(view.init, policy)
     if init_phase:
@@ -123,6 +124,10 @@ def _count(records: Sequence[ContainerRecord]) -> tuple[int, int, int, int]:
 
 def build_status(view: PodView, *, now: dt.datetime, before: Mapping[str, Any]) -> Object:
     """Return the status to report; `before` is the last one, for transition times."""
+    if view.is_refused and view.verdict:
+        reason, message = view.verdict
+        started = {"startTime": to_time(view.started_at)}
+        return {"phase": "Failed", "reason": reason, "message": message, **started}
     phase = pod_phase(view)
     status: Object = {
         "phase": phase,
@@ -137,7 +142,7 @@ def build_status(view: PodView, *, now: dt.datetime, before: Mapping[str, Any]) 
     }
     if view.init:
         status["initContainerStatuses"] = [_container_status(record) for record in view.init]
-    if view.verdict:
+    if view.verdict and view.is_final:
         status["reason"], status["message"] = view.verdict
     return status
 

@@ -5,6 +5,7 @@ with all files, a `..data` link to it that is replaced atomically, and links to 
 it. Tokens come from the TokenRequest API and are renewed after 80 percent of their lifetime.
 """
 
+import contextlib
 import datetime as dt
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 
 from bamboo_devcluster.kube import clock
 from bamboo_devcluster.kube.client import ApiError, KubeApi
+from bamboo_devcluster.kube.quantities import parse_quantity
 from bamboo_devcluster.nodes.process.pods.env import (
     ConfigError,
     PodFacts,
@@ -65,6 +67,8 @@ class PodVolumes:
     async def _make(self, volume: Object) -> Path:
         if "hostPath" in volume:
             return _host_path(volume["hostPath"])
+        if "persistentVolumeClaim" in volume:
+            return await self._claimed(volume["persistentVolumeClaim"]["claimName"])
         target = self._directory / str(volume["name"])
         target.mkdir(parents=True, exist_ok=True)
         if "emptyDir" in volume:
@@ -75,10 +79,35 @@ class PodVolumes:
             kind = next((key for key in volume if key != "name"), "nothing")
             raise VolumeError(
                 f"volume {volume['name']}: process nodes cannot mount {kind}; use emptyDir, "
-                "configMap, secret, projected, downwardAPI or hostPath"
+                "configMap, secret, projected, downwardAPI, hostPath or persistentVolumeClaim"
             )
         write_atomically(target, await payload_of())
         return target
+
+    async def _claimed(self, name: str) -> Path:
+        """Return the folder of the volume that a claim is bound to."""
+        namespace = self._facts().pod["metadata"]["namespace"]
+        claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+        try:
+            claim = await self._api.get(f"{claims}/{name}")
+            volume = (claim.get("spec") or {}).get("volumeName")
+            if not volume:
+                raise VolumeError(f"persistentvolumeclaim {name} is not bound")
+            found = await self._api.get(f"/api/v1/persistentvolumes/{volume}")
+        except ApiError as error:
+            raise VolumeError(str(error)) from error
+        spec: Object = found["spec"]
+        if not (source := spec.get("hostPath") or spec.get("local")):
+            raise VolumeError(f"persistentvolume {volume}: process nodes mount hostPath and local")
+        return _host_path(source)
+
+    def excess(self) -> str:
+        """Return the kubelet's words about an emptyDir above its size limit, else nothing."""
+        for volume in self._facts().pod["spec"].get("volumes") or []:
+            limit = (volume.get("emptyDir") or {}).get("sizeLimit")
+            if limit and _usage(Path(self._sources[volume["name"]])) > parse_quantity(str(limit)):
+                return f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{limit}". '
+        return ""
 
     def _payload_maker(self, volume: Object) -> Callable[[], Awaitable[Payload]] | None:
         kind = next((k for k in _WRITTEN_KINDS if k in volume), None)
@@ -212,6 +241,16 @@ def _current(target: Path) -> Payload | None:
         str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mode & 0o7777)
         for path in files
     }
+
+
+def _usage(folder: Path) -> int:
+    """Return the bytes of all files below a folder; what vanishes meanwhile counts for nothing."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(root) / name).lstat().st_size
+    return total
 
 
 def _host_path(source: Object) -> Path:

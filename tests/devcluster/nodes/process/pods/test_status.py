@@ -1,6 +1,7 @@
 """The status of pods: the kubelet's phases and conditions."""
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
@@ -49,7 +50,8 @@ def view(*main, init=(), policy="Always", final=False, verdict=None, gates=()) -
         (view(record(GOOD), final=True), "Succeeded"),
         (view(record(BAD), final=True), "Failed"),
         (view(record(WAIT), final=True), "Failed"),
-        (view(record(RUN), verdict=("DeadlineExceeded", "late")), "Failed"),
+        (view(record(RUN), verdict=("DeadlineExceeded", "late")), "Running"),
+        (view(record(BAD), verdict=("DeadlineExceeded", "late"), final=True), "Failed"),
         (view(record(WAIT), init=[record(RUN)]), "Pending"),
         (view(record(WAIT), init=[record(BAD)], policy="Never"), "Failed"),
         (view(record(WAIT), init=[record(BAD)]), "Pending"),
@@ -103,7 +105,7 @@ def test_transition_times_stay_until_the_status_changes() -> None:
 
 def test_container_statuses() -> None:
     status = build_status(
-        view(record(CRASH, last=BAD), verdict=("Reason", "text")), now=NOW, before={}
+        view(record(CRASH, last=BAD), verdict=("Reason", "text"), final=True), now=NOW, before={}
     )
     container = status["containerStatuses"][0]
     assert container["state"] == {"waiting": {"reason": "CrashLoopBackOff", "message": ""}}
@@ -111,3 +113,10 @@ def test_container_statuses() -> None:
     assert container["lastState"]["terminated"]["message"] == "why"
     assert (status["reason"], status["message"]) == ("Reason", "text")
     assert status["observedGeneration"] == 7
+
+
+def test_a_refused_pod_has_a_reason_and_no_containers() -> None:
+    given = replace(view(record(WAIT)), verdict=("OutOfcpu", "no"), is_refused=True)
+    found = build_status(given, now=NOW, before={})
+    assert found.keys() == {"phase", "reason", "message", "startTime"}
+    assert (found["phase"], found["reason"], found["message"]) == ("Failed", "OutOfcpu", "no")

@@ -106,3 +106,56 @@ def test_host_paths_are_created_on_request(tmp_path: Path) -> None:
     assert folder.is_dir()
     file = volumes._host_path({"path": str(tmp_path / "f"), "type": "FileOrCreate"})
     assert file.is_file()
+
+
+def claimed(tmp_path: Path, monkeypatch: Any, **objects: dict[str, Any]) -> PodVolumes:
+    """A pod that mounts the claim `data`; the API knows these objects, by the ends of their
+    paths."""
+    api = FakeApi(1)
+
+    async def get(path: str, **params: str) -> dict[str, Any]:
+        name = path.rsplit("/", 1)[1]
+        if name not in objects:
+            raise ApiError(404, "NotFound", f'persistentvolumeclaims "{name}" not found')
+        return objects[name]
+
+    monkeypatch.setattr(api, "get", get)
+    source = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    return pod_volumes(tmp_path, api, source)
+
+
+@pytest.mark.parametrize("kind", ["hostPath", "local"])
+async def test_a_claim_is_the_folder_of_its_volume(tmp_path, monkeypatch, kind: str) -> None:
+    bound = {"spec": {"volumeName": "disk"}}
+    disk = {"spec": {kind: {"path": str(tmp_path / "disk")}}}
+    made = claimed(tmp_path, monkeypatch, data=bound, disk=disk)
+    await made.set_up()
+    assert made.source("v") == str(tmp_path / "disk")
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ({}, 'persistentvolumeclaims "data" not found'),
+        ({"data": {"spec": {}}}, "persistentvolumeclaim data is not bound"),
+        (
+            {"data": {"spec": {"volumeName": "disk"}}, "disk": {"spec": {"csi": {}}}},
+            "persistentvolume disk: process nodes mount hostPath and local",
+        ),
+    ],
+)
+async def test_a_claim_without_a_folder_is_named(tmp_path, monkeypatch, objects, message) -> None:
+    with pytest.raises(VolumeError, match=message):
+        await claimed(tmp_path, monkeypatch, **objects).set_up()
+
+
+async def test_an_empty_dir_above_its_limit_is_told_in_the_words_of_a_kubelet(tmp_path) -> None:
+    limited = {"name": "v", "emptyDir": {"sizeLimit": "1Ki"}}
+    free = {"name": "w", "emptyDir": {}}
+    made = pod_volumes(tmp_path, FakeApi(1), limited, free)
+    await made.set_up()
+    (tmp_path / "w" / "large").write_bytes(b"x" * 2000)
+    (tmp_path / "v" / "small").write_bytes(b"x" * 1024)
+    assert made.excess() == ""
+    (tmp_path / "v" / "more").write_bytes(b"x")
+    assert made.excess() == 'Usage of EmptyDir volume "v" exceeds the limit "1Ki". '

@@ -1,0 +1,231 @@
+"""The words for pods that do not start: of conditions and events, with cause and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bamboo_core.api.events import EventReason
+from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.api.spec import Adjacency, OnDemandSpec, PlacementSpec, WorkerSpec
+from bamboo_core.controller import failures
+from bamboo_core.controller.reconcile import Step, step
+from bamboo_core.controller.view import ClusterView, Memory, PodPhase, PodView, Slot, TrainingView
+from bamboo_core.evidence.pod_troubles import PodTrouble
+
+from .builders import JOB, nodes, pod, spec
+from .failing_starts import KINDS, Cluster, after, condition
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "an init container that fails",
+            "container fetch ended with exit code 1: no such bucket; kubectl logs job-p0-s0-i0 -c"
+            " fetch",
+        ),
+        (
+            "no healthy device",
+            "its pod has ended on node node-a with the reason UnexpectedAdmissionError: Allocate"
+            " failed due to no healthy devices; kubectl describe node node-a shows what the node"
+            " has and lacks",
+        ),
+        (
+            "too much disk of its own",
+            "with the reason Evicted: Pod ephemeral local storage usage exceeds the limit 1Gi; let"
+            " its containers use less, or ask for more in spec.worker.resources and"
+            " spec.worker.podTemplate",
+        ),
+        (
+            "a liveness probe that kills",
+            "somebody has killed its container (exit code 137); look for a failing probe with"
+            " kubectl describe pod job-p0-s0-i0",
+        ),
+        (
+            "a command that ends at once",
+            "agent job-p0-s0-i0 ended with exit code 0: Completed: see its log; kubectl logs"
+            " job-p0-s0-i0; if spec.worker.podTemplate has a command, it must start the agent",
+        ),
+        ("somebody deletes it in peace", "somebody has deleted its pod; find out who"),
+        ("an end without a reason", "its status does not say why; kubectl describe pod"),
+    ],
+)
+def test_the_cause_and_the_remedy_are_told_at_once(kind: str, text: str) -> None:
+    starting = pod(phase=PodPhase.PENDING)
+    seen = KINDS[kind](starting)
+    assert seen is not None
+    found = after(seen, memory=after(starting).memory)
+    said = condition(found, ConditionType.STALLED)
+    assert (said.status, said.reason) == (True, Reason.STARTS_FAIL)
+    assert text in said.message
+    assert "in 1 round of new pods" in said.message
+    assert said.message.endswith("new pods for them come at 1970-01-01T00:16:45Z")
+    (record,) = found.records
+    assert record.reason is EventReason.START_FAILED
+    assert text in record.message
+    assert record.agents == ("job-p0-s0-i0",)
+    capacity = condition(found, ConditionType.CAPACITY_AVAILABLE)
+    assert "none is made for some seats before 1970-01-01T00:16:45Z" in capacity.message
+
+
+def test_the_condition_ends_when_the_agents_are_there() -> None:
+    cluster = Cluster(KINDS["no healthy device"])
+    cluster.live(3)
+    cluster.change = None
+    cluster.live(10)
+    found = cluster.reconcile()
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
+
+
+def test_long_words_leave_room_for_the_remedy() -> None:
+    beside = PodTrouble(reason="OutOfcpu", message="很" * 900)
+    seen = pod(phase=PodPhase.FAILED, beside=beside)
+    (record,) = after(seen).records
+    assert "kubectl describe node node-a" in record.message
+    assert len(record.message.encode()) <= failures.LONGEST_START_MESSAGE
+
+
+# ---------------------------------------------------------------- what is not there
+
+
+def waiting(**fields: object) -> PodView:
+    return replace(pod(phase=PodPhase.PENDING), **fields)  # type: ignore[arg-type]
+
+
+CLAIM = '0/6 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/6 nodes'
+
+
+def test_a_missing_claim_is_named_and_its_pods_stay_where_they_are() -> None:
+    """All zones lack it: pods that moved would be made and deleted for ever."""
+    lacking = [
+        waiting(node="", zone=zone, refused_at=1.0, refusal=CLAIM, slot=slot, name=name)
+        for zone, slot, name in (
+            ("a", Slot(0, 0), "job-p0-s0-i0"), ("b", Slot(0, 1), "job-p0-s1-i0"),
+        )
+    ]  # fmt: skip
+    memory, now = Memory(), 1000.0
+    for _ in range(60):
+        view = ClusterView(nodes(a=0, b=0, c=8), tuple(lacking))
+        found = step(spec(), view, TrainingView(), memory, job=JOB, now=now)
+        assert found.actions == ()
+        memory, now = found.memory, now + 30.0
+    assert memory.dry == ()
+    for kind in (ConditionType.STALLED, ConditionType.CAPACITY_AVAILABLE):
+        said = condition(found, kind)
+        assert said.reason == Reason.OBJECT_MISSING
+        assert "PersistentVolumeClaim data in namespace ns does not exist: create" in said.message
+        assert "add nodes" not in said.message
+    assert condition(found, ConditionType.STALLED).status is True
+
+
+def test_a_missing_claim_asks_for_no_on_demand_nodes() -> None:
+    placement = PlacementSpec(Adjacency.ALTERNATE, on_demand=OnDemandSpec(60, 1.0))
+    lacking = waiting(node="", zone="a", refused_at=1.0, refusal=CLAIM)
+    view = ClusterView(nodes(a=8, b=8), (lacking,))
+    wanted = replace(spec(stages=1), placement=placement)
+    found = step(wanted, view, TrainingView(), Memory(), job=JOB, now=1000.0)
+    assert found.memory.short == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"waiting": "CreateContainerConfigError", "trouble": 'secret "token" not found'},
+            "Secret token in namespace ns does not exist: create",
+        ),
+        (
+            {
+                "waiting": "CreateContainerConfigError",
+                "trouble": "couldn't find key k in ConfigMap ns/settings",
+            },
+            "ConfigMap settings in namespace ns has no key k: create or repair it",
+        ),
+        (
+            {
+                "waiting": "PodInitializing",
+                "beside": PodTrouble(
+                    container="fetch",
+                    state="CreateContainerConfigError",
+                    words='configmap "settings" not found',
+                ),
+            },
+            "ConfigMap settings in namespace ns does not exist",
+        ),
+    ],
+)
+def test_a_missing_object_of_a_container_is_named(fields: dict[str, object], text: str) -> None:
+    found = after(waiting(**fields))
+    said = condition(found, ConditionType.STALLED)
+    assert (said.status, said.reason) == (True, Reason.OBJECT_MISSING)
+    assert text in said.message
+    assert not found.memory.failures.total
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("ImagePullBackOff", Reason.IMAGE_PULL_FAILED),
+        ("CrashLoopBackOff", Reason.CONTAINER_CANNOT_START),
+        ("RunContainerError", Reason.CONTAINER_CANNOT_START),
+    ],
+)
+def test_other_containers_that_cannot_start_are_named(state: str, reason: Reason) -> None:
+    beside = PodTrouble(container="proxy", state=state, words="no")
+    starting = waiting(waiting="PodInitializing", beside=beside)
+    said = condition(after(starting, pod(0, 1, zone="b")), ConditionType.STALLED)
+    assert (said.status, said.reason) == (True, reason)
+    assert said.message == f"1 agent cannot start; job-p0-s0-i0: container proxy: {state}: no"
+
+
+def test_a_job_that_trains_beside_a_container_that_cannot_start_is_not_stuck() -> None:
+    beside = PodTrouble(container="proxy", state="ImagePullBackOff", words="no")
+    both = (replace(pod(), beside=beside), pod(0, 1, zone="b"))
+    agents = frozenset(seen.agent for seen in both)
+    training = TrainingView(planned=True, epoch=1, members=agents, connected=agents)
+    said = condition(after(*both, training=training), ConditionType.STALLED)
+    assert (said.status, said.reason) == (False, Reason.IMAGE_PULL_FAILED)
+    assert said.message == (
+        "1 agent at work beside a container that cannot start; job-p0-s0-i0: container proxy:"
+        " ImagePullBackOff: no"
+    )
+
+
+def test_what_the_volumes_of_a_pod_need_is_told_while_it_does_not_start() -> None:
+    """Only the pod's events would show which of them is missing."""
+    volumes = [{"name": "a", "secret": {"secretName": "s3"}}]
+    worker = WorkerSpec("agent:1", pod_template={"spec": {"volumes": volumes}})
+    view = ClusterView(nodes(a=8, b=8), (waiting(waiting="ContainerCreating"),))
+    found = step(spec(worker=worker), view, TrainingView(), Memory(), job=JOB, now=1000.0)
+    said = condition(found, ConditionType.RUNNING)
+    assert said.message.endswith(
+        "kubectl describe pod job-p0-s0-i0 shows the cause; their volumes need Secret s3"
+    )
+
+
+def test_an_agent_that_runs_and_is_never_heard_is_told() -> None:
+    """Its command is not that of an agent, or the network lets nothing through."""
+    both = (pod(), pod(0, 1, zone="b"))
+    connected = frozenset({both[1].agent})
+    training = TrainingView(connected=connected, heard=dict.fromkeys(connected, ""))
+
+    def at(now: float, memory: Memory) -> Step:
+        view = ClusterView(nodes(a=8, b=8), both)
+        return step(spec(), view, training, memory, job=JOB, now=now)
+
+    first = at(1000.0, Memory())
+    assert first.wake_at == 1060.0
+    assert condition(at(1059.0, first.memory), ConditionType.STALLED).status is False
+    late = at(1060.0, first.memory)
+    said = condition(late, ConditionType.STALLED)
+    assert (said.status, said.reason) == (True, Reason.NOT_HEARD)
+    assert said.message.startswith(
+        "1 agent runs for over 60 s and never connected, the first: job-p0-s0-i0; kubectl logs"
+    )
+    heard = replace(training, heard={**training.heard, both[0].agent: ""})
+    again = step(
+        spec(), ClusterView(nodes(a=8, b=8), both), heard, late.memory, job=JOB, now=1070.0
+    )
+    assert condition(again, ConditionType.STALLED).reason == Reason.PROGRESSING

@@ -1,0 +1,102 @@
+"""What the status of a pod says beside the agent's container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bamboo_core.evidence import pod_troubles
+from bamboo_core.evidence.pod_troubles import Missing, PodTrouble
+
+
+@pytest.mark.parametrize(
+    ("message", "missing"),
+    [
+        (
+            '0/6 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/6',
+            Missing("PersistentVolumeClaim", "data", "does not exist"),
+        ),
+        (
+            '0/3 nodes are available: persistentvolumeclaim "data" is being deleted.',
+            Missing("PersistentVolumeClaim", "data", "is being deleted"),
+        ),
+        (
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            Missing("a PersistentVolumeClaim", "of the pods", "is not bound to a volume"),
+        ),
+        ('secret "s3" not found', Missing("Secret", "s3", "does not exist")),
+        ('configmap "settings" not found', Missing("ConfigMap", "settings", "does not exist")),
+        (
+            "couldn't find key user in Secret ns/s3",
+            Missing("Secret", "s3", "has no key user"),
+        ),
+        ("0/6 nodes are available: 6 Insufficient nvidia.com/gpu.", None),
+        ('image "secret" not found', None),
+        ('Back-off pulling image "secret": not found', None),
+        ("", None),
+    ],
+)
+def test_missing_objects(message: str, missing: Missing | None) -> None:
+    assert pod_troubles.missing(message) == missing
+
+
+@pytest.mark.parametrize(
+    ("trouble", "ends_with_node", "is_of_pod"),
+    [
+        (PodTrouble("Terminated", "Pod was terminated in response to node shutdown"), True, False),
+        (PodTrouble("Preempting", "to make room for a critical pod", True), True, False),
+        (PodTrouble(is_disrupted=True), True, False),
+        (PodTrouble("Evicted", "The node was low on resource: memory.", True), False, False),
+        (PodTrouble("Evicted", "The node was low on resource: memory."), False, False),
+        (PodTrouble("Evicted", "The node had condition: [DiskPressure]."), False, False),
+        (PodTrouble("Evicted", 'Usage of EmptyDir volume "x" exceeds the limit'), False, True),
+        (PodTrouble("DeadlineExceeded", "Pod was active on the node too long"), False, True),
+        (PodTrouble("OutOfcpu", "Node didn't have enough resource"), False, False),
+        (PodTrouble(), False, False),
+    ],
+)
+def test_causes_of_ends(trouble: PodTrouble, ends_with_node: bool, is_of_pod: bool) -> None:
+    assert (trouble.ends_with_node, trouble.is_of_pod) == (ends_with_node, is_of_pod)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "is_killed", "is_unseen"),
+    [
+        (137, "Error", True, False),
+        (143, "Error", True, False),
+        (137, "OOMKilled", False, False),
+        (139, "Error", False, False),
+        (0, "Completed", False, False),
+        (255, "Unknown", False, True),
+        (137, "ContainerStatusUnknown", True, True),
+        (None, "", False, False),
+    ],
+)
+def test_ends_of_containers(
+    code: int | None, reason: str, is_killed: bool, is_unseen: bool
+) -> None:
+    assert pod_troubles.is_killed(code, reason) is is_killed
+    assert pod_troubles.is_unseen(reason) is is_unseen
+
+
+def test_what_the_volumes_of_a_template_need() -> None:
+    volumes = [
+        {"name": "a", "secret": {"secretName": "s3"}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "c", "configMap": {"name": "maybe", "optional": True}},
+        {"name": "d", "projected": {"sources": [{"secret": {"name": "t"}}, {"secret": {}}]}},
+        {"name": "e", "emptyDir": {}},
+        {"name": "f", "secret": {"secretName": "s3"}},
+    ]
+    assert pod_troubles.needed({"spec": {"volumes": volumes}}) == [
+        "PersistentVolumeClaim data", "Secret s3", "Secret t",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "template",
+    [{}, {"spec": None}, {"spec": {"volumes": [{"secret": "x"}, {"projected": "x"}]}}],
+)
+def test_a_template_without_volumes_that_can_be_read_needs_nothing(template: Any) -> None:
+    assert pod_troubles.needed(template) == []
