@@ -160,7 +160,7 @@ async def test_columns_and_scale_with_kubectl(
     await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     await asyncio.to_thread(run, "scale", "bj/job", "--replicas=3")
     head = (await asyncio.to_thread(run, "get", "bj")).splitlines()[0].split()
-    assert head == ["NAME", "PHASE", "PIPELINES", "STEP", "LOSS", "LOST", "CKPT", "AGE"]
+    assert head == ["NAME", "PHASE", "PIPELINES", "STEP", "LEFT", "LOSS", "LOST", "CKPT", "AGE"]
     stored = await kube.get(api.job(devcluster_namespace, "job"))
     assert stored is not None
     assert stored["spec"]["pipelines"]["count"] == 3
