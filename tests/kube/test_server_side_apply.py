@@ -53,7 +53,7 @@ async def test_two_managers_share_a_pod_template(
 ) -> None:
     """Its maps are merged, key by key, though no schema describes them."""
     own = {"spec": {"nodeSelector": {"pool": "a"}, "tolerations": [TOLERATION]}}
-    body = job(devcluster_namespace, worker={"podTemplate": own})
+    body = job(devcluster_namespace, suspend=True, worker={"podTemplate": own})
     assert (await apply("gitops", body))[0] == 0
     other = part(devcluster_namespace, nodeSelector={"team": "b"}, schedulerName="mine")
     code, said = await apply("team", other)
