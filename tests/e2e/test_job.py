@@ -14,6 +14,17 @@ from .jobs import User, eventually, tiny_job
 pytestmark = pytest.mark.timeout(180)
 
 
+def row(table: str) -> dict[str, str]:
+    """The only row of kubectl's table, by column; a value that is absent is empty."""
+    header, line = table.splitlines()
+    begins = [found.start() for found in re.finditer(r"\S+", header)]
+    ends = [*begins[1:], len(line)]
+    return {
+        header[begin:end].strip(): line[begin:end].strip()
+        for begin, end in zip(begins, ends, strict=True)
+    }
+
+
 def test_from_apply_to_delete(user: User) -> None:
     from_apply_to_delete(user)
 
@@ -24,15 +35,11 @@ def from_apply_to_delete(user: User, **spec: Any) -> None:
     assert "unchanged" in user.apply(tiny_job("tiny", **spec))
     user.kubectl("wait", "--for=condition=Complete", "bj/tiny", "--timeout=90s", timeout_s=100)
 
-    header, line = user.kubectl("get", "bj").splitlines()
-    assert header.split()[:6] == ["NAME", "PHASE", "PIPELINES", "STEP", "LOSS", "LOST"]
-    assert line.split()[:4] == [
-        "tiny",
-        "Complete",
-        "0/0",
-        "10",
-    ]  # no pipeline trains, and none should
-    assert float(line.split()[4]) < 5.6  # a uniform guess over 256 bytes has loss 5.55
+    shown = row(user.kubectl("get", "bj"))
+    assert list(shown)[:7] == ["NAME", "PHASE", "PIPELINES", "STEP", "LEFT", "LOSS", "LOST"]
+    assert (shown["NAME"], shown["PHASE"], shown["STEP"]) == ("tiny", "Complete", "10")
+    assert shown["PIPELINES"] == shown["LEFT"] == ""  # no pipeline trains, and none should
+    assert float(shown["LOSS"]) < 5.6  # a uniform guess over 256 bytes has loss 5.55
 
     job = user.job("tiny")
     assert (job.step, job.lost, job.attempt) == (10, 0, 0)

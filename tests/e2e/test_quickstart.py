@@ -130,7 +130,9 @@ def test_the_whole_quick_start(begin: Any) -> None:
     assert "of all 8 layers equal the undisturbed run's, bit for bit" in run.output
     report = Path(run.output.splitlines()[-1].removeprefix("The report is "))
     page = report.read_text()
-    assert page.count("<svg") == 4, run.output
+    titles = ["Agents by zone", "Committed steps", "Throughput", "Training loss", "Validation loss"]
+    assert page.count("<svg") == len(titles), run.output
+    assert all(f"<h2>{title}" in page for title in titles)
     assert "zone-a" in page
     assert not run.leftovers()
 
