@@ -17,6 +17,7 @@ from bamboo_core.arbiter.rounds import begin, hold
 from bamboo_core.arbiter_state.durable import (
     Restored,
     eligible,
+    is_sealed,
     orderable,
     with_listed,
     with_manifest,
@@ -50,9 +51,11 @@ def sealed(state: State, message: Sealed) -> None:
         bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
         state.findings.found.pop((manifest.attempt, manifest.step), None)
     known = _still_there(state, manifest, known)
-    if (known, bad) != (durable.manifests, durable.bad):
-        state.out.save(manifests=known, bad=bad)
+    is_news = (known, bad) != (durable.manifests, durable.bad)
+    if is_news or is_sealed(durable, (manifest.attempt, manifest.step)):
         last_write.sealed(state, manifest)
+    if is_news:
+        state.out.save(manifests=known, bad=bad)
         text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
         severity = Severity.WARNING if message.unseen else Severity.NORMAL
         if message.unseen:
@@ -162,12 +165,17 @@ def _note_unreachable(state: State, agent: AgentId, message: Listed) -> None:
 def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> None:
     """A checkpoint could not be written, or was found wrong. In the first case, or once that is
     confirmed, it is not read any more. Whether a layer is lost with it is for the next plan to find
-    out, since what was read before is still held."""
+    out, since what was read before is still held.
+
+    A sealed checkpoint that could not be written again is as good as before: its files are replaced
+    one by one, by renaming, with the same bits."""
+    mark = (bad.attempt, bad.step)
+    if bad.cause and is_sealed(state.durable, mark):
+        return
     if last_write.failed(state, agent, bad):
         return
     if not bad.cause and agent in state.findings.refuted_agents:
         return
-    mark = (bad.attempt, bad.step)
     text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
     is_certain = False
     if mark not in state.durable.bad:

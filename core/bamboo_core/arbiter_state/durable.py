@@ -117,6 +117,11 @@ def eligible(durable: Durable) -> tuple[Manifest, ...]:
     return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
 
 
+def is_sealed(durable: Durable, mark: tuple[int, int]) -> bool:
+    """Whether the checkpoint of this (attempt, step) is complete, and was not found wrong."""
+    return mark not in durable.bad and any((m.attempt, m.step) == mark for m in durable.manifests)
+
+
 def with_newer(durable: Durable, newest: int) -> Durable:
     """The facts without the fork of an attempt that has committed nothing: no bit depends on it, so
     newer files of the attempt before may be read again. Not if they were left behind on purpose.

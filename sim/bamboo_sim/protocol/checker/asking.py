@@ -51,9 +51,12 @@ def note(operator: Operator, event: object) -> None:
 
 
 def follow(operator: Operator, now: float) -> None:
-    """After an event: since when something is to be given up unless an agent helps. Plans that come
-    to nothing do not end it, but a commit does, and any other reason to wait."""
+    """After an event: since when agents are suspects, and since when something is to be given up
+    unless an agent helps. Plans that come to nothing do not end that, but a commit does, and any
+    other reason to wait."""
     state = operator.arbiter.state
+    known = operator.suspected_at
+    operator.suspected_at = {a: known.get(a, now) for a in state.membership.suspected}
     committed = state.ledger.progress.committed
     is_due = isinstance(state.phase, Holding) and state.phase.due_by < inf
     is_over = committed != operator.due_after or isinstance(state.phase, Holding | Waiting | Over)
@@ -158,8 +161,9 @@ def check_idle(world: World, operator: Operator) -> None:
     if not isinstance(state.phase, Holding):
         return
     for agent in sorted(state.membership.askable() & world.nodes.keys()):
-        well_since = world.well_since(agent)
-        patience_s = max(_IDLE_S, 2 * (well_since - world.ill_since.get(agent, 0.0)))
+        well_since = max(world.well_since(agent), operator.suspected_at[agent])
+        ill_s = world.well_since(agent) - world.ill_since.get(agent, 0.0)
+        patience_s = max(_IDLE_S, 2 * ill_s)
         is_asked = world.asked.get(agent, -inf) >= well_since
         if not is_asked and world.now - well_since > patience_s:
             raise Violation(f"{agent} has been well since {well_since:g} s and is not asked")

@@ -118,13 +118,15 @@ def check_suspended(world: World, before: Durable, after: Durable) -> None:
 
 
 def _check_lost(world: World, before: Durable, text: str) -> None:
-    """A restore is justified in three cases: no step is repeated; a layer is lost with agents that
-    are dead, cut off or leaving; or a live agent was suspected by mistake."""
+    """A restore is justified in four cases: no step is repeated; a layer is lost with agents that
+    are dead, cut off or leaving; a live agent was suspected by mistake; or a plan without one end
+    of a link that trickles was durable before the others died."""
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
     if start >= min(_needed(nodes, before)) or lost_layers(world, before, nodes):
         return
-    staying = {a: n for a, n in nodes.items() if a not in world.noticed}
+    gone = world.noticed | (world.trickled - set(before.members))
+    staying = {a: n for a, n in nodes.items() if a not in gone}
     if not world.is_misled and staying and not lost_layers(world, before, staying):
         raise Violation(f"restored, but no layer is lost: {text}; {_state(nodes, world, before)}")
     world.has_given_up = True

@@ -40,6 +40,7 @@ class Operator:
         self.agents: set[AgentId] = set()  # those that counted before the present event
         self.unasked: set[AgentId] = set()  # those of them that were not asked what they hold
         self.suspects: set[AgentId] = set()  # those that did not count
+        self.suspected_at: dict[AgentId, float] = {}  # suspect -> since when it is one
         self.askable: set[AgentId] = set()  # those with a session
         self.unanswered: set[AgentId] = set()  # members that had not reported
         self.awaits_plan = False

@@ -259,6 +259,7 @@ def _trickle(world: World, *links: Link) -> None:
     """Payloads come through these links a byte at a time, which never ends; sessions and signs of
     life are not late. An agent has to go, and the next one if that was the wrong end."""
     world.network.trickle(links)
+    world.trickled |= {end for link in links for end in link}
     world.is_silent = True
     world.losses += 1
 

@@ -89,6 +89,7 @@ class World:
         self.slow_until = self.away_until = -inf
         self.refused, self.refused_at = 0, -inf  # last checkpoints not written; when the newest
         self.unwritten_since = inf  # when the leader heard that; inf: it is written, or not due
+        self.trickled: frozenset[AgentId] = frozenset()  # ends of links that have trickled
         self.released: frozenset[AgentId] = frozenset()  # agents that are not needed to write it
         self.has_paused = False  # something of the control plane has stood still
         self.planner_faults = self.planner_losses = 0
