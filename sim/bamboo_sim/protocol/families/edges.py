@@ -221,14 +221,25 @@ def storage(base: History, part: Part = WHOLE) -> Histories:
         yield found
 
 
+def _is_saved(world: World) -> bool:
+    """Whether the facts name the last checkpoint, and the job is not over."""
+    durable, last = world.arbiter.durable, world.job.steps
+    return durable.outcome is None and any(m.step == last for m in durable.manifests)
+
+
 def space(base: History, part: Part = WHOLE) -> Histories:
-    """The disk is full when the last checkpoint is due, for a while or for good. Meanwhile agents
-    die, leave, come or are heard again, leaders change, and the job is suspended or goes on."""
+    """The disk is full when the last checkpoint is due or is written a second time, for a while or
+    for good. Meanwhile agents die, leave, come or are heard again, leaders change, and the job is
+    suspended or goes on."""
     rng, job = random.Random(base.seed), base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         full: Fault = ("full disk", _FOR_EVER_S)
         if n % 2:
             at = inject(at, 0, ("suspend",))
+        saved = wait_until(at, _is_saved)
+        if saved is not None:  # the next plan writes it again
+            lost = inject(saved, 0, ("kill", rng.choice(sorted(saved[1].nodes)), n % 3))
+            yield inject(lost, 0, ("full disk", rng.choice((0.5, 3.0))))
         found = inject(at, 0, full)
         yield snapshot(found)
         waits = wait_until(found, lambda world: world.arbiter.durable.last_write is not None)

@@ -146,6 +146,8 @@ PLANTS: tuple[Planted, ...] = (
             patched(last_write, "pause", rules_edges.pause_for_ever), (("space", SAVING),)),
     Planted("the wait for the last checkpoint has no end", "F11",
             patched(last_write, "left_s", lambda state, now: 1e9), (("space", SAVING),)),
+    Planted("a sealed checkpoint that is not written again is awaited", "F19",
+            patched(files, "is_sealed", lambda durable, mark: False), (("space", SAVING),)),
     Planted("a write replaces whatever is there", "D1",
             patched(LeaderFacts, "check", rules_edges.any_writer), (("operators", SMALL),)),
     Planted("events are dropped while leadership is uncertain", "D3", both(
