@@ -105,6 +105,7 @@ class Leadership:
         self._storage = Storage(reported.checkpoint_error, reported.checkpoint_caveats)
         self._zones: dict[AgentId, str] = {}  # of pods that were created without one, too
         self._dismissed: set[AgentId] = set()
+        self._ended: set[AgentId] = set()  # agents whose pods were last seen to have ended
         self._reported_lost: set[AgentId] = set()
         self._departing: set[AgentId] = set()
         self._at_risk: dict[AgentId, str] = {}  # by a hint of this source
@@ -220,6 +221,7 @@ class Leadership:
         elif not is_same and cluster.same_but_for_args(seen.spec, self._spec):
             self._spec = seen.spec
             self.arbiter.take_args(seen.spec)
+        self._ended = {pod.agent for pod in seen.cluster.pods if pod.has_ended}
         for agent, why in cluster.certain_losses(seen.cluster):
             if agent not in self._reported_lost:
                 self._reported_lost.add(agent)
@@ -366,7 +368,8 @@ class Leadership:
     def _apply(self, effect: Effect, now: float, *, is_known: bool) -> None:
         match effect:
             case Dismiss(agent, _):
-                self._dismissed.add(agent)
+                if agent not in self._ended:  # else nobody has told it to end
+                    self._dismissed.add(agent)
             case Record(reason=reason):
                 leaving = self._leaving()
                 self._tally.hear(effect, leaving, now)

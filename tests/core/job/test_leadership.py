@@ -12,7 +12,7 @@ from math import inf
 from unittest.mock import patch
 
 import pytest
-from tests.core.controller.builders import spec
+from tests.core.controller.builders import pod, spec
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
@@ -21,6 +21,7 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import (
     ComputePlan,
     DesiredState,
+    Dismiss,
     Effect,
     Event,
     Persist,
@@ -443,6 +444,16 @@ def test_losses_and_failures_are_told_apart() -> None:
     assert view.losses == Losses()
     text = f"{FIRST}: WorkerExited: the worker ended with code 0"
     assert view.failed == (LastWords(FIRST, "WorkerExited", text, False, "node", FIRST),)
+
+
+@pytest.mark.parametrize("code", [0, 3, 137])
+def test_an_agent_that_ends_by_itself_was_not_told_to(code: int) -> None:
+    """Whatever its exit code: it is a failed start, and no order."""
+    led = Led()
+    led.pods = (pod(0, 0, zone="a", phase=PodPhase.FAILED, exit_code=code), PODS[1])
+    led.observe()
+    assert [x.agent for x in led.found(Dismiss)] == [FIRST]
+    assert led.leadership.view().dismissed == frozenset()
 
 
 def test_a_loss_is_shown_as_soon_as_it_is_certain() -> None:
