@@ -368,8 +368,9 @@ class Leadership:
     def _apply(self, effect: Effect, now: float, *, is_known: bool) -> None:
         match effect:
             case Dismiss(agent, _):
-                if agent not in self._ended:  # else nobody has told it to end
-                    self._dismissed.add(agent)
+                if agent in self._ended:  # nobody has told it to end, and its log is of use
+                    return
+                self._dismissed.add(agent)
             case Record(reason=reason):
                 leaving = self._leaving()
                 self._tally.hear(effect, leaving, now)

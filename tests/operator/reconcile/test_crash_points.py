@@ -301,7 +301,7 @@ def test_the_stories_contain_every_kind_of_call() -> None:
 
 def test_an_operator_that_forgets_what_it_wrote_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: a planted fault, which the undisturbed story does not show."""
-    name = "loss_of_a_pod"
+    name = "shortage"
     ends = [f for f in faults(name) if f.how is How.CRASH_BEFORE]
     assert not differences(name, ends[-8])
     monkeypatch.setattr(statuses, "read_memory", lambda body: Memory())
