@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.arbiter import files, rounds
-from bamboo_core.arbiter_state.state import State
+from bamboo_core.arbiter.rounds import begin
+from bamboo_core.arbiter_state.state import Running, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.pruning import Mark
 from bamboo_core.protocol.messages import BadCheckpoint, Listed
@@ -17,8 +18,9 @@ def absent_is_bad(state: State, agent: AgentId, message: Listed, now: float) -> 
     """A checkpoint that an agent cannot reach is never read again."""
     loaded = files._loaded(state.in_force.directives) if state.in_force is not None else None
     if message.error and loaded is not None:
-        bad = BadCheckpoint(*loaded, message.error, cause="not there")
-        files.bad_checkpoint(state, agent, bad, now)
+        state.out.save(bad=(*state.durable.bad, loaded))
+        if isinstance(state.phase, Running):
+            begin(state, message.error)
     else:
         _listed(state, agent, message, now)
 
