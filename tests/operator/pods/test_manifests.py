@@ -133,6 +133,24 @@ def test_the_agents_last_words_go_where_the_template_lets_the_kubelet_read_them(
     assert file(terminationMessagePath="/dev/last-words") == "/dev/last-words"
 
 
+def test_the_words_of_every_container_reach_the_status() -> None:
+    """Those of init containers and sidecars were lost, unless the template asked for them."""
+    own = {"name": "quiet", "image": "q", "terminationMessagePolicy": "File"}
+    template = {
+        "spec": {
+            "initContainers": [{"name": "fetch", "image": "f"}],
+            "containers": [{"name": "proxy", "image": "p"}, own],
+        }
+    }
+    body = make(pod_template=template)["spec"]
+    found = {
+        container["name"]: container["terminationMessagePolicy"]
+        for container in (*body["initContainers"], *body["containers"])
+    }
+    logs = "FallbackToLogsOnError"
+    assert found == {"fetch": logs, "agent": logs, "proxy": logs, "quiet": "File"}
+
+
 def test_the_template_is_merged_and_not_changed() -> None:
     template = {
         "metadata": {"labels": {"team": "x", "bamboo.dev/job": "y"}, "annotations": {"a": "b"}},
