@@ -167,7 +167,8 @@ def _listed(found: Counter[str], alike: Mapping[NodeView, int], pods: Sequence[P
 
 
 def _unanswered(spec: JobSpec, by_zone: Mapping[str, Sequence[PodView]]) -> str:
-    """What keeps pods from the scheduler by the template, if none has answered; empty: nothing."""
+    """The fields of the template that keep pods from the scheduler, if none has answered; empty:
+    there are none."""
     if any(pod.refusal for pods in by_zone.values() for pod in pods):
         return ""
     given = spec.worker.pod_template.get("spec")

@@ -285,5 +285,5 @@ def test_a_part_of_a_gpu_counts_and_not_the_whole(asked: Any) -> None:
     labels = {GKE: "nvidia-tesla-a100", PARTITION: "1g.5gb"}
     found = asked({"nodeSelector": labels})
     assert (found.gpu.name, found.gpu.gigabytes) == ("MIG 1g.5gb", 5)
-    assert asked({"nodeSelector": labels | {PARTITION: "a part"}}) is None
+    assert asked({"nodeSelector": labels | {PARTITION: "a-part"}}) is None
     assert asked({"nodeSelector": {GKE: "nvidia-l4"}}, {"amd.com/gpu": 1}) is None

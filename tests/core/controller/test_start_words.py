@@ -295,7 +295,7 @@ def test_a_container_beside_an_agent_that_has_failed_is_told() -> None:
         assert said.message == f"{text}Error: it ended: no"
         assert not found.memory.failures.total
     late = waiting(name="job-p0-s1-i0", slot=Slot(0, 1), waiting="ErrImagePull", trouble="no")
-    said = condition(after(both[0], late, training=training), ConditionType.STALLED)
+    said = condition(after(both[0], late), ConditionType.STALLED)
     assert (said.status, said.reason) == (True, Reason.IMAGE_PULL_FAILED)
     assert said.message == "1 agent cannot start; job-p0-s1-i0: ErrImagePull: no"
 

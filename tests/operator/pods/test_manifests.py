@@ -65,7 +65,9 @@ def test_every_container_is_restricted_unless_the_template_says_else() -> None:
     agent, driver = body["containers"]
     assert agent["securityContext"] == secured | {"readOnlyRootFilesystem": True}
     assert driver["securityContext"] == {"privileged": True}
-    assert body["initContainers"] == [{"name": "first", "securityContext": secured}]
+    assert [(c["name"], c["securityContext"]) for c in body["initContainers"]] == [
+        ("first", secured)
+    ]
 
 
 def test_the_token_is_only_for_the_operator() -> None:
