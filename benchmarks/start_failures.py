@@ -73,7 +73,6 @@ def container(name: str, script: str, **more: Any) -> Object:
         "name": name,
         "command": ["sh", "-c", script],
         "env": [{"name": "READY", "valueFrom": source}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     return found | ({} if name == "agent" else {"image": "tools"}) | more
 

@@ -130,7 +130,7 @@ def test_wrong_values_are_refused(setting: dict[str, Any], named: str) -> None:
     assert named in done.stderr
 
 
-STUCK = "a job whose init container never ends"
+STUCK = "a job that never starts, though nothing is known to be stuck"
 FIRST = "a slow first step"
 
 

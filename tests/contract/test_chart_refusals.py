@@ -88,6 +88,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("networkPolicy.dns.to", [{}]),
     ("networkPolicy.metadataServer.cidrs", ["169.254.169.254"]),
     ("networkPolicy.metadataServer.cidrs", ["fd00::/129"]),
+    ("networkPolicy.metadataServer.cidrs", ["300.0.0.0/8"]),
+    ("networkPolicy.metadataServer.cidrs", ["10.256.0.0/16"]),
     ("networkPolicy.metricsFrom", [{"ipBlock": {"cidr": "10.0.0.0/33"}}]),
     ("networkPolicy.metricsFrom", [{"podSelector": {"matchLabels": {"a": "b c"}}}]),
     ("networkPolicy.agents.namespaces", ["team_a"]),
@@ -110,11 +112,21 @@ REFUSED: list[tuple[str, Any]] = [
     ("podSecurityContext", {"runAsUsr": 1}),
     ("podSecurityContext", {"seccompProfile": {"type": "Default"}}),
     ("podSecurityContext", {"fsGroupChangePolicy": "Never"}),
+    ("podSecurityContext", {"sysctls": [{"name": "Net Core", "value": "1"}]}),
+    ("podSecurityContext", {"sysctls": [{"name": "net.core.somaxconn", "value": 1}]}),
+    ("containerSecurityContext", {"privileged": True, "allowPrivilegeEscalation": False}),
     ("containerSecurityContext", {"capabilities": {"drop": "ALL"}}),
     ("containerSecurityContext", {"fsGroup": 1}),
     ("containerSecurityContext", {"privileged": "yes"}),
     ("extraEnv", [{"name": "A B"}]),
     ("extraEnv", [{"name": "A", "value": 1}]),
+    *(
+        ("extraEnv", [{"name": "A", "valueFrom": {"fieldRef": reference}}])
+        for reference in (
+            {}, {"fieldPath": "spec.node"}, {"fieldPath": "metadata.labels"},
+            {"fieldPath": "status.podIPx"},
+        )
+    ),
     ("extraEnv", [{"name": "A", "valueFrom": {}}]),
     ("extraVolumes", [{"name": "X_Y", "emptyDir": {}}]),
     ("extraVolumes", [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]),
@@ -122,6 +134,18 @@ REFUSED: list[tuple[str, Any]] = [
     ("extraVolumeMounts", [{"name": "v", "mountPath": ""}]),
     ("extraObjects", [{"kind": "ConfigMap", "metadata": {"name": "a"}}]),
     ("extraObjects", [""]),
+    *(
+        (f"affinity.{kind}.{rules}", [value])
+        for kind in ("podAffinity", "podAntiAffinity")
+        for rules, value in (
+            ("requiredDuringSchedulingIgnoredDuringExecution", {"labelSelector": {}}),
+            ("requiredDuringSchedulingIgnoredDuringExecution", {"topologyKey": "a b"}),
+            ("preferredDuringSchedulingIgnoredDuringExecution",
+             {"weight": 1, "podAffinityTerm": {}}),
+            ("preferredDuringSchedulingIgnoredDuringExecution",
+             {"weight": 0, "podAffinityTerm": {"topologyKey": "zone"}}),
+        )
+    ),
     (TERMS, []),
     (TERMS, [{"matchExpressions": [{**RULE, "operator": "Is"}]}]),
     (TERMS, [{"matchExpressions": [{**RULE, "operator": "In"}]}]),
@@ -160,6 +184,19 @@ TAKEN: list[tuple[str, Any]] = [
     ("networkPolicy.agents.extraEgress", [{}, {"to": [{"ipBlock": {"cidr": "fd00::/8"}}]}]),
     ("networkPolicy.agents.extraEgress", [{"ports": [{"port": 1, "endPort": 9}, {"port": "nfs"}]}]),
     ("extraObjects", ["kind: {{ .Release.Name }}"]),
+    ("networkPolicy.metadataServer.cidrs", ["169.254.169.254/32", "255.249.199.0/24"]),
+    ("podSecurityContext", {"sysctls": [{"name": "net.core.somaxconn", "value": "1"}]}),
+    ("podSecurityContext", {"sysctls": [{"name": "net/ipv4/conf/eth0.1/x", "value": "1"}]}),
+    ("containerSecurityContext", {"privileged": True, "allowPrivilegeEscalation": None}),
+    ("containerSecurityContext", {"privileged": False, "allowPrivilegeEscalation": False}),
+    ("affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+     [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]),
+    *(
+        ("extraEnv", [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}])
+        for path in (
+            "metadata.name", "metadata.labels['a/b']", "status.hostIP", "spec.serviceAccountName",
+        )
+    ),
     ("extraEnv", [{"name": "a.b-c", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]),
     (TERMS, [{"matchExpressions": [RULE], "matchFields": [RULE]}]),
 ]  # fmt: skip
@@ -208,3 +245,43 @@ def test_helm_agrees() -> None:
     assert done.returncode != 0
     missed = [place for place in last if f"/{place.replace('.', '/')}" not in done.stderr]
     assert missed == []
+
+
+VOLUME, MOUNT = {"name": "v", "emptyDir": {}}, {"name": "v", "mountPath": "/v"}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("resources", {"requests": {"memory": "2Gi"}, "limits": {"memory": "2000M"}},
+         "resources.requests.memory is 2Gi, which is more than its limit 2000M"),
+        ("resources", {"requests": {"memory": 4294967296}, "limits": {"memory": "2Gi"}},
+         "which is more than its limit 2Gi"),
+        ("resources", {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}},
+         "resources.requests.cpu is 1500m, which is more than its limit 1"),
+        ("notices.daemonSet.resources",
+         {"requests": {"memory": "1e9"}, "limits": {"memory": "900Mi"}},
+         "notices.daemonSet.resources.requests.memory is 1e9, which is more"),
+        ("extraVolumes", [VOLUME, VOLUME], "extraVolumes has two volumes of the name v"),
+        ("extraVolumeMounts", [MOUNT], "extraVolumeMounts names v, and extraVolumes has no"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_go_together_are_refused(place: str, value: Any, words: str) -> None:
+    """A schema sees one value at a time."""
+    done = helm("template", "bamboo", str(CHART), f"--set-json={place}={json.dumps(value)}")
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_values_that_go_together_are_taken() -> None:
+    given = {
+        "resources": {
+            "requests": {"cpu": "1.5", "memory": "1Gi", "ephemeral-storage": "1k"},
+            "limits": {"cpu": 1.5, "memory": 1073741824, "ephemeral-storage": "1Ki"},
+        },
+        "extraVolumes": [VOLUME, VOLUME | {"name": "w"}],
+        "extraVolumeMounts": [MOUNT],
+    }
+    values = [f"--set-json={place}={json.dumps(value)}" for place, value in given.items()]
+    done = helm("template", "bamboo", str(CHART), *values)
+    assert done.returncode == 0, done.stderr

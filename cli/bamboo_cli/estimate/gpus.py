@@ -115,6 +115,8 @@ _FAMILIES: Mapping[str, Gpu] = {
 
 _WANTED = "nvidia.com/gpu"
 _SLICE = "nvidia.com/mig-"
+_ANY = "/gpu"  # as in amd.com/gpu
+_PARTITION = "cloud.google.com/gke-gpu-partition-size"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _TEMPLATE = "spec.worker.podTemplate.spec"
 
@@ -123,7 +125,7 @@ def asked(spec: JobSpec) -> Asked | None:
     """The smallest GPU that the job's pods ask for; None: they name none that is known here."""
     if (part := _slice(spec)) is not None:
         return part
-    if not wants(spec):
+    if not wants_nvidia(spec):
         return None
     ways = [found for labels in _ways(spec) if (found := _largest(labels)) is not None]
     return min(ways, key=lambda found: found.gpu.gigabytes, default=None)
@@ -131,6 +133,11 @@ def asked(spec: JobSpec) -> Asked | None:
 
 def wants(spec: JobSpec) -> bool:
     """Whether an agent asks for a GPU at all. Without one, memory is no limit."""
+    return wants_nvidia(spec) or any(name.endswith(_ANY) for name in spec.worker.asks)
+
+
+def wants_nvidia(spec: JobSpec) -> bool:
+    """Whether it is one of those whose memory can be known here."""
     return any(name == _WANTED or name.startswith(_SLICE) for name in spec.worker.asks)
 
 
@@ -189,10 +196,12 @@ def _expressions(term: Any) -> Iterator[Label]:
 
 
 def _largest(labels: Sequence[Label]) -> Asked | None:
-    """The GPU of a node that has all the labels: each says how small it may be at least."""
+    """The GPU of a node that has all the labels: each says how small it may be at least. Where GPUs
+    are divided, an agent gets a part."""
+    parts = [label for label in labels if label[1] == _PARTITION]
     found = [
         Asked(min(gpus, key=lambda gpu: gpu.gigabytes), f"{field} {'|'.join(values)}")
-        for field, key, values in labels
+        for field, key, values in parts or labels
         if (gpus := [gpu for value in values if (gpu := _gpu(key, value)) is not None])
         and len(gpus) == len(values)
     ]
@@ -204,6 +213,9 @@ def _gpu(key: str, value: str) -> Gpu | None:
     match key:
         case "cloud.google.com/gke-accelerator":
             return _ACCELERATORS.get(value)
+        case "cloud.google.com/gke-gpu-partition-size":
+            size = re.fullmatch(r"\d+g\.(\d+)gb", value)
+            return size and Gpu(f"MIG {value}", float(size[1]), key)
         case "node.kubernetes.io/instance-type" | "karpenter.azure.com/sku-name":
             return _of_type(value)
         case "karpenter.k8s.aws/instance-family":

@@ -65,9 +65,11 @@ class JobPlan:
         """How to name the device, so that modes that do not fit are found; empty: it is known."""
         if self.costs.memory_bytes or not gpus.wants(self.spec):
             return ""
+        text = "the device's memory is not known, so nothing says whether a mode fits: "
+        if not gpus.wants_nvidia(self.spec):
+            return f"{text}give --memory"
         return (
-            "the device's memory is not known, so nothing says whether a mode fits: name the GPU in"
-            " spec.worker.podTemplate.spec.nodeSelector, by a label such as"
+            f"{text}name the GPU in spec.worker.podTemplate.spec.nodeSelector, by a label such as"
             " node.kubernetes.io/instance-type, or give --memory"
         )
 

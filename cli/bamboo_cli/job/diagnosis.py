@@ -12,7 +12,7 @@ from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.remedies import REMEDIES
 from bamboo_cli.job.state import Job, Manifest, read_job
 from bamboo_cli.job.what_if import Held, Outlook, held, loss
-from bamboo_core.api.reasons import ConditionType
+from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.controller.reconcile import UNREADY_S
 from bamboo_core.controller.view import PodPhase
@@ -30,6 +30,8 @@ _TROUBLE = (  # type, and the statuses that tell of trouble; the gravest first
     (ConditionType.DEGRADED, ("True",)),
     (ConditionType.CHECKPOINTED, ("False",)),
 )
+_BESIDE = (Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_CANNOT_START, Reason.CONTAINER_FAILED)
+"""Reasons of Stalled that tell of trouble even if it is false: beside agents that are at work."""
 _MOST_NAMES = 3
 
 _CHECK_OPERATOR = (
@@ -113,7 +115,9 @@ def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:
     found = []
     for kind, statuses in _TROUBLE:
         line = job.condition(kind)
-        if line is None or line.status not in statuses or _is_usual(job, kind):
+        if line is None or _is_usual(job, kind):
+            continue
+        if line.status not in statuses and line.reason not in _BESIDE:
             continue
         text = f"{kind} {_since(since[kind], line.status, now)} ({line.reason})"
         text += f": {line.message}" if line.message else ""

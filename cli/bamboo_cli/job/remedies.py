@@ -57,6 +57,8 @@ REMEDIES: Mapping[str, str] = {
     f" start by themselves; if spec.worker names a wrong image or Secret, {_CHANGE}",
     Reason.CONTAINER_CANNOT_START: "create what is missing (`kubectl describe pod` names it), and"
     f" the pods start by themselves; if spec.worker is wrong, {_CHANGE}",
+    Reason.CONTAINER_FAILED: "read its log with `kubectl logs POD -c CONTAINER`; if the agent needs"
+    f" it, delete the pod, and a new one is made; if spec.worker is wrong, {_CHANGE}",
     Reason.OBJECT_MISSING: "create or repair the object that the message names; the pods go on by"
     " themselves",
     Reason.STARTS_FAIL: "do what the message says; to change spec.worker, set spec.suspend to true"

@@ -70,16 +70,17 @@ def why(cause: str, found: Sequence[JobEvent], earlier: Before, zones: Zones) ->
             return "another operator took over"
         case PauseCause.CHANGE:
             return _changed(found, earlier.planned, zones)
-    return _guessed(found, stoppers, zones)
-
-
-def _guessed(found: Sequence[JobEvent], stoppers: frozenset[str], zones: Zones) -> str:
-    """For a pause that is not over, or whose cause an earlier version has not told."""
-    if _newest(found, EventReason.RESTORING) is not None:
-        return _restored(found)
-    if lost := _agents(found, EventReason.AGENT_LOST):
-        return f"loss of {names(lost | stoppers, zones)}"
+    if guessed := guess(found):
+        return why(guessed, found, earlier, zones)
     return f"because of {names(stoppers, zones)}" if stoppers else "not known"
+
+
+def guess(found: Sequence[JobEvent]) -> str:
+    """The cause of a pause that is not over, or whose cause an earlier version has not told; empty:
+    its events do not say."""
+    if _newest(found, EventReason.RESTORING) is not None:
+        return PauseCause.RESTORE
+    return PauseCause.LOSS if _agents(found, EventReason.AGENT_LOST) else ""
 
 
 def names(agents: Iterable[str], zones: Zones) -> str:

@@ -8,7 +8,7 @@ from math import inf
 
 from bamboo_cli.job.events import JobEvent
 from bamboo_cli.run.model import Pause, Span
-from bamboo_cli.run.pauses import Zones, before, during, why
+from bamboo_cli.run.pauses import Zones, before, during, guess, why
 from bamboo_cli.run.recovery import FaultPause
 from bamboo_core.api.events import EventFact, EventReason
 
@@ -93,8 +93,9 @@ def lasting(known: Sequence[JobEvent], zones: Zones, whole: Span) -> list[Pause]
     if not begins or not whole.begin <= begins[0] < whole.end:
         return []
     inside = during(known, begins[0], whole.end, over)
-    text = why("", inside, before(known, begins[0]), zones)
-    return [Pause(begins[0], whole.end, "", text, is_over=False)]
+    cause = guess(inside)
+    text = why(cause, inside, before(known, begins[0]), zones)
+    return [Pause(begins[0], whole.end, cause, text, is_over=False)]
 
 
 def progress(points: Iterable[Seen], whole: Span) -> list[tuple[float, int]]:

@@ -136,7 +136,9 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     """An agent's image cannot be pulled."""
     CONTAINER_CANNOT_START = "ContainerCannotStart"
-    """An agent's container cannot be created or started."""
+    """A container of an agent's pod cannot be created or started, or does not start for minutes."""
+    CONTAINER_FAILED = "ContainerFailed"
+    """A container beside an agent has failed. The kubelet does not start it again."""
     OBJECT_MISSING = "ObjectMissing"
     """The agents' pods name a PersistentVolumeClaim, Secret or ConfigMap that does not exist, or
     does not have what they ask for."""

@@ -254,12 +254,15 @@ def _waiting_for_containers(seen: Seen) -> str:
     waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
     if not waiting:
         return ""
-    objects = pod_troubles.needed(seen.spec.worker.pod_template)
-    volumes = f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
     return (
         f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} shows the cause{volumes}"
+        f" {waiting[0]} shows the cause{_volumes(seen.spec)}"
     )
+
+
+def _volumes(spec: JobSpec) -> str:
+    objects = pod_troubles.needed(spec.worker.pod_template)
+    return f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
 
 
 def _degraded(seen: Seen) -> Condition:
@@ -345,13 +348,15 @@ def _stuck(seen: Seen) -> Condition | None:
     false if all their agents are there, and only containers beside them are not."""
     connected = seen.training.connected
     pods = sorted(seen.alive, key=lambda pod: (pod.agent in connected, pod.name))
-    stuck = [(pod, what) for pod in pods if (what := _obstacle(pod, seen.job)) is not None]
+    stuck = [(pod, what) for pod in pods if (what := _obstacle(pod, seen)) is not None]
     if not stuck:
         return None
-    waiting = [pod for pod, _ in stuck if pod.agent not in connected]
+    stuck.sort(key=lambda each: each[1].keeps_none)
+    waiting = [pod for pod, what in stuck if pod.agent not in connected and not what.keeps_none]
     count = counted(len(waiting) or len(stuck), "agent")
-    verb = "cannot start" if waiting else "at work beside a container that cannot start"
     (first, what), *_ = stuck
+    has = "has failed" if what.keeps_none else "cannot start"
+    verb = has if waiting else f"at work beside a container that {has}"
     text = f"{count} {verb}; {first.name}: {what.text}"
     return Condition(Type.STALLED, bool(waiting), what.reason, text)
 
@@ -362,15 +367,26 @@ class _Obstacle(NamedTuple):
     reason: Reason
     text: str
 
+    @property
+    def keeps_none(self) -> bool:
+        """It keeps no agent from its start."""
+        return self.reason is Reason.CONTAINER_FAILED
 
-def _obstacle(pod: PodView, job: JobView) -> _Obstacle | None:
+
+def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
     """The obstacle of a pod's containers, first of the agent's own; None: all start."""
     if pod.missing is not None:
-        return _Obstacle(Reason.OBJECT_MISSING, shortage.absent(pod.missing, job.namespace))
+        return _Obstacle(Reason.OBJECT_MISSING, shortage.absent(pod.missing, seen.job.namespace))
     beside, state, text = pod.beside, pod.waiting, f"{pod.waiting}: {pod.trouble}"
     if state not in pod_troubles.CANNOT_START:
         state = beside.state if beside.exit_code is None else ""
         text = f"container {beside.container}: {beside.state}: {beside.words}"
+    at = pod_troubles.stuck_at(beside, pod.waiting, pod.started_at)
+    if at is not None and at <= seen.now:
+        text = pod_troubles.delay(beside, pod.name) + _volumes(seen.spec)
+        return _Obstacle(Reason.CONTAINER_CANNOT_START, text)
+    if beside.is_over:
+        return _Obstacle(Reason.CONTAINER_FAILED, text)
     if state not in pod_troubles.CANNOT_START:
         return None
     is_image = state in pod_troubles.NO_IMAGE

@@ -31,6 +31,7 @@ from bamboo_core.controller.view import (
     TrainingView,
     pod_name,
 )
+from bamboo_core.evidence.pod_troubles import stuck_at
 
 UNREACHABLE_GRACE_S = 10.0
 """A deleted pod on a node that does not answer is force-deleted after so long."""
@@ -473,6 +474,8 @@ def _wake_times(
     times += [memory.pauses_until, memory.failures.starts.until]
     times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
     times += failure_limits.wake_times(memory)
+    starts = (stuck_at(pod.beside, pod.waiting, pod.started_at) for pod in view.pods)
+    times += (at for at in starts if at is not None)
     times += (at for at in force_deletes if at is not None)
     times += memory.failures.avoided_until().values()
     times += (at for _, at in _stranded_at(view, training))

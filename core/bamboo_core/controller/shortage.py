@@ -43,6 +43,7 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
     for pod in sorted(waiting, key=lambda pod: pod.name):
         by_zone.setdefault(pod.zone, []).append(pod)
     parts, causes, is_new = [], Counter[str](), False
+    unanswered = _unanswered(spec, by_zone)
     for zone, pods in sorted(by_zone.items())[:_MAX_ZONES]:
         there = {x: n for x, n in nodes.alike.items() if x.zone == zone or not zone}
         is_spot_only = spec.placement.on_demand is not None and not pods[0].is_on_demand
@@ -56,6 +57,8 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
     if "" not in by_zone and (others := _held_back(nodes, by_zone.keys())):
         causes += others
         parts.append(f"in other zones: {_counted(others)}")
+    if unanswered:
+        return f"{'; '.join(parts)}; {unanswered}"
     return f"{'; '.join(parts)}; {_remedies(spec, causes, is_new=is_new)}"
 
 
@@ -156,9 +159,34 @@ def _listed(found: Counter[str], alike: Mapping[NodeView, int], pods: Sequence[P
     text = _counted(found)
     if sum(alike.values()) > found.total():  # some look free; the scheduler knows more
         refusal = next((pod.refusal for pod in pods if pod.refusal), "")
-        words = f"the scheduler says: {_clipped(refusal)}" if refusal else "no answer yet"
+        since = instant(min(pod.created_at for pod in pods))
+        words = f"no scheduler has answered since {since}"
+        words = f"the scheduler says: {_clipped(refusal)}" if refusal else words
         text = f"{text}, {words}" if text else words
     return text
+
+
+def _unanswered(spec: JobSpec, by_zone: Mapping[str, Sequence[PodView]]) -> str:
+    """The fields of the template that keep pods from the scheduler, if none has answered; empty:
+    there are none."""
+    if any(pod.refusal for pods in by_zone.values() for pod in pods):
+        return ""
+    given = spec.worker.pod_template.get("spec")
+    template = given if isinstance(given, dict) else {}
+    found = []
+    if (name := template.get("schedulerName")) not in (None, "", "default-scheduler"):
+        found.append(f"has schedulerName {name}: check that such a scheduler runs")
+    if gates := _names(template.get("schedulingGates"), "name"):
+        found.append(f"has schedulingGates {gates}: somebody must remove them from the pods")
+    keys = ("resourceClaimName", "resourceClaimTemplateName")
+    if claims := _names(template.get("resourceClaims"), *keys):
+        found.append(f"has resourceClaims {claims}: check that they exist")
+    return f"spec.worker.podTemplate {', and '.join(found)}" if found else ""
+
+
+def _names(given: object, *keys: str) -> str:
+    each = [x for x in given if isinstance(x, dict)] if isinstance(given, list) else []
+    return ", ".join(str(x[key]) for x in each for key in keys if x.get(key))
 
 
 def _counted(causes: Counter[str]) -> str:

@@ -31,6 +31,8 @@ CANNOT_START = NO_IMAGE | {
     "RunContainerError",
 }
 """Why a container waits that will not start by itself."""
+ENDS_AGAIN = "CrashLoopBackOff"
+"""Why a container waits that the kubelet starts again and again. Between its ends it runs."""
 EVICTED = "Evicted"
 """The kubelet has ended the pod, since it or its node uses too much of something."""
 DEADLINE = "DeadlineExceeded"
@@ -44,6 +46,11 @@ _OF_NODE = ("The node was low on resource", "The node had condition")
 """Beginnings of the messages of pods that were evicted because of their node."""
 _BY_SIGNAL = (137, 143)  # SIGKILL, SIGTERM
 _OOM_KILLED = "OOMKilled"
+_VOLUMES_S = 180.0
+"""Time after which a pod is stuck whose volumes are not mounted: only its events tell why."""
+_START_S = 480.0
+"""The same for one that pulls an image, or waits for an init container. The alert comes 5 minutes
+later."""
 _MISSING = re.compile(
     r'\b(?P<kind>persistentvolumeclaim|secret|configmap) "(?P<name>[^"]+)"'
     r" (?P<state>not found|is being deleted|bound to non-existent persistentvolume)",
@@ -51,6 +58,8 @@ _MISSING = re.compile(
 )
 _UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _NO_KEY = re.compile(r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) (?P<name>\S+)")
+_MADE_BY_KUBERNETES = {"ConfigMap kube-root-ca.crt": {"ca.crt"}}
+"""Objects of every namespace, and their keys: they are not what a pod waits for."""
 _SOURCES = (
     ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
     ("Secret", "secret", "secretName"),
@@ -83,7 +92,10 @@ class PodTrouble:
     state: str = ""  # why it waits, or how it has ended, in one word
     words: str = ""  # its message
     exit_code: int | None = None  # of its end; None: it waits
+    is_over: bool = False  # it has failed, and the kubelet does not start it again
     runs_on: bool = False  # an ordinary container beside the agent's has not ended
+    has_volumes: bool | None = None  # they are mounted, and the network is there; None: not told
+    awaited: str = ""  # the init container that runs and that the agent's container waits for
 
     @property
     def is_of_container(self) -> bool:
@@ -112,16 +124,55 @@ NO_TROUBLE = PodTrouble()
 
 
 def needed(template: Mapping[str, Any]) -> list[str]:
-    """The objects without which the volumes of a pod template cannot be mounted, in words. While
-    one is missing, only the pod's events tell."""
+    """The objects without which the volumes of a pod template cannot be mounted, in words, with the
+    keys that they must have. While one is missing, only the pod's events tell."""
     found = set[str]()
     for volume in _part(template, "spec").get("volumes") or []:
         for source in (volume, *(_part(volume, "projected").get("sources") or [])):
             for kind, key, name in _SOURCES:
                 told = _part(source, key)
-                if told.get(name) and not told.get("optional"):
-                    found.add(f"{kind} {told[name]}")
+                if not told.get(name) or told.get("optional"):
+                    continue
+                item = f"{kind} {told[name]}"
+                keys = sorted({str(each.get("key")) for each in told.get("items") or []})
+                if item in _MADE_BY_KUBERNETES and _MADE_BY_KUBERNETES[item].issuperset(keys):
+                    continue
+                found.add(f"{item} with {', '.join(keys)}" if keys else item)
     return sorted(found)
+
+
+def stuck_at(trouble: PodTrouble, waiting: str, started_at: float | None) -> float | None:
+    """When a pod is stuck, if the agent's container still waits then; None: never, since it does
+    not wait, or something else in the status says why.
+
+    waiting: why the agent's container waits. started_at: when the pod has come to its node.
+    """
+    if not waiting or started_at is None or {waiting, trouble.state} & CANNOT_START:
+        return None
+    return started_at + _patience_s(trouble)
+
+
+def _patience_s(trouble: PodTrouble) -> float:
+    return _VOLUMES_S if trouble.has_volumes is False else _START_S
+
+
+def delay(trouble: PodTrouble, pod: str) -> str:
+    """Why a pod is stuck after this time, in words."""
+    minutes = f"for over {_patience_s(trouble) / 60:.0f} minutes"
+    if trouble.has_volumes is False:
+        return (
+            f"its volumes are not mounted, or its network is not there, {minutes}: kubectl describe"
+            f" pod {pod} shows the cause"
+        )
+    if trouble.awaited:
+        return (
+            f"container {trouble.awaited} goes first, and has not let the agent start {minutes}:"
+            f" kubectl logs {pod} -c {trouble.awaited} shows what it does"
+        )
+    return (
+        f"no container has started {minutes}, as while an image is pulled: kubectl describe pod"
+        f" {pod} shows the cause"
+    )
 
 
 def _part(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -82,6 +82,9 @@ def _container(body: Mapping[str, Any], worker: WorkerSpec) -> Iterator[Problem]
         if resources and worker.resources and resources != worker.resources:
             text = "has no effect beside spec.worker.resources; set all of them there"
             yield Problem(f"{path}.resources", text)
+        if container.get("args") and not container.get("command"):
+            text = "has no effect, since the agent takes no arguments; remove it, or set command"
+            yield Problem(f"{path}.args", f"{text}, too, to something that starts the agent")
         given = {str(variable.get("name")): variable for variable in worker.env}
         for number, variable in enumerate(_objects(container.get("env"))):
             other = given.get(str(variable.get("name", "")))

@@ -18,7 +18,7 @@ from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_core.evidence import node_notices
 from bamboo_core.evidence.node_notices import NodeNotice, Taint
-from bamboo_core.evidence.pod_troubles import CANNOT_START, PodTrouble
+from bamboo_core.evidence.pod_troubles import CANNOT_START, ENDS_AGAIN, PodTrouble
 from bamboo_core.evidence.taints import lasting
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
@@ -98,39 +98,121 @@ def _beside(pod: Object) -> PodTrouble:
         message=_shortened(status.get("message")),
         is_disrupted=is_disrupted,
         runs_on=_runs_on(status),
+        has_volumes=_has_volumes(conditions),
     )
-    for container, is_init in _others(status):
-        state = container.get("state") or {}
-        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-        why = ended if is_init and ended.get("exitCode") else waiting
-        if why is waiting and waiting.get("reason") not in CANNOT_START:
+    is_over = status.get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    again = set() if is_over else _started_again(pod)
+    # The agent's container has not started: what goes first keeps it.
+    is_first = not is_over and not _agent_state(status).keys() - {"waiting"}
+    for container in status.get("initContainerStatuses") or []:
+        blocks = is_first and _blocks(container, again)
+        trouble = _of_init_container(
+            found, container, ends_again=blocks and _is_again(container, again)
+        )
+        if trouble is not None:
+            return trouble
+        if blocks and not found.awaited:
+            found = replace(found, awaited=str(container.get("name")))
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") == AGENT_CONTAINER:
             continue
+        trouble = _of_sidecar(found, container, is_over=is_over)
+        if trouble is not None:
+            return trouble
+    return found
+
+
+def _of_init_container(
+    found: PodTrouble, container: Object, *, ends_again: bool
+) -> PodTrouble | None:
+    """None: nothing is wrong with it. ends_again: it runs, or has just ended, between two ends."""
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    name = str(container.get("name"))
+    if ends_again:
+        words = _shortened(_end_words(_newest_end(container)))
+        return replace(found, container=name, state=ENDS_AGAIN, words=words)
+    if ended.get("exitCode"):
+        said = _shortened(_last_words(container) or ended.get("message"))
+        return replace(
+            found,
+            container=name,
+            state=ended.get("reason") or "",
+            words=said,
+            exit_code=ended["exitCode"],
+        )
+    return _waits(found, container, waiting)
+
+
+def _of_sidecar(found: PodTrouble, container: Object, *, is_over: bool) -> PodTrouble | None:
+    """The trouble of an ordinary container beside the agent's; None: there is none.
+
+    Its end is no end of the agent, so it has no exit code. When a pod ends, so do they all.
+    """
+    state = container.get("state") or {}
+    ended = state.get("terminated") or {}
+    if ended.get("exitCode") and not is_over:
         return replace(
             found,
             container=str(container.get("name")),
-            state=why.get("reason") or "",
-            words=_shortened(_last_words(container) or why.get("message")),
-            exit_code=ended["exitCode"] if why is ended else None,
+            state=ended.get("reason") or "",
+            words=_shortened(_end_words(ended)),
+            is_over=True,
         )
-    return found
+    return _waits(found, container, state.get("waiting") or {})
+
+
+def _waits(found: PodTrouble, container: Object, waiting: Object) -> PodTrouble | None:
+    if waiting.get("reason") not in CANNOT_START:
+        return None
+    said = _shortened(_last_words(container) or waiting.get("message"))
+    name = str(container.get("name"))
+    return replace(found, container=name, state=waiting["reason"], words=said)
+
+
+def _started_again(pod: Object) -> set[str]:
+    """The init containers that the kubelet starts again whenever they end."""
+    containers = (pod.get("spec") or {}).get("initContainers") or []
+    return {str(c.get("name")) for c in containers if c.get("restartPolicy") == "Always"}
+
+
+def _blocks(container: Object, again: set[str]) -> bool:
+    """Whether the agent's container waits for this init container, which has been started."""
+    state = container.get("state") or {}
+    if container.get("name") in again:
+        return "terminated" in state or ("running" in state and not container.get("started"))
+    return "running" in state
+
+
+def _is_again(container: Object, again: set[str]) -> bool:
+    """Whether it has failed before, and is started again."""
+    return container.get("name") in again and bool(_newest_end(container).get("exitCode"))
+
+
+def _newest_end(container: Object) -> Object:
+    """Empty: it has not ended yet."""
+    states = (container.get(name) or {} for name in ("state", "lastState"))
+    ends: Iterator[Object] = (state["terminated"] for state in states if state.get("terminated"))
+    return next(ends, {})
+
+
+def _has_volumes(conditions: Iterable[Object]) -> bool | None:
+    """None: the kubelet is older than the condition."""
+    for condition in conditions:
+        if condition.get("type") == "PodReadyToStartContainers":
+            return bool(condition.get("status") == "True")
+    return None
 
 
 def _last_words(container: Object) -> str:
     """How a container ended that the kubelet starts again and again; empty: it does not."""
     last: Object = (container.get("lastState") or {}).get("terminated") or {}
-    if not last:
-        return ""
-    words = f": {last['message']}" if last.get("message") else ""
-    return f"it ended with exit code {last.get('exitCode')}{words}"
+    return _end_words(last) if last else ""
 
 
-def _others(status: Object) -> Iterator[tuple[Object, bool]]:
-    """The statuses of all containers but the agent's, and whether they run before it."""
-    for container in status.get("initContainerStatuses") or []:
-        yield container, True
-    for container in status.get("containerStatuses") or []:
-        if container.get("name") != AGENT_CONTAINER:
-            yield container, False
+def _end_words(ended: Object) -> str:
+    words = f": {ended['message'].strip()}" if ended.get("message") else ""
+    return f"it ended with exit code {ended.get('exitCode')}{words}"
 
 
 def _runs_on(status: Object) -> bool:

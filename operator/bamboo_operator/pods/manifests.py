@@ -67,7 +67,7 @@ def pod(
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
-        containers=[_restricted(c) for c in (_container(spec.worker, own, identity), *others)],
+        containers=[_common(c) for c in (_container(spec.worker, own, identity), *others)],
         volumes=[*(body.get("volumes") or []), _identity_volume()],
         restartPolicy="Never",
         terminationGracePeriodSeconds=spec.worker.grace_period_s,
@@ -76,7 +76,7 @@ def pod(
     )
     body.setdefault("serviceAccountName", "default")
     if body.get("initContainers"):
-        body["initContainers"] = [_restricted(c) for c in body["initContainers"]]
+        body["initContainers"] = [_common(c) for c in body["initContainers"]]
     body["securityContext"] = _POD_SECURITY | (body.get("securityContext") or {})
     if selector:
         body["nodeSelector"] = selector
@@ -201,6 +201,12 @@ def _slot_labels(action: CreatePod) -> dict[str, str]:
     }
 
 
+def _common(container: Object) -> Object:
+    """A container as every one of the pod is. Its last words are those that it logs, unless it
+    writes others: so the status tells why it has failed."""
+    return {"terminationMessagePolicy": "FallbackToLogsOnError"} | _restricted(container)
+
+
 def _restricted(container: Object) -> Object:
     """With what the pod security level ``restricted`` asks of each container.
 
@@ -218,7 +224,6 @@ def _restricted(container: Object) -> Object:
 def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Object:
     container = dict(own)
     container.setdefault("args", [])
-    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
     env |= {e["name"]: e for e in identity}
     if told_in := own.get("terminationMessagePath"):

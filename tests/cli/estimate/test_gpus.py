@@ -20,6 +20,7 @@ from bamboo_cli.main import cli
 TEMPLATE = "spec.worker.podTemplate.spec"
 GKE, TYPE = "cloud.google.com/gke-accelerator", "node.kubernetes.io/instance-type"
 PRODUCT = "nvidia.com/gpu.product"
+PARTITION = "cloud.google.com/gke-gpu-partition-size"
 
 
 @pytest.fixture
@@ -274,3 +275,15 @@ def test_a_gpu_that_nobody_names_is_asked_for(plan: Any, manifest: dict[str, Any
     assert unknown not in " ".join(plan("--memory", "80Gi").output.split())
     manifest["spec"]["worker"]["resources"] = {"limits": {"cpu": 1}}
     assert "not known" not in plan().output
+    manifest["spec"]["worker"]["resources"] = {"limits": {"amd.com/gpu": 1}}
+    said = " ".join(plan().output.split())
+    assert "memory is not known, so nothing says whether a mode fits: give --memory" in said
+
+
+def test_a_part_of_a_gpu_counts_and_not_the_whole(asked: Any) -> None:
+    """It was 40 GB, so that a plan seemed to fit that did not."""
+    labels = {GKE: "nvidia-tesla-a100", PARTITION: "1g.5gb"}
+    found = asked({"nodeSelector": labels})
+    assert (found.gpu.name, found.gpu.gigabytes) == ("MIG 1g.5gb", 5)
+    assert asked({"nodeSelector": labels | {PARTITION: "a-part"}}) is None
+    assert asked({"nodeSelector": {GKE: "nvidia-l4"}}, {"amd.com/gpu": 1}) is None

@@ -431,6 +431,18 @@ def test_every_trouble_has_a_remedy(reason: Reason) -> None:
     assert not REMEDIES[reason].endswith(".")
 
 
+@pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart", "ContainerFailed"])
+def test_a_container_beside_an_agent_at_work_is_explained(
+    training: dict[str, Any], reason: str
+) -> None:
+    """It was "Nothing is wrong with it."."""
+    stalled = condition("Stalled", "False", reason, "1 agent at work beside a container")
+    training["status"]["conditions"] = [stalled]
+    said = texts(explain(training, [], [], NOW))
+    assert "1 agent at work beside a container" in said
+    assert REMEDIES[Reason(reason)] in said
+
+
 @pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart"])
 def test_a_wrong_image_can_be_corrected_though_nothing_runs(
     training: dict[str, Any], reason: str

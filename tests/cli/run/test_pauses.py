@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import make_node, make_pod
 from tests.cli.events import event
 
+from bamboo_cli.run.figures import facts
 from bamboo_cli.run.from_cluster import from_cluster
 from bamboo_cli.run.model import Pause, Run
 from bamboo_core.api.events import EventReason as Reason
@@ -101,3 +102,19 @@ def test_a_pause_that_is_not_over_is_listed(training: dict[str, Any]) -> None:
     assert (run.halts.total, run.halts.unlisted, run.paused_s) == (1, 0, 80.0)
     training["status"]["phase"] = "Running"  # the event of its end is on its way
     assert list(run_of(training, stopped(B)).pauses) == []
+
+
+def test_a_pause_that_is_not_over_counts_as_what_its_events_say(training: dict[str, Any]) -> None:
+    """It was of unknown cause in the sum, and a restore in the list."""
+    training["status"]["phase"] = "Recovering"
+    training["status"]["totals"]["pauses"] = [
+        {"cause": cause, "count": 1, "seconds": {}} for cause in ("Loss", "Restore")
+    ]
+    begun = event(21.0, Reason.RESTORING, attempt=1, step=400, repeated_steps=9, cause="NoVoter")
+    run = run_of(training, stopped(B), begun)
+    (pause,) = run.pauses
+    assert (pause.cause, pause.why) == ("Restore", "restore from step 400 (NoVoter)")
+    pauses = dict(facts(run))["pauses since the start"]
+    assert pauses.endswith("in all (1 Loss, 1 Restore)")
+    lost = run_of(training, stopped(B), event(21.0, Reason.AGENT_LOST, agents=B)).pauses
+    assert [(pause.cause, pause.why) for pause in lost] == [("Loss", f"loss of {B} in zone b")]

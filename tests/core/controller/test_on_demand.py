@@ -108,7 +108,7 @@ def test_the_condition_says_that_idle_nodes_are_no_spot_nodes() -> None:
     assert "job-p1-s0-i0 in zone b: not a spot node (1 node); add" in text
     late = run(PLACED, replace(waiting, is_on_demand=True), since=100.0, now=200.0)
     text = next(c for c in late.status.conditions if c.type == "CapacityAvailable").message
-    assert "job-p1-s0-i0 in zone b: no answer yet" in text
+    assert "job-p1-s0-i0 in zone b: no scheduler has answered" in text
 
 
 def test_each_agent_must_have_been_without_a_spot_node_for_so_long() -> None:

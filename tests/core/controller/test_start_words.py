@@ -120,6 +120,37 @@ def test_a_missing_claim_is_named_and_its_pods_stay_where_they_are() -> None:
     assert condition(found, ConditionType.STALLED).status is True
 
 
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ({"schedulerName": "mine"}, "has schedulerName mine: check that such a scheduler runs"),
+        ({"schedulingGates": [{"name": "a/b"}]}, "has schedulingGates a/b: somebody must remove"),
+        (
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gone"}]},
+            "has resourceClaims gone: check that they exist",
+        ),
+        ({"schedulerName": "default-scheduler"}, "add nodes to the pool"),
+        ({}, "add nodes to the pool"),
+    ],
+)
+def test_what_keeps_pods_from_the_scheduler_is_named(
+    template: dict[str, object], text: str
+) -> None:
+    """It was "no answer yet; add nodes to the pool", where nodes were free."""
+    worker = WorkerSpec("agent:1", pod_template={"spec": template})
+    placed, silent = pod(0, 1, zone="b"), waiting(node="", zone="a", created_at=60.0)
+    view = ClusterView(nodes(a=8, b=8), (silent, placed))
+    found = step(spec(worker=worker), view, TrainingView(), Memory(), job=JOB, now=61.0)
+    said = condition(found, ConditionType.CAPACITY_AVAILABLE).message
+    assert "no scheduler has answered since 1970-01-01T00:01:00Z; " in said
+    assert text in said
+    assert ("add nodes" in said) == (text == "add nodes to the pool")
+    refused = replace(silent, refused_at=60.0, refusal="0/2 nodes are available")
+    view = ClusterView(nodes(a=8, b=8), (refused, placed))
+    found = step(spec(worker=worker), view, TrainingView(), Memory(), job=JOB, now=61.0)
+    assert "add nodes" in condition(found, ConditionType.CAPACITY_AVAILABLE).message
+
+
 def test_a_missing_claim_asks_for_no_on_demand_nodes() -> None:
     placement = PlacementSpec(Adjacency.ALTERNATE, on_demand=OnDemandSpec(60, 1.0))
     lacking = waiting(node="", zone="a", refused_at=1.0, refusal=CLAIM)
@@ -203,6 +234,70 @@ def test_what_the_volumes_of_a_pod_need_is_told_while_it_does_not_start() -> Non
     assert said.message.endswith(
         "kubectl describe pod job-p0-s0-i0 shows the cause; their volumes need Secret s3"
     )
+
+
+@pytest.mark.parametrize(
+    ("beside", "late_s", "text"),
+    [
+        (
+            PodTrouble(has_volumes=False),
+            180.0,
+            "its volumes are not mounted, or its network is not there, for over 3 minutes: kubectl"
+            " describe pod job-p0-s0-i0 shows the cause; their volumes need Secret s3 with key",
+        ),
+        (
+            PodTrouble(has_volumes=True),
+            480.0,
+            "no container has started for over 8 minutes, as while an image is pulled",
+        ),
+        (PodTrouble(), 480.0, "no container has started for over 8 minutes"),
+        (
+            PodTrouble(has_volumes=True, awaited="fetch"),
+            480.0,
+            "container fetch goes first, and has not let the agent start for over 8 minutes:"
+            " kubectl logs job-p0-s0-i0 -c fetch",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_start_is_stuck_after_a_while(
+    beside: PodTrouble, late_s: float, text: str
+) -> None:
+    """A missing Secret of a volume raised no alert: the status of the pod says nothing of it."""
+    source = {"secretName": "s3", "items": [{"key": "key", "path": "x"}]}
+    template = {"spec": {"volumes": [{"name": "a", "secret": source}]}}
+    wanted = spec(worker=WorkerSpec("agent:1", pod_template=template))
+    starting = waiting(waiting="ContainerCreating", started_at=1000.0, beside=beside)
+    other = pod(0, 1, zone="b")
+    training = TrainingView(connected=frozenset({other.agent}), heard={other.agent: ""})
+
+    def at(now: float, memory: Memory) -> Step:
+        view = ClusterView(nodes(a=8, b=8), (starting, other))
+        return step(wanted, view, training, memory, job=JOB, now=now)
+
+    before = at(999.0 + late_s, Memory())
+    assert condition(before, ConditionType.STALLED).reason == Reason.PROGRESSING
+    assert before.wake_at == 1000.0 + late_s
+    said = condition(at(1000.0 + late_s, before.memory), ConditionType.STALLED)
+    assert (said.status, said.reason) == (True, Reason.CONTAINER_CANNOT_START)
+    assert said.message.startswith("1 agent cannot start; job-p0-s0-i0: ")
+    assert text in said.message
+
+
+def test_a_container_beside_an_agent_that_has_failed_is_told() -> None:
+    beside = PodTrouble(container="proxy", state="Error", words="it ended: no", is_over=True)
+    both = (replace(pod(), beside=beside), pod(0, 1, zone="b"))
+    text = "1 agent at work beside a container that has failed; job-p0-s0-i0: container proxy: "
+    for connected in (frozenset(seen.agent for seen in both), frozenset({both[1].agent})):
+        training = TrainingView(connected=connected, heard=dict.fromkeys(connected, ""))
+        found = after(*both, training=training)
+        said = condition(found, ConditionType.STALLED)
+        assert (said.status, said.reason) == (False, Reason.CONTAINER_FAILED)
+        assert said.message == f"{text}Error: it ended: no"
+        assert not found.memory.failures.total
+    late = waiting(name="job-p0-s1-i0", slot=Slot(0, 1), waiting="ErrImagePull", trouble="no")
+    said = condition(after(both[0], late), ConditionType.STALLED)
+    assert (said.status, said.reason) == (True, Reason.IMAGE_PULL_FAILED)
+    assert said.message == "1 agent cannot start; job-p0-s1-i0: ErrImagePull: no"
 
 
 def test_an_agent_that_runs_and_is_never_heard_is_told() -> None:

@@ -41,6 +41,21 @@ def test_missing_objects(message: str, missing: Missing | None) -> None:
     assert pod_troubles.missing(message) == missing
 
 
+def test_what_kubernetes_makes_is_nothing_that_a_volume_lacks() -> None:
+    def needed(**items: Any) -> list[str]:
+        source = {"name": "kube-root-ca.crt", **items}
+        volumes = [
+            {"name": "a", "projected": {"sources": [{"configMap": source}]}},
+            {"name": "b", "secret": {"secretName": "s3", "items": [{"key": "id"}]}},
+        ]
+        return pod_troubles.needed({"spec": {"volumes": volumes}})
+
+    secret = "Secret s3 with id"
+    assert needed() == needed(items=[{"key": "ca.crt", "path": "x"}]) == [secret]
+    wrong = needed(items=[{"key": "nokey", "path": "x"}])
+    assert wrong == ["ConfigMap kube-root-ca.crt with nokey", secret]
+
+
 @pytest.mark.parametrize(
     ("trouble", "ends_with_node", "is_of_pod"),
     [

@@ -48,6 +48,8 @@ def agent(**fields: Any) -> dict[str, Any]:
          "spec.containers[0].resources", "set all of them there"),
         (agent(env=[{"name": "A", "value": "1"}]), {"env": [{"name": "A", "value": "2"}]},
          "spec.containers[0].env[0].name", "'A' is in spec.worker.env, too"),
+        (agent(args=["python", "train.py"]), {}, "spec.containers[0].args",
+         "the agent takes no arguments; remove it, or set command, too"),
         ({"spec": {"enableServiceLinks": True}}, {}, "spec.enableServiceLinks", "remove it"),
         ({"metadata": {"labels": {"bamboo.dev/job": "x"}}}, {}, "metadata.labels.bamboo.dev/job",
          "is set by the operator"),

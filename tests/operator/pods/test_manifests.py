@@ -65,7 +65,9 @@ def test_every_container_is_restricted_unless_the_template_says_else() -> None:
     agent, driver = body["containers"]
     assert agent["securityContext"] == secured | {"readOnlyRootFilesystem": True}
     assert driver["securityContext"] == {"privileged": True}
-    assert body["initContainers"] == [{"name": "first", "securityContext": secured}]
+    assert [(c["name"], c["securityContext"]) for c in body["initContainers"]] == [
+        ("first", secured)
+    ]
 
 
 def test_the_token_is_only_for_the_operator() -> None:
@@ -131,6 +133,24 @@ def test_the_agents_last_words_go_where_the_template_lets_the_kubelet_read_them(
 
     assert file() is None
     assert file(terminationMessagePath="/dev/last-words") == "/dev/last-words"
+
+
+def test_the_words_of_every_container_reach_the_status() -> None:
+    """Those of init containers and sidecars were lost, unless the template asked for them."""
+    own = {"name": "quiet", "image": "q", "terminationMessagePolicy": "File"}
+    template = {
+        "spec": {
+            "initContainers": [{"name": "fetch", "image": "f"}],
+            "containers": [{"name": "proxy", "image": "p"}, own],
+        }
+    }
+    body = make(pod_template=template)["spec"]
+    found = {
+        container["name"]: container["terminationMessagePolicy"]
+        for container in (*body["initContainers"], *body["containers"])
+    }
+    logs = "FallbackToLogsOnError"
+    assert found == {"fetch": logs, "agent": logs, "proxy": logs, "quiet": "File"}
 
 
 def test_the_template_is_merged_and_not_changed() -> None:

@@ -11,6 +11,7 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.failure_limits import GONE_S
+from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_operator.kube import api, object_views
 
 from ..harness import PATH, Harness
@@ -455,3 +456,64 @@ def test_a_sidecar_that_failed_once_and_runs_again_is_no_trouble() -> None:
     body["status"]["initContainerStatuses"] = [ended(0, "Completed", name="fetch")]
     (view,) = object_views.pod_views([body], JOB)
     assert (view.beside.container, view.beside.runs_on) == ("", True)
+
+
+PROXY = [{"name": "proxy", "restartPolicy": "Always"}]
+NO_CONFIG = {"terminated": {"exitCode": 5, "reason": "Error", "message": "bad config\n"}}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"state": NO_CONFIG},
+        {"state": {"running": {}}, "started": False, "lastState": NO_CONFIG},
+        waits("proxy", "CrashLoopBackOff", "back-off 10s") | {"lastState": NO_CONFIG},
+    ],
+)
+def test_a_sidecar_that_ends_again_and_again_is_told_all_the_time(shown: Object) -> None:
+    """It was told only while it waited, so the alert began anew whenever it ran."""
+    body = pod_object(phase="Pending")
+    body["spec"]["initContainers"] = PROXY
+    body["status"]["initContainerStatuses"] = [{"name": "proxy"} | shown]
+    body["status"]["containerStatuses"] = INITIALIZING
+    (view,) = object_views.pod_views([body], JOB)
+    words = "it ended with exit code 5: bad config"
+    assert view.beside == PodTrouble(container="proxy", state="CrashLoopBackOff", words=words)
+
+
+def test_a_sidecar_that_is_there_again_keeps_nobody() -> None:
+    """Its startup probe has succeeded: another one is awaited, or the agent's image."""
+    body = pod_object(phase="Pending")
+    body["spec"]["initContainers"] = [*PROXY, {"name": "fetch"}]
+    again = runs("proxy") | {"started": True, "lastState": NO_CONFIG}
+    body["status"]["initContainerStatuses"] = [again, runs("fetch") | {"started": True}]
+    body["status"]["containerStatuses"] = INITIALIZING
+    (view,) = object_views.pod_views([body], JOB)
+    assert (view.beside.container, view.beside.awaited) == ("", "fetch")
+
+
+def test_the_kubelet_says_whether_the_volumes_are_there() -> None:
+    body = pod_object(phase="Pending")
+    assert object_views.pod_views([body], JOB)[0].beside.has_volumes is None
+    for status, has_volumes in (("False", False), ("True", True)):
+        told = {"type": "PodReadyToStartContainers", "status": status}
+        body["status"]["conditions"] = [told]
+        assert object_views.pod_views([body], JOB)[0].beside.has_volumes is has_volumes
+
+
+async def test_a_sidecar_that_has_failed_is_told_and_costs_nothing(harness: Harness) -> None:
+    failed = ended(5, name="proxy")
+    failed["state"]["terminated"]["message"] = "mount lost"
+    status = {"phase": "Running", "containerStatuses": [runs("agent"), failed]}
+    await after(harness, status)
+    said = harness.condition("Stalled")
+    assert (said["status"], said["reason"]) == ("False", "ContainerFailed")
+    assert "container proxy: Error: it ended with exit code 5: mount lost" in said["message"]
+    assert harness.status["failures"]["total"] == 0
+    assert "job-p0-s0-i0" in harness.pods()
+
+
+def test_a_sidecar_that_ends_with_its_pod_is_not_the_cause() -> None:
+    body = pod_object(phase="Failed")
+    body["status"]["containerStatuses"] = [ended(1), ended(143, name="proxy")]
+    assert object_views.pod_views([body], JOB)[0].beside.container == ""

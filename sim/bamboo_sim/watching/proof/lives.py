@@ -50,6 +50,7 @@ class Part:
     writes: bool = True  # checkpoints can be written
     pods: tuple[str, ...] = ("a", "z")  # of the operator; the first one leads
     has_leader: bool = True
+    stuck: Reason | None = None  # why the condition Stalled is true
 
 
 @dataclass
@@ -117,7 +118,7 @@ def _conditions(part: Part, job: _Job) -> Iterator[Condition]:
     yield Condition(Type.CAPACITY_AVAILABLE, not part.missing, Reason.ALL_PLACED)
     yield Condition(Type.RUNNING, trains, reason)
     yield Condition(Type.DEGRADED, is_degraded, Reason.FEWER_AGENTS)
-    yield Condition(Type.STALLED, False, Reason.PROGRESSING)
+    yield Condition(Type.STALLED, part.stuck is not None, part.stuck or Reason.PROGRESSING)
     yield Condition(Type.CHECKPOINTED, is_saved, Reason.SEALED if is_saved else Reason.NONE_YET)
     yield Condition(Type.SUSPENDED, rests, Reason.USER_REQUESTED if rests else Reason.RESUMED)
     yield Condition(Type.COMPLETE, part.state is TimeState.ENDED, Reason.NOT_YET)
@@ -272,6 +273,14 @@ HARMLESS = {
         [Part(60), Part(25, missing=6, step_s=12.0, plan=2), Part(60, plan=3)],
         ("BambooOneLossFromRestore",),
     ),
+    "an image that takes 10 minutes": Life(
+        [
+            Part(8, _WAIT),
+            Part(2, _WAIT, stuck=Reason.CONTAINER_CANNOT_START),
+            Part(5, _START),
+            Part(60),
+        ]
+    ),
     "a short job": Life([Part(2, _START), Part(10), Part(60, TimeState.ENDED)]),
     "a job that is suspended for hours": Life([Part(30), Part(200, _REST)]),
 }
@@ -279,8 +288,16 @@ HARMLESS = {
 else."""
 
 FAULTS = {
-    "a job whose init container never ends": Life(
+    "a job that never starts, though nothing is known to be stuck": Life(
         [Part(5, None), Part(70, _WAIT)], ("BambooJobNotRunning",)
+    ),
+    "a job whose volumes are not mounted, for a quarter of an hour": Life(
+        [Part(3, _WAIT), Part(12, _WAIT, stuck=Reason.CONTAINER_CANNOT_START)],
+        ("BambooJobStalled",),
+    ),
+    "a job whose init container has not ended after a quarter of an hour": Life(
+        [Part(8, _WAIT), Part(7, _WAIT, stuck=Reason.CONTAINER_CANNOT_START)],
+        ("BambooJobStalled",),
     ),
     "a job that never commits a step": Life(
         [Part(5, _START), Part(70, step_s=0)], ("BambooJobStandsStill",)
