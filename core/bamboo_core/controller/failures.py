@@ -232,8 +232,9 @@ def settle_starts(
 ) -> Failures:
     """Forget failed starts of seats whose agents are there, and all of them once agents take part.
 
-    heard: slots of connected agents, and of those that lack no more than a node. wanted: all slots. newest: highest incarnation of an agent
-    that takes part; an older one says nothing about new pods.
+    heard: slots of connected agents, and of those that lack no more than a node. wanted: all slots.
+    newest: highest incarnation of an agent that takes part; an older one says nothing about new
+    pods.
     """
     starts = known.starts
     slots = (starts.slots & wanted) - heard

@@ -48,7 +48,7 @@ class Living(Cluster):
             )
 
 
-@pytest.mark.parametrize("lives_s", [0.0, 20.0, 55.0])
+@pytest.mark.parametrize("lives_s", [1.0, 20.0, 55.0])
 @pytest.mark.parametrize("code", [0, 3, 137, 143])
 def test_agents_that_are_ended_again_and_again_come_more_and_more_slowly(
     code: int, lives_s: float
