@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_core.arbiter_state.events import Dismiss
 from bamboo_core.controller.view import PodPhase
-from bamboo_core.protocol.messages import Notice
+from bamboo_core.protocol.messages import Left, Notice
 
 from .led import MEMBERS, PODS, Led
 
@@ -21,7 +21,7 @@ def led_one(source: str) -> Led:
     led.observe()
     led.connect(FIRST)
     led.receive(FIRST, Notice(15.0, "SIGTERM", source))
-    led.tick()
+    led.receive(FIRST, Left(led.leadership.arbiter.durable.plan))
     assert led.leadership.view().departing == {FIRST}
     return led
 
@@ -40,7 +40,7 @@ def test_the_pod_of_an_agent_that_a_signal_ends_is_not_deleted(
 
 def test_one_that_does_not_end_is_deleted_after_a_while() -> None:
     led = led_one("")
-    led.tick(15.0 + 59.0)
+    led.tick(74.0)
     led.observe()
     assert led.leadership.view().signalled == {FIRST}
     led.tick(1.0)
