@@ -10,18 +10,19 @@ from bamboo_core.arbiter_state.events import Dismiss
 from bamboo_core.controller.view import PodPhase
 from bamboo_core.protocol.messages import Left, Notice
 
-from .led import MEMBERS, PODS, Led
+from .led import BEGUN, MEMBERS, PODS, Led
 
 FIRST, SECOND = MEMBERS
 
 
 def led_one(source: str) -> Led:
-    """One of the agents, which has no part in a plan, has got notice and is let go."""
-    led = Led()
+    """One of the agents has got notice, has handed over what it held, and is let go."""
+    led = Led(BEGUN)
     led.observe()
-    led.connect(FIRST)
+    for agent in MEMBERS:
+        led.connect(agent, BEGUN.plan)
     led.receive(FIRST, Notice(15.0, "SIGTERM", source))
-    led.receive(FIRST, Left(led.leadership.arbiter.durable.plan))
+    led.receive(FIRST, Left(BEGUN.plan))
     assert led.leadership.view().departing == {FIRST}
     return led
 
