@@ -358,7 +358,7 @@ def _stuck(seen: Seen) -> Condition | None:
     return Condition(Type.STALLED, bool(waiting), what.reason, text)
 
 
-def _absent(seen: Seen) -> str:
+def _needed(seen: Seen) -> str:
     """What its pods need and is not there, for the end of a sentence."""
     pods = sorted(seen.alive, key=lambda pod: pod.name)
     found = next((pod.missing for pod in pods if pod.missing), None)
