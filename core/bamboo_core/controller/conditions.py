@@ -119,7 +119,8 @@ def _capacity(seen: Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
     turn = seen.turn
     if turn is not None and turn.is_barred:
-        text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}{_absent(seen)}"
+        text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
+        text += f"; {absent}" if (absent := _absent(seen)) else ""
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
@@ -356,13 +357,6 @@ def _stuck(seen: Seen) -> Condition | None:
     (first, what), *_ = stuck
     text = f"{count} {verb}; {first.name}: {what.text}"
     return Condition(Type.STALLED, bool(waiting), what.reason, text)
-
-
-def _needed(seen: Seen) -> str:
-    """What its pods need and is not there, for the end of a sentence."""
-    pods = sorted(seen.alive, key=lambda pod: pod.name)
-    found = next((pod.missing for pod in pods if pod.missing), None)
-    return f"; {shortage.absent(found, seen.job.namespace)}" if found else ""
 
 
 class _Obstacle(NamedTuple):
