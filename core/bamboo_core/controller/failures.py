@@ -9,8 +9,9 @@ An agent on another kind of processor is a misfit, and no failure either. Its ma
 once, and so are the other nodes of its kind. The pause before new pods doubles with each round of
 pods in which there was one, as after failures.
 
-A failed start is the end of a pod before its agent was ever heard. Whatever the cause, the pause
-before new pods for the same seats grows with each round of them, up to :data:`LONGEST_START_S`.
+A failed start is the end of a pod before its agent was ever heard, or of an agent that was heard,
+soon and without an order. Whatever the cause, the pause before new pods for the same seats grows
+with each round of them, up to :data:`LONGEST_START_S`.
 
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
@@ -88,6 +89,7 @@ class FailedStarts:
     slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are awaited
     incarnation: int = -1  # highest of those pods
     message: str = ""  # of the last one, with the remedy
+    were_heard: bool = False  # agents of the last round: to be heard proves nothing
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:
         """Slots for which no pods are made now."""
@@ -193,8 +195,9 @@ def pause_s(times: int) -> float:
 
 
 def add_start(
-    known: Failures, slot: tuple[int, int], incarnation: int, message: str, *, now: float
-) -> Failures:
+    known: Failures, slot: tuple[int, int], incarnation: int, message: str, *,
+    is_heard: bool = False, now: float,
+) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
     Those that come during the pause are of the same round.
@@ -202,12 +205,14 @@ def add_start(
     starts = known.starts
     if now >= starts.until:
         rounds = starts.rounds + 1
-        starts = replace(starts, rounds=rounds, until=now + start_pause_s(rounds))
+        until = now + start_pause_s(rounds)
+        starts = replace(starts, rounds=rounds, until=until, were_heard=False)
     starts = replace(
         starts,
         slots=starts.slots | {slot},
         incarnation=max(starts.incarnation, incarnation),
         message=texts.cut(message, LONGEST_START_MESSAGE),
+        were_heard=starts.were_heard or is_heard,
     )
     return replace(known, starts=starts)
 
@@ -227,8 +232,9 @@ def settle_starts(
 ) -> Failures:
     """Forget failed starts of seats whose agents are there, and all of them once agents take part.
 
-    heard: slots of connected agents. wanted: all slots. newest: highest incarnation of an agent
-    that takes part; an older one says nothing about new pods.
+    heard: slots of connected agents, and of those that lack no more than a node. wanted: all slots.
+    newest: highest incarnation of an agent that takes part; an older one says nothing about new
+    pods.
     """
     starts = known.starts
     slots = (starts.slots & wanted) - heard

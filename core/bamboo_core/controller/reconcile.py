@@ -112,7 +112,7 @@ def step(
     records = failure_limits.start_records(before, memory.failures)
     bad, good = memory.failures.avoided, _good_types(view, training)
     view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, bad, good))
-    memory = failure_limits.conclude(spec, training, memory, job=job, now=now)
+    memory = lifecycle.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now)
@@ -209,9 +209,10 @@ def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
 
 
 def _withdrawn(view: ClusterView) -> Iterable[Action]:
-    """The job has not started, and a job ahead of it needs the room."""
+    """The job has not started, and a job ahead of it needs the room. Pods that cannot take it, as
+    an object is missing, stay, so that no new ones are made to find that again."""
     for pod in view.pods:
-        if pod.is_alive:
+        if pod.is_alive and (pod.node or pod.missing is None):
             reason = "a job ahead of this one in the line needs the room"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
@@ -240,7 +241,8 @@ def _outlived(view: ClusterView) -> Iterable[Action]:
 
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in view.pods:
-        if pod.is_alive and pod.agent in training.dismissed:
+        # The kubelet ends one with a signal, and if somebody has deleted it, that must show.
+        if pod.is_alive and pod.agent in training.dismissed - training.signalled:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the arbiter does not need it")
 
 
@@ -464,7 +466,7 @@ def _wake_times(
     job: JobView,
     now: float,
 ) -> Iterable[float]:
-    times = list(failure_limits.deadlines(spec, training, memory, job=job))
+    times = list(lifecycle.deadlines(spec, training, memory, job=job))
     if memory.terminal is not None and memory.finished_at is not None:
         times.append(memory.finished_at + _farewell_s(memory))
         if spec.run_policy.ttl_s is not None:
@@ -472,7 +474,8 @@ def _wake_times(
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
-    times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
+    ends = [pod.ended_at for pod in view.pods if pod.ended_at is not None]
+    times += (at + s for at in ends for s in (REASON_S, failure_limits.NODE_STAYS_S))
     times += failure_limits.wake_times(memory)
     starts = (stuck_at(pod.beside, pod.waiting, pod.started_at) for pod in view.pods)
     times += (at for at in starts if at is not None)

@@ -314,6 +314,8 @@ class TrainingView:
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
+    # Agents that were ended by a signal, as far as they know: nobody has told them why.
+    signalled: frozenset[AgentId] = frozenset()
     slow: frozenset[AgentId] = frozenset()  # computes too slowly, and leaves once it is replaced
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan

@@ -48,13 +48,14 @@ def write(known: Failures, job: str) -> Object:
 
 def _write_starts(starts: FailedStarts) -> Object:
     slots = " ".join(f"{pipeline}-{stage}" for pipeline, stage in sorted(starts.slots))
-    return {
+    found: Object = {
         "rounds": starts.rounds,
         "until": instant(starts.until),
         "slots": slots,
         "incarnation": starts.incarnation,
         "message": starts.message,
     }
+    return found | ({"heard": True} if starts.were_heard else {})
 
 
 def _read_starts(value: Object) -> FailedStarts:
@@ -65,6 +66,7 @@ def _read_starts(value: Object) -> FailedStarts:
         slots=frozenset((int(pipeline), int(stage)) for pipeline, stage in slots),
         incarnation=int(value.get("incarnation", -1)),
         message=value.get("message", ""),
+        were_heard=bool(value.get("heard")),
     )
 
 

@@ -222,17 +222,6 @@ def test_the_reason_of_an_end_is_awaited(is_heard: bool) -> None:
     assert late.starts.rounds == (0 if is_heard else 1)
 
 
-@pytest.mark.parametrize(("epoch", "rounds"), [(0, 1), (1, 0)])
-def test_agents_that_are_killed_before_the_first_plan_are_failed_starts(
-    epoch: int, rounds: int
-) -> None:
-    """A liveness probe may let them live until they are heard. Later it is a loss."""
-    seen = exited(137)(pod())
-    assert seen is not None
-    training = having_heard(TrainingView(epoch=epoch), [seen])
-    assert after(seen, training=training).memory.failures.starts.rounds == rounds
-
-
 @pytest.mark.parametrize("code", [0, 3, 137, 143])
 def test_an_end_by_order_is_no_failed_start(code: int) -> None:
     """The operator let the agent go, or its pod was deleted while it started."""
