@@ -49,6 +49,8 @@ def agent(**fields: Any) -> dict[str, Any]:
         (agent(env=[{"name": "A", "value": "1"}]), {"env": [{"name": "A", "value": "2"}]},
          "spec.containers[0].env[0].name", "'A' is in spec.worker.env, too"),
         ({"spec": {"enableServiceLinks": True}}, {}, "spec.enableServiceLinks", "remove it"),
+        ({"spec": {"activeDeadlineSeconds": 60}}, {}, "spec.activeDeadlineSeconds",
+         "set spec.runPolicy.activeDeadlineSeconds to end the job"),
         ({"metadata": {"labels": {"bamboo.dev/job": "x"}}}, {}, "metadata.labels.bamboo.dev/job",
          "is set by the operator"),
         ({"metadata": {"labels": {"app.kubernetes.io/name": "x"}}}, {},
