@@ -282,11 +282,10 @@ async def test_other_numbers_of_pipelines_do_not_end_the_pauses(harness: Harness
 async def test_a_suspension_that_changes_the_pods_begins_anew(harness: Harness) -> None:
     harness.apply(**MANY)
     await live(harness, KINDS["too few processors"], 30)
-    spec = harness.kube.objects[PATH]["spec"]
-    spec["suspend"] = True
+    harness.kube.objects[PATH]["spec"]["suspend"] = True
     await harness.reconcile()
     assert harness.status["failures"]["starts"]["rounds"] == 3
-    spec["worker"] = spec["worker"] | {"image": "agent:2"}
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
     await harness.reconcile()
     assert "starts" not in harness.status["failures"]
 
