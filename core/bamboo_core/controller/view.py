@@ -129,8 +129,9 @@ class NodeViews:
     @cached_property
     def _failing(self) -> tuple[str, ...]:
         is_any = any(node.departing or not node.ready for node in self.alike)
-        nodes = (node for node in self if node.departing or not node.ready)
-        return tuple(node.machine for node in nodes) if is_any else ()
+        if not is_any:
+            return ()
+        return tuple(node.machine for node in self if node.departing or not node.ready)
 
     def changed(self, nodes: Iterable[NodeView]) -> NodeViews:
         """With these in place of those of their names, which must be there."""
