@@ -13,6 +13,7 @@ from bamboo_core.api.reasons import FailureCause, Reason, failure_cause
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller import failures, pod_zones
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.failures import FailedStarts, Failure, Failures
 from bamboo_core.controller.view import (
     Awaited,
@@ -65,6 +66,8 @@ def settle(
     told = {words.agent for words in training.failed}
     seen = {pod.agent for pod in view.pods}
     ended = {pod.agent for pod in view.pods if _is_judged(pod, training, now)}
+    # What agents say of their nodes is left out: it would excuse all others there.
+    memory = replace(memory, failing=view.fleet.failing(memory.failing, now))
     taken = [] if spec.suspend else list(_taken(view, training, memory, now=now))
     before = memory.settled
     is_ordered = spec.suspend  # the arbiter releases agents
@@ -96,30 +99,36 @@ def settle(
             is_tolerated=not end.counts or (words.is_refused and training.epoch > 0),
         )
         known = failures.add(known, failure, words.message, policy)
+        if failure.is_tolerated and words.is_refused:
+            known = failures.add_refusal(known, now=now)
         until = max(until, now + _pause_s(known, failure))
         if end.start is not None:
             slot, number, text = end.start.slot, end.start.incarnation, words.message
             text = f"{text}; {end.remedy}"
-            is_heard = words.agent in training.heard
-            known = failures.add_start(known, slot, number, text, is_heard=is_heard, now=now)
+            is_heard, template = words.agent in training.heard, turns.template(spec)
+            known = failures.add_start(
+                known, slot, number, text, template, is_heard=is_heard, now=now
+            )
     known = _without_old_starts(spec, view, training, known, now)
-    return replace(memory, failures=known, not_before=max(until, known.misfits.until))
+    return replace(memory, failures=known, not_before=max(until, known.paused_until))
 
 
 def _without_old_starts(
     spec: JobSpec, view: ClusterView, training: TrainingView, known: Failures, now: float
 ) -> Failures:
-    """A suspension is the chance to mend the cause, so the job begins anew after it.
+    """A suspension is the chance to mend the cause. If the pods are others after it, the job begins
+    anew; else its pauses could be avoided.
 
     Where agents that were heard have been killed, only time proves those that come after them.
     After the pause, a pod without a node lacks room, and not a start.
     """
     starts = known.starts
-    if spec.suspend or not starts.rounds:
+    if not starts.rounds or (spec.suspend and starts.template != turns.template(spec)):
         return replace(known, starts=FailedStarts())
     alive = [pod for pod in view.pods if pod.is_alive]
     proven = [p for p in alive if not starts.were_heard or _ran_s(p, now) >= PROVEN_S]
-    heard = {pod.slot for pod in proven if pod.agent in training.connected}
+    staying = training.connected & {pod.agent for pod in view.staying(training)}
+    heard = {pod.slot for pod in proven if pod.agent in staying}
     if now >= starts.until:
         heard.update(pod.slot for pod in alive if not pod.node)
     newest = max((p.incarnation for p in proven if p.agent in training.members), default=-1)
@@ -174,9 +183,9 @@ def _fresh(
         if pod.agent in training.heard:
             if pod.has_failed:
                 found.append(_End(_words(pod)))
-            elif not is_ordered and _is_unordered(pod, view, training):
+            elif not is_ordered and _is_unordered(pod, view, training, memory):
                 found += _cut_short(pod, now)
-        elif not _is_excused(pod, view, training):
+        elif not _is_excused(pod, view, training, memory):
             found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))
 
@@ -185,24 +194,26 @@ def _is_renewed(
     pod: PodView, node: NodeView | None, training: TrainingView, memory: Memory
 ) -> bool:
     """Whether its node was started again, or is another machine, since the agent began there."""
-    if pod_troubles.is_unseen(pod.exit_reason):
+    if pod_troubles.is_unseen(pod.exit_reason) and not pod.beside.reason:
         return True
     before = memory.awaited.get(pod.agent)
     first = training.heard.get(pod.agent, "") or (before.machine if before is not None else "")
     return node is not None and first not in ("", node.machine)
 
 
-def _is_excused(pod: PodView, view: ClusterView, training: TrainingView) -> bool:
+def _is_excused(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
     """Whether an agent that was of no use yet has ended by order or because of its node.
 
     A crash is none of both, even if the pod is deleted or the node about to go.
     """
-    if pod.beside.ends_with_node or not _is_up(pod.node, view):
+    node = view.fleet.by_name.get(pod.node)
+    has_lost_node = _has_lost_node(pod.node, pod.created_at, view, memory)
+    if pod.beside.ends_with_node or (has_lost_node and (node is None or not node.ready)):
         return True
     is_ordered = pod.deleting_at is not None or pod.agent in training.dismissed
     if _is_own_fault(pod):
         return is_ordered and pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)
-    return is_ordered or _is_leaving(pod.node, view)
+    return is_ordered or has_lost_node or pod.agent in training.departing
 
 
 def _is_judged(pod: PodView, training: TrainingView, now: float) -> bool:
@@ -218,7 +229,7 @@ def _may_be_lost(pod: PodView) -> bool:
     return pod.is_killed or pod.exit_code == ExitCode.FENCED
 
 
-def _is_unordered(pod: PodView, view: ClusterView, training: TrainingView) -> bool:
+def _is_unordered(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
     """Whether an agent has ended as if by order, or was killed, though nobody had told it to go and
     its node is as before. An agent that only another leader has heard may have had its order."""
     if not (pod.is_killed or pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)):
@@ -228,8 +239,9 @@ def _is_unordered(pod: PodView, view: ClusterView, training: TrainingView) -> bo
     told = training.dismissed | training.departing | training.slow
     if pod.deleting_at is not None or pod.agent in told - training.signalled:
         return False
-    is_going = pod.beside.ends_with_node or _is_leaving(pod.node, view)
-    return bool(training.heard[pod.agent]) and _is_up(pod.node, view) and not is_going
+    has_lost_node = _has_lost_node(pod.node, pod.created_at, view, memory)
+    is_going = pod.beside.ends_with_node or has_lost_node
+    return bool(training.heard[pod.agent]) and not is_going
 
 
 def _cut_short(pod: PodView, now: float) -> list[_End]:
@@ -277,7 +289,7 @@ def _cut_short_again(
         if pod.has_ended
         and pod.agent in training.heard
         and not pod.has_failed
-        and _is_unordered(pod, view, training)
+        and _is_unordered(pod, view, training, memory)
         and not _is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory)
         and _ran_s(pod, now) < PROVEN_S
     ]
@@ -285,15 +297,13 @@ def _cut_short_again(
     return {p.slot for p in found if times[p.slot] > 1 and not _is_judged(p, training, now)}
 
 
-def _is_up(name: str, view: ClusterView) -> bool:
-    """Whether the node is there and ready. A pod that never had a node has lost none."""
+def _has_lost_node(name: str, created_at: float, view: ClusterView, memory: Memory) -> bool:
+    """Whether the node of a pod that was made then is gone, or began to fail later. A pod that
+    tolerates a failing node would come back to it for ever. One without a node has lost none."""
     node = view.fleet.by_name.get(name)
-    return not name or (node is not None and node.ready)
-
-
-def _is_leaving(name: str, view: ClusterView) -> bool:
-    node = view.fleet.by_name.get(name)
-    return node is not None and node.departing
+    if node is None:
+        return bool(name)
+    return memory.failing.get(node.machine, 0.0) > created_at
 
 
 def _is_own_fault(pod: PodView) -> bool:
@@ -307,7 +317,15 @@ def _is_own_fault(pod: PodView) -> bool:
 def _taken(
     view: ClusterView, training: TrainingView, memory: Memory, *, now: float
 ) -> Iterator[_End]:
-    """Pods that somebody else has deleted before their agents were heard."""
+    """Pods that somebody else has deleted before their agents were heard, and those that wait for
+    nodes that were not ready when they were made."""
+    for pod, at in view.stranded_at(training):
+        is_lost = _has_lost_node(pod.node, pod.created_at, view, memory)
+        if at <= now and not is_lost and pod.agent not in memory.settled | training.heard.keys():
+            text = f"agent {pod.name} was never heard: node {pod.node} is not ready"
+            words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
+            seat, remedy = Awaited(pod.slot, pod.incarnation), "let pods not tolerate such nodes"
+            yield _End(words, seat, counts=False, remedy=remedy)
     for agent, seat, is_there in _missed(view, training, memory):
         if is_there or 0 < seat.gone_since <= now - GONE_S:
             text = f"agent {agent} was never heard: somebody has deleted its pod"
@@ -328,7 +346,7 @@ def _missed(
         if agent in training.heard or agent in training.dismissed or agent in memory.settled:
             continue
         is_renewed = node is not None and seat.machine not in ("", node.machine)
-        if is_renewed or not _is_up(seat.node, view) or _is_leaving(seat.node, view):
+        if is_renewed or _has_lost_node(seat.node, seat.created_at, view, memory):
             continue
         if pod is None or not pod.beside.is_disrupted:
             yield agent, seat, pod is not None
@@ -349,7 +367,7 @@ def awaited(
         seat = memory.awaited.get(pod.agent, Awaited(pod.slot, pod.incarnation))
         if pod.node and not seat.node:
             machine = nodes[pod.node].machine if pod.node in nodes else ""
-            seat = seat._replace(node=pod.node, machine=machine)
+            seat = seat._replace(node=pod.node, machine=machine, created_at=pod.created_at)
         if pod.phase is PodPhase.RUNNING and not seat.runs_since:
             seat = seat._replace(runs_since=now)
         found[pod.agent] = seat
