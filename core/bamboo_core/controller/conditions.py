@@ -32,9 +32,7 @@ from bamboo_core.model.counts import counted
 from bamboo_core.validation import overridden
 
 _MAX_LISTED = 3
-_MAX_OBJECTS = 8
-_MAX_RUNS = 8
-_MAX_COUNTS = 8
+_MAX_OBJECTS = _MAX_RUNS = _MAX_COUNTS = 8
 
 
 @dataclass(frozen=True)
