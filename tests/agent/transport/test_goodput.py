@@ -1,4 +1,4 @@
-"""What an agent measures of its network: on simulated interfaces of known rates, and real sockets."""
+"""What an agent measures of its network, on simulated interfaces of known rates."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ import pytest
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress, Way
+from bamboo_core.api.progress import Ahead, Hosted, Network, SlowPair, TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
+from bamboo_core.model.ids import AgentId
 from bamboo_operator.money.prices import Rate
 from bamboo_operator.monitoring.bounded_http import MOST, MOST_OF_ADDRESS
 from bamboo_operator.monitoring.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
@@ -173,6 +174,7 @@ BUSY = JobStatus(
         hosted=Hosted(1024, 256, 2048, 0.25),
     ),
     times=Times(TimeState.TRAINING, 90.0, {"Waiting": 4.0}),
+    network=Network(1e9, 2e9, SlowPair(AgentId("a"), AgentId("b"), 5e8)),
     losses=Losses(3, 1),
     failures=Failures(
         counts=((FailureCause.TASK_FAILED, 5),),
@@ -212,6 +214,9 @@ def test_series_of_a_job_end_with_it() -> None:
         f"bamboo_job_ahead_dropped_total{{{job}}} 2.0",
         f"bamboo_job_ahead_failed_total{{{job}}} 3.0",
         f"bamboo_job_host_memory_bytes{{{job}}} 4096.0",
+        f"bamboo_job_network_bytes_per_second{{{job}}} 2e+09",
+        f"bamboo_job_planned_network_bytes_per_second{{{job}}} 1e+09",
+        f"bamboo_job_slowest_pair_bytes_per_second{{{job}}} 5e+08",
         f"bamboo_job_host_copied_bytes_total{{{job}}} 8192.0",
         f"bamboo_job_host_copy_seconds_total{{{job}}} 0.5",
         f"bamboo_job_ahead_left_bytes_total{{{job}}} 64.0",
@@ -238,10 +243,14 @@ def test_series_of_a_job_end_with_it() -> None:
         f'bamboo_stalls_total{{cause="InstructionOverdue",{job}}} 0.0',
     ):
         assert line in text
-    figures[0] = JobFigures(JOB, replace(BUSY, progress=TrainingProgress(9)), 64)
+    unknown = replace(BUSY, progress=TrainingProgress(9), network=Network())
+    figures[0] = JobFigures(JOB, unknown, 64)
     text = generate_latest(metrics.registry).decode()
     for name in (
         "job_training_loss",
+        "job_network_bytes_per_second",
+        "job_planned_network_bytes_per_second",
+        "job_slowest_pair_bytes_per_second",
         "checkpoint_last_timestamp_seconds",
         "job_cost_dollars_per_hour",
     ):
