@@ -142,7 +142,7 @@ class Meter:
         self.receiving.expect(peers)
 
     def figures(self) -> Goodput | None:
-        """What was measured lately; None: nothing. Any thread may ask."""
+        """The figures of late; None: nothing is measured. Any thread may ask."""
         found = Goodput(
             self.sending.rate(),
             self.receiving.rate(),

@@ -8,7 +8,8 @@ from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
-from bamboo_core.arbiter import last_write, network
+from bamboo_core.arbiter import last_write
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted

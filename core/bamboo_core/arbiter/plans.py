@@ -13,8 +13,9 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import files, last_write, network, redundancy, rounds
+from bamboo_core.arbiter import files, last_write, redundancy, rounds
 from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import Durable, computed_on
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import (

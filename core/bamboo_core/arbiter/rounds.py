@@ -16,9 +16,10 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import last_write, network, redundancy, refusals
+from bamboo_core.arbiter import last_write, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter_state.state import (

@@ -37,7 +37,7 @@ class Wire:
 
     @property
     def settled(self) -> float:
-        """What plans count with where the spec does not say less; inf: nothing was measured."""
+        """Plans count with it where the spec does not say less; inf: nothing was measured."""
         return self._settled
 
     def begin(self, members: Collection[AgentId]) -> None:
@@ -66,7 +66,7 @@ class Wire:
             self._settled, self._since = float(f"{found:.2g}"), None
 
     def measured(self) -> float:
-        """What the members measure now; 0: nothing yet."""
+        """The figure of the members now; 0: they have told nothing."""
         ways = [
             _known(x.sending for x in self._told.values()),
             _known(x.receiving for x in self._told.values()),
@@ -93,7 +93,7 @@ class Wire:
         return slowest._replace(rate=float(f"{slowest.rate:.2g}"))
 
     def _heard(self, receiver: AgentId, sender: AgentId) -> float:
-        """What the receiver says of the pair; 0: nothing."""
+        """The figure of the pair at the receiver; 0: it does not name it."""
         told = self._told.get(receiver)
         named: tuple[PeerRate, ...] = () if told is None else told.slowest_from
         return max(_known(x.rate for x in named if x.peer == sender), default=0.0)

@@ -73,7 +73,7 @@ class PlanRequest:
 
     @property
     def bytes_per_s(self) -> float:
-        """Of the network between two agents: the spec is the upper bound of what is measured."""
+        """The network between two agents: the spec is the upper bound of what is measured."""
         return min(self.spec.transport.bytes_per_s, self.goodput)
 
 

@@ -321,7 +321,7 @@ def _transport(status: JobStatus) -> Object | None:
 
 
 def _network(network: Network) -> Object:
-    """What the network between agents gives, as far as it is known."""
+    """The network between agents, as far as it is known."""
     out: Object = {}
     if network.planned:
         out["plannedGbps"] = _gbps(network.planned)

@@ -44,7 +44,7 @@ class Link:
 
 
 def passed(capacity: float, links: list[Link], now: float) -> list[float]:
-    """What each link passes in a tick: equal shares, and what one cannot take goes to others."""
+    """Bytes of each link in a tick: equal shares, and what one cannot take goes to others."""
     active = sorted((x.rate, n) for n, x in enumerate(links) if x.wants(now))
     out, left = [0.0] * len(links), capacity
     for count, (rate, n) in zip(range(len(active), 0, -1), active, strict=True):
@@ -71,7 +71,7 @@ def simulate(
 
 
 def transfers(rng: Random, seconds: float, sizes: tuple[float, ...]) -> list[Transfer]:
-    """Of random sizes, some at once and some after a pause."""
+    """Transfers of random sizes, some at once and some after a pause."""
     out, at = [], 0.0
     while at < seconds:
         out.append(Transfer(rng.choice(sizes), at))

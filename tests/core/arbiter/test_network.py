@@ -7,10 +7,15 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.progress import Goodput, Network
 from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.wire import HOLD_S
 from bamboo_core.model.ids import AgentId
+from bamboo_core.planning import planner
+from bamboo_core.planning.requests import Decision
 from bamboo_core.protocol.messages import CommitRecord, LayerCost, Progress
+from bamboo_wire import decode, encode
 
 from .fleet import Fleet, spec
 
@@ -23,7 +28,10 @@ PLAN_S = 60.0  # between two plans because of the network
 def running(policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE) -> Fleet:
     job = spec(pipelines=2, stages=2, steps=10_000)
     job.__dict__["recovery"] = policy
-    fleet = Fleet(job, layers=2)
+    return started(Fleet(job, layers=2))
+
+
+def started(fleet: Fleet) -> Fleet:
     for n in range(4):
         fleet.add(f"a{n}", f"z{n % 2}", costs=(COST, COST))
     fleet.tell(a.DesiredState(2))
@@ -127,6 +135,38 @@ def test_figures_of_lost_agents_are_forgotten() -> None:
     lose(fleet)
     assert fleet.arbiter.status().network.measured == SLOW
     assert AgentId("a2") not in fleet.arbiter.state.wire._told
+
+
+def test_a_log_of_what_agents_said_gives_the_same_requests() -> None:
+    """The figure of a plan follows from messages alone, as they come from the wire."""
+    fleet, log = Fleet(spec(pipelines=2, stages=2, steps=10_000), layers=2), []
+    handle = fleet.arbiter.handle
+
+    def logged(event: a.Event, now: float, heard_at: float) -> list[a.Effect]:
+        log.append((event, now, heard_at))
+        return handle(event, now, heard_at)
+
+    fleet.arbiter.handle = logged  # type: ignore[method-assign, assignment]
+    started(fleet)
+    rates = [SLOW * (1 + n % 7 / 50) for n in range(40)]
+    for rate in rates:
+        train(fleet, 1.0, Goodput(rate, 2 * rate))
+    lose(fleet)
+    again = Arbiter(fleet.job, Durable(), 1)
+    requests = []
+    for event, now, heard_at in log:
+        is_said = isinstance(event, a.Received) and isinstance(event.message, Progress)
+        effects = again.handle(from_wire(event) if is_said else event, now, heard_at)
+        requests += [x.request for x in effects if isinstance(x, a.ComputePlan)]
+    assert requests == fleet.requests
+    assert requests[-1].goodput < MOST
+    assert [next(planner.compute(x)) for x in requests] == [
+        x for x in fleet.plans if isinstance(x, Decision)
+    ]
+
+
+def from_wire(event: a.Received) -> a.Received:
+    return a.Received(event.agent, decode.agent_message(encode.agent_message(event.message)))
 
 
 def test_a_new_leader_begins_without_figures() -> None:

@@ -214,9 +214,6 @@ def test_series_of_a_job_end_with_it() -> None:
         f"bamboo_job_ahead_dropped_total{{{job}}} 2.0",
         f"bamboo_job_ahead_failed_total{{{job}}} 3.0",
         f"bamboo_job_host_memory_bytes{{{job}}} 4096.0",
-        f"bamboo_job_network_bytes_per_second{{{job}}} 2e+09",
-        f"bamboo_job_planned_network_bytes_per_second{{{job}}} 1e+09",
-        f"bamboo_job_slowest_pair_bytes_per_second{{{job}}} 5e+08",
         f"bamboo_job_host_copied_bytes_total{{{job}}} 8192.0",
         f"bamboo_job_host_copy_seconds_total{{{job}}} 0.5",
         f"bamboo_job_ahead_left_bytes_total{{{job}}} 64.0",
@@ -243,20 +240,30 @@ def test_series_of_a_job_end_with_it() -> None:
         f'bamboo_stalls_total{{cause="InstructionOverdue",{job}}} 0.0',
     ):
         assert line in text
-    unknown = replace(BUSY, progress=TrainingProgress(9), network=Network())
-    figures[0] = JobFigures(JOB, unknown, 64)
+    figures[0] = JobFigures(JOB, replace(BUSY, progress=TrainingProgress(9)), 64)
     text = generate_latest(metrics.registry).decode()
     for name in (
         "job_training_loss",
-        "job_network_bytes_per_second",
-        "job_planned_network_bytes_per_second",
-        "job_slowest_pair_bytes_per_second",
         "checkpoint_last_timestamp_seconds",
         "job_cost_dollars_per_hour",
     ):
         assert f"bamboo_{name}{{" not in text
     figures.clear()
     assert "training_job" not in generate_latest(metrics.registry).decode()
+
+
+def test_the_network_is_shown_as_far_as_it_is_known() -> None:
+    figures = [JobFigures(JOB, BUSY, 64)]
+    metrics = Metrics(lambda: figures)
+    job = 'job_namespace="ns",training_job="job"'
+    known = {"network": "2e+09", "planned_network": "1e+09", "slowest_pair": "5e+08"}
+    text = generate_latest(metrics.registry).decode()
+    for name, value in known.items():
+        assert f"bamboo_job_{name}_bytes_per_second{{{job}}} {value}" in text
+    figures[0] = JobFigures(JOB, replace(BUSY, network=Network()), 64)
+    text = generate_latest(metrics.registry).decode()
+    for name in known:
+        assert f"bamboo_job_{name}_bytes_per_second{{" not in text
 
 
 def test_the_time_in_a_state_does_not_fall_when_the_state_changes() -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.evidence.wire import has_changed
-from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Progress
 
 
 def spec_of_plan(state: State) -> JobSpec:
@@ -22,11 +20,6 @@ def spec_of_plan(state: State) -> JobSpec:
 def most(state: State) -> float:
     """Bytes per second by the spec: the upper bound of what is measured."""
     return spec_of_plan(state).transport.bytes_per_s
-
-
-def learn(state: State, agent: AgentId, progress: Progress, now: float) -> None:
-    """An agent tells what it has measured."""
-    state.wire.learn(agent, progress.goodput, now, most(state))
 
 
 def is_worth_a_plan(state: State, in_force: InForce) -> bool:
