@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api import texts
-from bamboo_core.api.progress import Ahead, Hosted, Sent
+from bamboo_core.api.progress import Ahead, Goodput, Hosted, PeerRate, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -200,6 +200,7 @@ FULL: tuple[Any, ...] = (
     m.Progress(
         DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5, 5, 6), Hosted(1, 2, 3, 0.5),
         (Sent("zone", 1, 2, 3, 4),),
+        Goodput(1.5, 2.5, (PeerRate(AgentId("a-1"), 0.5),), (PeerRate(AgentId("a-2"), 0.25),)),
     ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),

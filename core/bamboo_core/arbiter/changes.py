@@ -9,6 +9,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter import last_write
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
@@ -83,6 +84,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     is_due = is_diffuse and now >= in_force.begun_at + _SPEED_PAUSE_S
     if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
         return "agents have become slower or faster", frozenset()
+    if is_due and network.is_worth_a_plan(state, in_force):
+        return "the network is slower or faster than the plan expects", frozenset()
     is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s
     if not is_settled or not fresh:
         return "", frozenset()

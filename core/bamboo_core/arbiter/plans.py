@@ -15,6 +15,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter import files, last_write, redundancy, rounds
 from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import Durable, computed_on
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import (
@@ -112,7 +113,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     membership.members = set(plan.members)
     is_suspending = plan.last < state.job.spec.training.steps
     assert isinstance(state.phase, Planning)
-    speeds = state.phase.speeds
+    speeds, bytes_per_s = state.phase.speeds, state.phase.network
     redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
     look_s = last_write.look_s(state, now)
     directives = _with_facts(decision.directives, durable, look_s)
@@ -122,9 +123,11 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         is_suspending,
         shortage=decision.shortage,
         speeds=speeds,
+        network=bytes_per_s,
         begun_at=now,
         redone=redone.parts,
     )
+    state.wire.begin(plan.members)
     state.is_loading, state.listing = decision.loads > 0, Listing()
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
     if decision.copies or state.copied_at == inf:
@@ -235,7 +238,8 @@ def _continue(state: State, result: Continuations) -> None:
 
 def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
     plan = decision.plan
-    facts: dict[str, str | int] = {
+    assert state.in_force is not None
+    facts: dict[str, str | int | float] = {
         "epoch": plan.fence.epoch,
         "step": plan.target,
         "pipelines": len(plan.pipelines),
@@ -248,12 +252,14 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
         "loaded_layers": decision.loads,
         "repeated_steps": repeated,
         "redone_tasks": redone,
+        "network_gbps": _gbps(state.in_force.network),
     }
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
         f" {plan.target}, {counted(len(plan.live), 'agent')}"
     )
     made = "loaded" if plan.target else "built"
+    is_slow = state.in_force.network < network.most(state)
     parts = [
         f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
         f"{len(plan.leaving)} leaving" if plan.leaving else "",
@@ -262,11 +268,16 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
         f"{counted(decision.loads, 'layer')} {made}" if decision.loads else "",
         f"{counted(repeated, 'committed step')} repeated" if repeated else "",
         f"{counted(redone, 'task')} computed again" if redone else "",
+        f"network as measured: {facts['network_gbps']} Gb/s" if is_slow else "",
         mode,
     ]
     state.record(
         EventReason.PLANNED, ", ".join([text, *filter(None, parts)]), Severity.NORMAL, **facts
     )
+
+
+def _gbps(bytes_per_s: float) -> float:
+    return float(f"{bytes_per_s * 8 / 1e9:.3g}")
 
 
 def resumed(state: State, step: int) -> None:

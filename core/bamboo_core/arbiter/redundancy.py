@@ -7,11 +7,10 @@ that a new leader goes on with both. Other modes leave everything here as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter.changes import leavers
 from bamboo_core.arbiter_state.events import Planned
 from bamboo_core.arbiter_state.state import Interrupted, Planning, State, Vacancy
@@ -64,14 +63,6 @@ def look(state: State) -> None:
         state.out.save(hazard=known.hazard.rounded())
 
 
-def spec_of_plan(state: State) -> JobSpec:
-    """The spec with the network of the next plan. The user may change it while the job runs."""
-    spec, desired = state.job.spec, state.desired
-    if desired is None or desired.bandwidth_gbps in (None, spec.transport.bandwidth_gbps):
-        return spec  # the same object, by which the explorer knows its plans
-    return replace(spec, transport=replace(spec.transport, bandwidth_gbps=desired.bandwidth_gbps))
-
-
 def open_mode(state: State) -> facts.OpenMode | None:
     """Facts for the choice of the next plan's mode; None: the spec names it."""
     if not is_auto(state):
@@ -107,6 +98,7 @@ def _seen(state: State, zones: Mapping[str, int]) -> facts.Seen:
         stop_s=usual(measured.stops),
         restart_s=usual(measured.restarts),
         refill_s=usual(measured.refills),
+        goodput=state.wire.settled,
         current=state.durable.mode,
     )
 

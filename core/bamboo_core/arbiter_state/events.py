@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress, Unwritten
+from bamboo_core.api.progress import Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import JobSpec, RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
@@ -280,6 +280,7 @@ class ArbiterStatus:
     checkpoint: Manifest | None
     copies: dict[int, int]  # layer -> live agents that hold it by plan
     route: Route | None  # of items between agents; None: no agent is ready yet
+    network: Network  # between agents
     stall: str  # who holds up the training, and how; empty: nobody
     unreachable: str  # why a checkpoint that is needed cannot be read; empty: none is, or it can
     stalls: dict[StallCause, int]  # how many there were

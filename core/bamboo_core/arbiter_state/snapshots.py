@@ -49,6 +49,7 @@ def status(state: State) -> ArbiterStatus:
         checkpoint=next(reversed(eligible(durable)), None),
         copies=_copies(state),
         route=membership.route(state.job.spec),
+        network=state.wire.network(),
         stall=_stall(state),
         unreachable=_waits_for(state),
         stalls=dict(state.stalls.counts),

@@ -30,6 +30,7 @@ from bamboo_core.arbiter_state.waits import Deadlines, Incident
 from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.evidence.speed import Speeds
 from bamboo_core.evidence.stalls import StallCause
+from bamboo_core.evidence.wire import Wire
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.model.program import Program
@@ -93,6 +94,7 @@ class Planning:
     request: int
     reports: dict[AgentId, AgentReport]
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # that the planner was told
+    network: float = inf  # as speeds; bytes per second
     detail: str = "computing the plan"
     answer_by: float = inf
 
@@ -198,6 +200,7 @@ class InForce:
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)
     told: tuple[frozenset[Part], frozenset[Part]] | None = None  # as in Continuations
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # with which it was made
+    network: float = inf  # as speeds; bytes per second between two agents
     begun_at: float = 0.0
     redone: frozenset[Part] = frozenset()  # of the target step, that plans for it have counted
     sent_at: dict[AgentId, float] = field(default_factory=dict)  # when its first directive left
@@ -341,6 +344,7 @@ class State:
     incident: Incident = field(default_factory=Incident)
     stalls: Stalls = field(default_factory=Stalls)
     speeds: Speeds = field(default_factory=Speeds)
+    wire: Wire = field(default_factory=Wire)
     protection: Protection = field(default_factory=Protection)
     disputes: tuple[tuple[int, int], int] = ((0, -1), 0)  # newest (attempt, step), and how often
     straggler_after: float = -inf  # not before is another agent replaced because it is slow

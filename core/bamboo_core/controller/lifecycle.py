@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
@@ -81,6 +81,7 @@ class JobStatus:
     # (number of live copies, layers that have as many), fewest first; empty while not training.
     copies: tuple[tuple[int, str], ...] = ()
     route: Route | None = None  # of items between agents; None: not known
+    network: Network = Network()  # noqa: RUF009 - frozen; between agents
     mode: RedundancyMode | None = None  # that Auto has put in force
     verdict: Verdict | None = None  # why
     losses: Losses = Losses()  # noqa: RUF009 - frozen
@@ -125,6 +126,7 @@ def status_of(
         checkpoint_caveat=training.checkpoint_caveat,
         copies=conditions.layers_by_copies(training.copies) if seen.is_training else (),
         route=training.route,
+        network=training.network,
         mode=training.mode,
         verdict=training.verdict,
         losses=memory.losses,

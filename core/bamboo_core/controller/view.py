@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress, Unwritten
+from bamboo_core.api.progress import Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
@@ -318,6 +318,7 @@ class TrainingView:
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
     route: Route | None = None  # of items between agents; None: no agent is ready yet
+    network: Network = Network()  # noqa: RUF009 - frozen; between agents
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     mode: RedundancyMode | None = None  # that Auto has put in force; None: the spec's own holds
     verdict: Verdict | None = None  # why; None: the present leader has made no plan yet

@@ -72,6 +72,7 @@ def view(
         at_risk=frozenset(at_risk),
         copies=tuple(status.copies[layer] for layer in sorted(status.copies)),
         route=status.route or reported.route,
+        network=status.network,
         progress=follow(reported.progress, status.progress, durable),
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",

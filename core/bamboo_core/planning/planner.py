@@ -263,7 +263,7 @@ class _Planning:
 
     def _transfer(self, cut: Cut) -> tuple[float, ...]:
         """Stage -> seconds that its gradient takes to another agent; empty: not measured."""
-        return transfers(self._request.costs, cut, self._spec.transport.bytes_per_s)
+        return transfers(self._request.costs, cut, self._request.bytes_per_s)
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
         """Programs of the steps after the target step, and of the epilogue."""

@@ -68,7 +68,13 @@ class PlanRequest:
     memory_bytes: int = 0  # of the smallest device; 0: unknown
     # Relative to the typical agent (absent: 1); the faster of two gets more work.
     speeds: Mapping[AgentId, float] = field(default_factory=dict)
+    goodput: float = inf  # bytes per second between two agents, as measured; inf: it is not
     question: Question | None = None  # a dispute that this plan may settle
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The network between two agents: the spec is the upper bound of what is measured."""
+        return min(self.spec.transport.bytes_per_s, self.goodput)
 
 
 @dataclass(frozen=True)

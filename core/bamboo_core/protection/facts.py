@@ -6,7 +6,8 @@ The arbiter and ``bamboo plan`` ask the same function, so they give the same ans
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
@@ -43,6 +44,7 @@ class Seen:
     stop_s: float = 0.0  # these three: as in Assumptions, and they count more
     restart_s: float = 0.0
     refill_s: float = 0.0
+    goodput: float = inf  # bytes per second between two agents; inf: not measured
     current: RedundancyMode | None = None  # mode in force
 
 
@@ -78,6 +80,8 @@ def gather(
     stages as long as the costliest one, and the reduction. Sizes are the largest of any stage. What
     ``seen`` does not know is assumed.
     """
+    is_network_measured = seen.goodput < spec.transport.bytes_per_s
+    spec = _with_network(spec, seen)
     cut = cut_of(spec, costs)
     load = Load(spec, costs, cut, pipelines, seen.memory_bytes, assumptions.host_bytes_per_s)
     forward_s, sizes, bytes_per_s = load.forward_s, load.sizes, spec.transport.bytes_per_s
@@ -119,17 +123,27 @@ def gather(
         checkpoint_s=(checkpoint or spec.training.steps) * step_s,
         is_clustered=spec.placement.adjacency is Adjacency.CLUSTER,
         current=seen.current,
-        measured=_measured(seen),
+        measured=_measured(seen, is_network_measured=is_network_measured),
     )
 
 
-def _measured(seen: Seen) -> tuple[str, ...]:
+def _with_network(spec: JobSpec, seen: Seen) -> JobSpec:
+    """The spec is the upper bound of what is measured."""
+    if seen.goodput >= spec.transport.bytes_per_s:
+        return spec
+    gbps = seen.goodput * 8 / 1e9
+    return replace(spec, transport=replace(spec.transport, bandwidth_gbps=gbps))
+
+
+def _measured(seen: Seen, *, is_network_measured: bool) -> tuple[str, ...]:
     """Names of facts, and not of assumptions."""
     known = [
         name
         for name in ("memory_bytes", "step_s", "stop_s", "restart_s", "refill_s")
         if getattr(seen, name)
     ]
+    if is_network_measured:
+        known.append("bytes_per_s")
     if seen.is_hazard_measured:
         known.append("hazard_per_agent_hour")
     if seen.are_costs_measured:

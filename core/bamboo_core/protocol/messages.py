@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bamboo_core.api.progress import Ahead, Hosted, Sent
+from bamboo_core.api.progress import Ahead, Goodput, Hosted, Sent
 from bamboo_core.model.claims import Claim as Claim
 from bamboo_core.model.claims import Dispute as Dispute
 from bamboo_core.model.claims import Question as Question
@@ -148,6 +148,7 @@ class Progress:
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen; since the worker's start
     hosted: Hosted = Hosted()  # noqa: RUF009 - as ahead
     sent: tuple[Sent, ...] = ()  # by zone, as ahead
+    goodput: Goodput | None = None  # None: nothing is measured
 
 
 class Cause(StrEnum):

@@ -202,8 +202,28 @@ class Sent(_message.Message):
     group_bytes: int
     def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., group_bytes: _Optional[int] = ...) -> None: ...
 
+class PeerRate(_message.Message):
+    __slots__ = ("peer", "rate")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    rate: float
+    def __init__(self, peer: _Optional[str] = ..., rate: _Optional[float] = ...) -> None: ...
+
+class Goodput(_message.Message):
+    __slots__ = ("sending", "receiving", "slowest_to", "slowest_from")
+    SENDING_FIELD_NUMBER: _ClassVar[int]
+    RECEIVING_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_TO_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_FROM_FIELD_NUMBER: _ClassVar[int]
+    sending: float
+    receiving: float
+    slowest_to: _containers.RepeatedCompositeFieldContainer[PeerRate]
+    slowest_from: _containers.RepeatedCompositeFieldContainer[PeerRate]
+    def __init__(self, sending: _Optional[float] = ..., receiving: _Optional[float] = ..., slowest_to: _Optional[_Iterable[_Union[PeerRate, _Mapping]]] = ..., slowest_from: _Optional[_Iterable[_Union[PeerRate, _Mapping]]] = ...) -> None: ...
+
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent", "goodput")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +232,7 @@ class Progress(_message.Message):
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     HOSTED_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
+    GOODPUT_FIELD_NUMBER: _ClassVar[int]
     commit: CommitRecord
     step_s: float
     busy_s: float
@@ -220,7 +241,8 @@ class Progress(_message.Message):
     ahead: Ahead
     hosted: Hosted
     sent: _containers.RepeatedCompositeFieldContainer[Sent]
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ...) -> None: ...
+    goodput: Goodput
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., goodput: _Optional[_Union[Goodput, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")

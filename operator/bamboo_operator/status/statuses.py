@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from bamboo_core.api import spec as specs
 from bamboo_core.api import texts
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -316,7 +316,28 @@ def _transport(status: JobStatus) -> Object | None:
         "encrypted": route.is_encrypted,
         "reason": route.reason,
         **({"groupShare": share} if route.channel is Channel.PROCESS_GROUP else {}),
+        **_network(status.network),
     }
+
+
+def _network(network: Network) -> Object:
+    """The network between agents, as far as it is known."""
+    out: Object = {}
+    if network.planned:
+        out["plannedGbps"] = _gbps(network.planned)
+    if network.measured:
+        out["measuredGbps"] = _gbps(network.measured)
+    if (slowest := network.slowest) is not None:
+        out["slowestPair"] = {
+            "from": slowest.sender,
+            "to": slowest.receiver,
+            "gbps": _gbps(slowest.rate),
+        }
+    return out
+
+
+def _gbps(bytes_per_s: float) -> float:
+    return float(f"{bytes_per_s * 8 / 1e9:.3g}")
 
 
 def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:

@@ -251,6 +251,15 @@ def test_a_slow_network_lengthens_the_step() -> None:
     assert slow.step_s > fast.step_s
 
 
+def test_a_network_that_was_measured_counts_as_if_the_spec_said_so() -> None:
+    slow, fast = TransportSpec(bandwidth_gbps=0.16), TransportSpec(bandwidth_gbps=80.0)
+    by_spec = gather(spec(transport=slow), layers(), Seen(0.1), pipelines=2)
+    seen = Seen(0.1, goodput=slow.bytes_per_s)
+    measured = gather(spec(transport=fast), layers(), seen, pipelines=2)
+    assert measured == replace(by_spec, measured=("bytes_per_s",))
+    assert gather(spec(transport=slow), layers(), Seen(0.1, goodput=1e12), pipelines=2) == by_spec
+
+
 def test_a_slow_network_lengthens_what_a_loss_costs() -> None:
     fast, slow = (
         gather(spec(transport=TransportSpec(bandwidth_gbps=x)), layers(), Seen(0.1), pipelines=2)

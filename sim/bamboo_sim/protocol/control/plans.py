@@ -25,7 +25,7 @@ _LASTING = [
     for f in fields(Plan)
     if f.name not in ("fence", "step_cut", "target", "leaving", "short_notice")
 ]
-"""Fields on which the steps after the target depend, besides the agents' speeds."""
+"""Fields on which the steps after the target depend, besides the agents' speeds and the network."""
 
 
 class Plans:
@@ -58,7 +58,7 @@ class Plans:
 
 
 class _Remembering(planner._Planning):
-    """Caches undisturbed steps, which depend on the plan and the agents' speeds alone.
+    """Caches undisturbed steps, which depend on the plan, the agents' speeds and the network alone.
 
     Gathers slices of gradients in small grids, too.
     """
@@ -76,7 +76,8 @@ class _Remembering(planner._Planning):
         facts |= {name: tuple(facts[name].items()) for name in ("wants", "learners")}
         left = plan.last - plan.target
         speeds = tuple(sorted(self._speeds.items()))
-        key = (id(self._spec), *facts.values(), min(left, 2), speeds)
+        network = self._request.bytes_per_s
+        key = (id(self._spec), *facts.values(), min(left, 2), speeds, network)
         if key not in self._known:
             self._known[key] = super()._undisturbed(plan)
         return self._known[key]
