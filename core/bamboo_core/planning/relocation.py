@@ -84,10 +84,11 @@ def best(
     if found is None:
         return None
     move, after, then = found
-    price = 0.0 if moves.has_bare_stage(plan.pipelines) else _price(request, plan, after, move)
-    if then > now or (now - then) * _steps_after(plan) <= price:
-        return None
-    return Relocation(move, now, then)
+    if moves.has_bare_stage(plan.pipelines):
+        pays = then <= now
+    else:
+        pays = (now - then) * _steps_after(plan) > _price(request, plan, after, move)
+    return Relocation(move, now, then) if pays else None
 
 
 def _price(request: PlanRequest, plan: Plan, after: Plan, move: Move) -> float:
