@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bamboo_core.api.spec import (
@@ -21,10 +21,18 @@ from bamboo_core.api.spec import (
 )
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
-from bamboo_core.placement.plan import Cut, layers_of, wants
+from bamboo_core.placement import moves
+from bamboo_core.placement.plan import Cut, Move, layers_of, wants
 from bamboo_core.placement.seats import Seats
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import Continuations, Decision, Participant, PlanRequest
+from bamboo_core.planning.requests import (
+    Continuations,
+    Decision,
+    Participant,
+    PlanRequest,
+    PlanResult,
+    Relocation,
+)
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
 from bamboo_core.scheduling.costs import Costs, transfers
 from bamboo_core.scheduling.schedule import Network
@@ -126,17 +134,38 @@ def request(job: PlannedJob, seats: Seats) -> PlanRequest:
     )
 
 
-def step_s(job: PlannedJob, seats: Seats) -> float:
-    """Seconds of each later step: the dry run of the planner's programs with the job's network."""
+def step(job: PlannedJob, seats: Seats) -> float:
+    """Length of each later step: the dry run of the planner's programs with the job's network."""
     asked = request(job, seats)
-    decision, rest, *_ = planner.compute(asked)
+    decision, rest = _plan(planner.compute(asked))
+    return _length(job, asked, decision, rest)
+
+
+def best_move(job: PlannedJob, seats: Seats) -> tuple[float, float, Move | None]:
+    """Length of each later step before and after the move that the planner advises, and the move.
+
+    None: it advises none; then both are equal.
+    """
+    asked = request(job, seats)
+    results = planner.compute(asked)
+    decision, rest = _plan(results)
+    before = _length(job, asked, decision, rest)
+    found = next(results, None)
+    if not isinstance(found, Relocation):
+        return before, before, None
+    return before, step(job, moves.moved(seats, found.move)), found.move
+
+
+def _plan(results: Iterator[PlanResult]) -> tuple[Decision, Continuations]:
+    decision, rest = next(results), next(results)
     assert isinstance(decision, Decision), decision
     assert isinstance(rest, Continuations), rest
-    if decision.plan.pipelines != seats:
-        raise RuntimeError(f"the planner has taken other seats: {decision.plan.pipelines}")
-    held = {
-        a: [Item.ver(0, x) for x in layers_of(found)] for a, found in decision.plan.wants.items()
-    }
+    return decision, rest
+
+
+def _length(job: PlannedJob, asked: PlanRequest, decision: Decision, rest: Continuations) -> float:
+    wanted = decision.plan.wants
+    held = {a: [Item.ver(0, x) for x in layers_of(found)] for a, found in wanted.items()}
     sums = transfers(job.costs, job.cut, job.spec.transport.bytes_per_s)
     network = Network(dict(zip(job.cut, sums, strict=True)), held, job.stages)
     programs = {agent: told.steady for agent, told in rest.directives.items()}

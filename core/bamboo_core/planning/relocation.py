@@ -20,6 +20,7 @@ from bamboo_core.scheduling.device_memory import USABLE
 _PAYS_WITHIN = 20  # steps: later is not worth it, since lost agents come back
 _MADE_WITHIN = 4  # steps: the target step, and two plans
 _GOOD = 1.08  # times the mean load of the agents: no move makes such a step much shorter
+_ABOUT, _CLEARLY = 1.02, 0.97  # times the length of a step: no longer, and shorter
 _TRIES = 16  # more do not find clearly better moves (measured)
 _PAUSES_S = 2.0  # two stops, with all that follows from them
 _WITH_GRADIENT = STATES + 1  # times the parameters' bytes, on an agent that only keeps copies
@@ -78,16 +79,17 @@ def best(
     """The move with the shortest step, if it pays. The first of several that are equal.
 
     lengths: each move with the plan after it and the length of its step. A stage without an agent
-    in its seats gets one, unless the step gets longer.
+    in its seats gets one, unless the step gets clearly longer.
     """
     found = min(lengths, key=lambda x: x[2], default=None)
     if found is None:
         return None
     move, after, then = found
     if moves.has_bare_stage(plan.pipelines):
-        pays = then <= now
+        pays = then <= _ABOUT * now
     else:
-        pays = (now - then) * _steps_after(plan) > _price(request, plan, after, move)
+        gain = (now - then) * _steps_after(plan)
+        pays = then < _CLEARLY * now and gain > _price(request, plan, after, move)
     return Relocation(move, now, then) if pays else None
 
 

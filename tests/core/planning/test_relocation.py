@@ -13,6 +13,7 @@ from bamboo_core.api.spec import Adjacency, JobSpec, PlacementSpec, RedundancyMo
 from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.model.numerics import choose
 from bamboo_core.model.program import Op, single
+from bamboo_core.placement import moves
 from bamboo_core.placement.plan import Move, layers_of, wants
 from bamboo_core.placement.seats import Seats
 from bamboo_core.planning import planner, relocation, requests
@@ -138,11 +139,26 @@ def test_a_stage_without_an_agent_gets_one_even_where_that_costs_a_while() -> No
 
 
 def test_a_move_that_pays_too_late_is_not_made() -> None:
+    """Two stages of 3 x 2 GB take 10 s at 10 Gb/s, and 20 steps must save that and two pauses."""
     lost = [(0, 5), (0, 7), (1, 6)]
-    request = replace(asked(grid(2, 8, lost), 64), memory_bytes=0)
-    assert advice(request) is not None
-    slow = replace(request, costs=(replace(SLOT, parameter_bytes=10**12),) * 8)
-    assert advice(slow) is None
+    large = replace(SLOT, parameter_bytes=2 * 10**9)
+    request = asked(grid(2, 8, lost), 16, layer=large)
+    assert request.spec.transport.bytes_per_s == 1.25e9
+    plan = decide(request).plan
+    move = Move(AgentId("0-3"), Coordinate(0, 5))
+    seats = moves.moved(plan.pipelines, move)
+    held = wants(
+        pipelines=seats, cut=plan.cut, live=plan.live, mode=RedundancyMode.REPLICA, holders={}
+    )
+    after, price = replace(plan, pipelines=seats, wants=held), 2.0 + 2 * 3 * 2 / 1.25
+    now = 10.0  # of which 3 % are less than what must be saved
+    for saved, pays in ((price / 20 - 0.01, False), (price / 20 + 0.01, True)):
+        found = relocation.best(request, plan, now, [(move, after, now - saved)])
+        assert (found is not None) == pays
+    unknown = replace(request, costs=())
+    assert relocation.best(unknown, plan, now, [(move, after, 9.6)]) is not None
+    assert relocation.best(unknown, plan, now, [(move, after, 9.8)]) is None, "costs have errors"
+    assert relocation.best(request, plan, now, []) is None
 
 
 @pytest.mark.parametrize(
