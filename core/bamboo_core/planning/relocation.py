@@ -22,6 +22,8 @@ _MADE_WITHIN = 4  # steps: the target step, and two plans
 _GOOD = 1.08  # times the mean load of the agents: no move makes such a step much shorter
 _ABOUT, _CLEARLY = 1.02, 0.97  # times the length of a step: no longer, and shorter
 _TRIES = 16  # more do not find clearly better moves (measured)
+_TASKS = 150_000  # of all tries together, so that the planner is soon free for other jobs
+_FOR_EACH = 4  # tasks of a stage for a micro-batch: F, I, W, and sums
 _PAUSES_S = 2.0  # two stops, with all that follows from them
 _WITH_GRADIENT = STATES + 1  # times the parameters' bytes, on an agent that only keeps copies
 
@@ -55,7 +57,7 @@ def tries(
         seats,
         zones={a: request.participants[a].zone for a in plan.live},
         adjacency=spec.placement.adjacency,
-        most=_TRIES,
+        most=min(_TRIES, _TASKS // (_FOR_EACH * plan.batch.microbatches * len(plan.cut))),
     )
     for move in found:
         after = wanted(plan, move)

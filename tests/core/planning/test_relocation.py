@@ -186,6 +186,17 @@ def test_no_move_is_advised_if(why: str, request_: requests.PlanRequest) -> None
     assert advice(request_) is None, why
 
 
+def test_large_steps_are_tried_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner works for other jobs, too."""
+    request = asked(grid(2, 4, [(0, 1), (1, 1)]), 16)
+    plan, found = decide(request).plan, []
+    for tasks in (4 * 4 * 16 * 3 - 1, 4 * 4 * 16 - 1, 10**6):
+        monkeypatch.setattr(relocation, "_TASKS", tasks)
+        found.append(len(list(relocation.tries(request, plan, 1e9, lambda p, _: p))))
+    assert found[:2] == [2, 0]
+    assert 2 < found[2] <= 16
+
+
 def test_programs_that_cannot_run_advise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     request = asked(grid(2, 4, [(0, 1), (1, 1)]), 16)
     assert advice(request) is not None
