@@ -134,7 +134,8 @@ def network_job(gbps: float) -> planned_steps.PlannedJob:
 
 def networks() -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Figures, and the seconds of a step by lost seat, for each network."""
-    figures, samples = {}, {}
+    figures: dict[str, float] = {}
+    samples: dict[str, dict[str, float]] = {}
     losses: list[Seats] = [((1, s),) for s in range(P)]
     for name, gbps in NETWORKS.items():
         job = network_job(gbps)
@@ -159,7 +160,8 @@ def patterns() -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
 
     Seats are drawn with a fixed seed; those known to be worst for two pipelines are among them.
     """
-    figures, samples = {}, {}
+    figures: dict[str, float] = {}
+    samples: dict[str, dict[str, list[float]]] = {}
     layer = LayerCost(1.0, 2.0, 0, 0, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True)
     for pipelines in (2, 3, 4):
         job = planned_steps.PlannedJob(pipelines, P, D * M, layer, NETWORKS["free"])

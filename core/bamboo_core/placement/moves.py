@@ -56,7 +56,8 @@ def is_allowed(
     if left is not None and own(seats)[left] <= _KEPT:
         return False
     around = (seats[d][n] for n in ring_neighbours(s, stages))
-    return is_apart(zones[agent], (zones[a] for a in around if a not in (None, agent)), adjacency)
+    theirs = (zones[a] for a in around if a is not None and a != agent)
+    return is_apart(zones[agent], theirs, adjacency)
 
 
 def candidates(

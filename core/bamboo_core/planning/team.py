@@ -228,7 +228,8 @@ class Seating:
             if a not in seated
         }
         learners = {a: wanted[a] for a, n in lacking.items() if n > request.catch_up_above_bytes}
-        if (mover := self._mover) in learners:
+        mover = self._mover
+        if mover is not None and mover in learners:
             kept = {*self.index.have[mover], *layers_of(learners[mover])}
             learners[mover] = ranges_of(kept)
         return learners
