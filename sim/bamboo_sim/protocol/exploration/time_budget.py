@@ -161,7 +161,6 @@ def runs() -> list[Run]:
     out += [("strangers", job, 0.7) for job in (SMALL, MOVING, LONG, LEARNING)]
     for job in (LEARNING, LEARNERS):
         out += [("learners", job, 2.0), ("fuzz", job, 1.0)]
-    out += [("moves", job, 1.0) for job in (RESEATED, RESEATED_LATER)]
     for family in EDGES:
         out += [(family, job, 0.8) for job in (SMALL, LONG, SPARE, UNEVEN)]
         out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
@@ -170,7 +169,7 @@ def runs() -> list[Run]:
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
-    out += [("races", Job(1, 3, 2), 0.5)]
+    out += [("races", Job(1, 3, 2), 0.5), ("moves", RESEATED, 1.0), ("moves", RESEATED_LATER, 1.0)]
     out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
     out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
     for job in MIXED:
