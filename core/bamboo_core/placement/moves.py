@@ -84,7 +84,7 @@ def candidates(
                     way = min((s - t) % stages, (t - s) % stages)
                     rank = count[t] < len(seats), way, e != d, to, Coordinate(e, t)
                     ranked.append((rank, Move(agent, to)))
-    found = []
+    found: list[Move] = []
     for _, move in sorted(ranked):
         if len(found) == most:
             break

@@ -220,7 +220,7 @@ class _Planning:
         begun = any(i.step == 0 for items in held for i in items)
         return bool(plan.holes or plan.leaving or begun)
 
-    def _is_uneven(self, work: workmap.WorkMap, seats: workmap.Seats) -> bool:
+    def _is_uneven(self, work: Mapping[workmap.Work, AgentId], seats: workmap.Seats) -> bool:
         """Whether leaves have moved because agents differ in speed."""
         leaves = self._request.batch.leaves
         return bool(self._speeds) and workmap.is_moved(work, seats, leaves=leaves)
