@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from operator import itemgetter
 
 from bamboo_core.api import limits
@@ -140,12 +140,16 @@ class _Planning:
         if not relocation.is_open(self._request, plan):
             return None
         now = self._length(plan, {a: told.steady for a, told in rest.directives.items()})
-        lengths = []
-        for move, after in relocation.tries(self._request, plan, now, self._moved):
-            with suppress(NoPlanError):  # the programs cannot run: another move may do
-                steady = self._steady(after, self._later_goals(after))
-                lengths.append((move, after, self._length(after, steady)))
+        found = relocation.tries(self._request, plan, now, self._moved)
+        lengths = [(move, after, self._length_after(after)) for move, after in found]
         return relocation.best(self._request, plan, now, lengths)
+
+    def _length_after(self, plan: Plan) -> float:
+        """Time of a later step after a move; inf: its programs cannot run, but others' may."""
+        try:
+            return self._length(plan, self._steady(plan, self._later_goals(plan)))
+        except NoPlanError:
+            return inf
 
     def _moved(self, plan: Plan, move: Move) -> Plan:
         seats = moves.moved(plan.pipelines, move)
