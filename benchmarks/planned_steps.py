@@ -57,7 +57,7 @@ class PlannedJob:
 
     @property
     def spec(self) -> JobSpec:
-        """What the user asks for. Zones do not matter."""
+        """The job as its user asks for it. Zones do not matter."""
         return JobSpec(
             model=FactorySpec("model:make"),
             data=DataSpec("data:make"),

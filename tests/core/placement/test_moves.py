@@ -60,8 +60,9 @@ def tried(seats: Seats, adjacency: Adjacency, zones: int) -> list[Move]:
 def test_no_move_takes_the_last_copy_of_a_layer(
     pipelines: int, stages: int, mode: RedundancyMode
 ) -> None:
-    """What the mover holds, some agent holds before and after the move; what it holds for its seat,
-    another one. A bare stage's layers are copied before their present holder may free them."""
+    """Some agent holds what the mover held before and after the move; another one, what the mover
+    held for its seat. A bare stage's layers are copied before their present holder may free them.
+    """
     count = 0
     for seats in damaged(pipelines, stages):
         before = held(seats, mode)
