@@ -15,11 +15,13 @@ from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import is_enough, pipelines_for
+from bamboo_core.placement.plan import Move
 
 _MARGIN_S = 2.0
 _RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
 _STRAGGLER_PAUSE_S = 600.0
 _SPEED_PAUSE_S = 60.0  # between two plans that differ only in the speeds of agents
+_MOST_MOVES = 3  # to other stages, of the same agents
 
 
 def transition_s(step_s: float) -> float:
@@ -86,12 +88,41 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
         return "agents have become slower or faster", frozenset()
     if is_due and network.is_worth_a_plan(state, in_force):
         return "the network is slower or faster than the plan expects", frozenset()
+    if move := _due_move(state):
+        return f"{move.agent} moves to stage {move.to.stage}", frozenset()
     is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s
     if not is_settled or not fresh:
         return "", frozenset()
     if going and are_replaced:
         return f"{', '.join(going)} are replaced", set(going)
     return _joining(state, in_force, desired), frozenset()
+
+
+def take_move(state: State) -> Move | None:
+    """The move that the next plan makes: one that is due, or whose agent has left its seat."""
+    if state.in_force is not None and state.in_force.plan.move is not None:
+        return state.in_force.plan.move
+    if (move := _due_move(state)) is not None:
+        fleet, count = state.moves
+        members = frozenset(state.membership.members)
+        state.moves = members, count + 1 if members == fleet else 1
+    return move
+
+
+def _due_move(state: State) -> Move | None:
+    """The move of an agent to another stage that is to be made now.
+
+    Only while nothing else is about to change: a newcomer may take the seat. A fleet makes a few
+    moves at most, so that no error of the costs stops it again and again.
+    """
+    in_force, membership = state.in_force, state.membership
+    if in_force is None or in_force.relocation is None:
+        return None
+    plan, (fleet, count) = in_force.plan, state.moves
+    is_same = membership.members == {*plan.live} and not (leavers(state) or membership.standby())
+    is_mended = state.ledger.progress.committed >= plan.target
+    is_worn = fleet == membership.members and count >= _MOST_MOVES
+    return in_force.relocation.move if is_same and is_mended and not is_worn else None
 
 
 def _is_saved(state: State, step: int) -> bool:

@@ -35,6 +35,7 @@ from bamboo_core.planning.requests import (
     Fatal,
     PlannerFault,
     PlanResult,
+    Relocation,
     Unplaceable,
 )
 from bamboo_core.protocol.admission import ONE_KIND
@@ -51,6 +52,10 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
     if isinstance(result, Continuations):
         if isinstance(state.phase, Running):
             _continue(state, result)
+        return
+    if isinstance(result, Relocation):
+        if isinstance(state.phase, Running) and state.in_force is not None:
+            state.in_force.relocation = result
         return
     if isinstance(result, PlannerFault):
         if isinstance(state.phase, Planning | Running):

@@ -17,7 +17,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import last_write, redundancy, refusals
-from bamboo_core.arbiter.changes import is_short, leavers, without_vote
+from bamboo_core.arbiter.changes import is_short, leavers, take_move, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
@@ -396,6 +396,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         speeds=state.speeds.relative(),
         goodput=state.wire.settled,
         question=durable.question,
+        move=take_move(state),
     )
 
 

@@ -37,7 +37,7 @@ from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import redone
 from bamboo_core.planning.redone import Part, Redone
-from bamboo_core.planning.requests import Decision
+from bamboo_core.planning.requests import Decision, Relocation
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
 from bamboo_core.protection.measured import Measured
@@ -206,6 +206,7 @@ class InForce:
     sent_at: dict[AgentId, float] = field(default_factory=dict)  # when its first directive left
     continued_at: dict[AgentId, float] = field(default_factory=dict)  # the same of the rest
     caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
+    relocation: Relocation | None = None  # that the planner advises
 
     def told_in(self, step: int) -> frozenset[Part]:
         """Tasks that agents were told to compute in a step."""
@@ -341,6 +342,7 @@ class State:
     is_loading: bool = False  # members read or make initial weights, which takes long
     copied_at: float = inf  # newest step in which layers may have been copied between agents
     learner_plans: int = 0  # plans in a row that had learners
+    moves: tuple[frozenset[AgentId], int] = (frozenset(), 0)  # made by this fleet, and how many
     incident: Incident = field(default_factory=Incident)
     stalls: Stalls = field(default_factory=Stalls)
     speeds: Speeds = field(default_factory=Speeds)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from operator import itemgetter
 
 from bamboo_core.api import limits
@@ -20,8 +21,9 @@ from bamboo_core.graph.closure import Goals, LayersLost, Periodic, TaskGraph
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Op, single
-from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of
-from bamboo_core.planning import hosting, messages, redone
+from bamboo_core.placement import moves
+from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan, layers_of, ranges_of
+from bamboo_core.planning import hosting, messages, redone, relocation
 from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
@@ -33,6 +35,7 @@ from bamboo_core.planning.requests import (
     PlannerFault,
     PlanRequest,
     PlanResult,
+    Relocation,
 )
 from bamboo_core.planning.team import NoPlanError, Seating
 from bamboo_core.protocol.messages import Directive
@@ -75,7 +78,9 @@ def run(planning: _Planning, is_wanted: IsWanted = _always) -> Iterator[PlanResu
         decision = planning.decide()
         yield decision
         if decision.plan.target < decision.plan.last:
-            yield planning.proceed(decision)
+            yield (rest := planning.proceed(decision))
+            if (move := planning.relocate(decision.plan, rest)) is not None:
+                yield move
     except NoPlanError as none:
         yield none.result
     except _OvertakenError:
@@ -129,6 +134,34 @@ class _Planning:
             self._expected(plan, steady) if self._request.costs else {},
             (redone.told_by({a: d.resume for a, d in directives.items()}), redone.told_by(steady)),
         )
+
+    def relocate(self, plan: Plan, rest: Continuations) -> Relocation | None:
+        """The move of an agent to another stage that makes later steps shorter, if one pays."""
+        if not relocation.is_open(self._request, plan):
+            return None
+        now = self._length(plan, {a: told.steady for a, told in rest.directives.items()})
+        found = relocation.tries(self._request, plan, now, self._moved)
+        lengths = [(move, after, self._length_after(after)) for move, after in found]
+        return relocation.best(self._request, plan, now, lengths)
+
+    def _length_after(self, plan: Plan) -> float:
+        """Time of a later step after a move; inf: its programs cannot run, but others' may."""
+        try:
+            return self._length(plan, self._steady(plan, self._later_goals(plan)))
+        except NoPlanError:
+            return inf
+
+    def _moved(self, plan: Plan, move: Move) -> Plan:
+        seats = moves.moved(plan.pipelines, move)
+        return replace(plan, pipelines=seats, wants=self._seating.wants(seats, plan.live))
+
+    def _length(self, plan: Plan, steady: Programs) -> float:
+        """Time of a later step, by a dry run with the job's network."""
+        self._check_wanted()
+        sums = dict(zip(plan.cut, self._transfer(plan.cut), strict=False))
+        held = {a: [Item.ver(0, x) for x in layers_of(r)] for a, r in plan.wants.items()}
+        network = schedule.Network(sums, held, plan.layers)
+        return network.end(steady, plan.batch, self._costs)
 
     def _expected(self, plan: Plan, steady: Programs) -> dict[AgentId, Expected]:
         durations = self._costs.durations()
@@ -191,7 +224,7 @@ class _Planning:
         begun = any(i.step == 0 for items in held for i in items)
         return bool(plan.holes or plan.leaving or begun)
 
-    def _is_uneven(self, work: workmap.WorkMap, seats: workmap.Seats) -> bool:
+    def _is_uneven(self, work: Mapping[workmap.Work, AgentId], seats: workmap.Seats) -> bool:
         """Whether leaves have moved because agents differ in speed."""
         leaves = self._request.batch.leaves
         return bool(self._speeds) and workmap.is_moved(work, seats, leaves=leaves)
@@ -267,11 +300,28 @@ class _Planning:
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
         """Programs of the steps after the target step, and of the epilogue."""
+        goals = self._later_goals(plan)
+        steady = self._steady(plan, goals) if plan.target + 1 < plan.last else {}
+        ending = replace(
+            goals,
+            target=3,
+            periodic=self._periodic(is_suspending=plan.last < self._steps),
+        )
+        build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
+        final = self._best(plan, build, _held(ending), plan.cut, is_degraded=False, has_lanes=False)
+        return steady, final
+
+    def _steady(self, plan: Plan, goals: Goals) -> Programs:
+        """Programs of a step that nothing interrupts."""
+        is_degraded = bool(plan.holes) or self._is_uneven(goals.assignment, plan.pipelines)
+        build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
+        return self._best(plan, build, _held(goals), plan.cut, is_degraded=is_degraded)
+
+    def _later_goals(self, plan: Plan) -> Goals:
         wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
         holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
         assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
-        is_degraded = bool(plan.holes) or self._is_uneven(assignment, plan.pipelines)
-        goals = Goals(
+        return Goals(
             batch=plan.batch,
             cut=plan.cut,
             wants=plan.wants,
@@ -282,18 +332,6 @@ class _Planning:
             learners=plan.learners,
             periodic=self._periodic(is_suspending=False),
         )
-        steady: Programs = {}
-        if plan.target + 1 < plan.last:
-            build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
-            steady = self._best(plan, build, _held(goals), plan.cut, is_degraded=is_degraded)
-        ending = replace(
-            goals,
-            target=3,
-            periodic=self._periodic(is_suspending=plan.last < self._steps),
-        )
-        build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
-        final = self._best(plan, build, _held(ending), plan.cut, is_degraded=False, has_lanes=False)
-        return steady, final
 
     def _periodic(self, *, is_suspending: bool) -> Periodic:
         spec = self._spec

@@ -11,7 +11,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Program
-from bamboo_core.placement.plan import Cut, Pipeline, Plan
+from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan
 from bamboo_core.planning.redone import Part
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -70,6 +70,7 @@ class PlanRequest:
     speeds: Mapping[AgentId, float] = field(default_factory=dict)
     goodput: float = inf  # bytes per second between two agents, as measured; inf: it is not
     question: Question | None = None  # a dispute that this plan may settle
+    move: Move | None = None  # to be made, unless it takes the last copy of a layer
 
     @property
     def bytes_per_s(self) -> float:
@@ -81,7 +82,8 @@ class PlanRequest:
 class Decision:
     """A plan with a directive for each member.
 
-    :class:`Continuations` follow unless the plan ends with its target step.
+    :class:`Continuations` follow unless the plan ends with its target step, then perhaps a
+    :class:`Relocation`.
     """
 
     plan: Plan
@@ -131,6 +133,15 @@ class Continuations:
 
 
 @dataclass(frozen=True)
+class Relocation:
+    """Later steps are shorter, or safer, if an agent moves to an empty seat of another stage."""
+
+    move: Move
+    now: float  # length of a step
+    then: float
+
+
+@dataclass(frozen=True)
 class Fatal:
     """These layers have neither a usable holder nor a file of exactly the needed version."""
 
@@ -153,4 +164,4 @@ class PlannerFault:
     is_defect: bool = True
 
 
-PlanResult = Decision | Continuations | Fatal | Unplaceable | PlannerFault
+PlanResult = Decision | Continuations | Relocation | Fatal | Unplaceable | PlannerFault

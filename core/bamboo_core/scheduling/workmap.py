@@ -42,7 +42,7 @@ def pipeline_of(leaf: int, *, leaves: int, pipelines: int) -> int:
     return leaf * pipelines // leaves
 
 
-def is_moved(work: WorkMap, seats: Seats, *, leaves: int) -> bool:
+def is_moved(work: Mapping[Work, AgentId], seats: Seats, *, leaves: int) -> bool:
     """Whether an agent other than the one in its seat computes any leaf."""
     return any(
         seats[pipeline_of(leaf, leaves=leaves, pipelines=len(seats))][stage] != agent

@@ -128,7 +128,7 @@ class Operators:
         return True
 
     def answers(self, wanted: ComputePlan) -> tuple[Planned, ...]:
-        """The planner's answer, in one part or two."""
+        """The planner's answer, in one part to three."""
         return tuple(orders.answers(wanted, plan=lambda request, _: iter(self._compute(request))))
 
     def _compute(self, request: PlanRequest) -> Results:
@@ -140,7 +140,7 @@ class Operators:
             check_seated(request, results[0].plan)
             self.batch = results[0].plan.batch
             self._plans = (*self._plans, results[0].plan)
-            self.seats.made(*cast(Any, results))
+            self.seats.made(*cast(Any, results[:2]))
         return results
 
 

@@ -9,7 +9,13 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import Continuations, Decision, PlanRequest, PlanResult
+from bamboo_core.planning.requests import (
+    Continuations,
+    Decision,
+    PlanRequest,
+    PlanResult,
+    Relocation,
+)
 from bamboo_sim.protocol.control.order import check_order
 
 Results = tuple[PlanResult, ...]
@@ -31,7 +37,7 @@ _LASTING = [
 class Plans:
     """Answers of the planner by the facts of the request; fences are put in afterwards.
 
-    An answer has one part or two: a decision, and its continuations.
+    An answer has one part to three: a decision, its continuations, and a move that pays.
     """
 
     def __init__(self) -> None:
@@ -107,6 +113,9 @@ def _fenced(results: Results, fence: Fence) -> Results:
     directives = {a: replace(d, **named) for a, d in decision.directives.items()}
     out: list[PlanResult] = [replace(decision, plan=plan, directives=directives)]
     for rest in results[1:]:
+        if isinstance(rest, Relocation):
+            out.append(rest)
+            continue
         assert isinstance(rest, Continuations)
         later = {a: replace(c, **named) for a, c in rest.directives.items()}
         out.append(replace(rest, directives=later))

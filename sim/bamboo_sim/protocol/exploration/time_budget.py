@@ -31,6 +31,8 @@ SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learners=True)
 LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
+RESEATED = Job(2, 4, 2, steps=9)
+RESEATED_LATER = Job(2, 4, 2, steps=12, learners=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 SPLIT = Job(2, 3, 4, spares=1, profiled=True)
@@ -90,6 +92,7 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("blips", "deaf"), _AHEAD_SPARE),
     "rests": _AHEAD_SAVING,
     "learners": _AHEAD_LEARNING,
+    "moves": replace(RESEATED_LATER, eager=True),
     "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
     "strangers": AHEAD_TWICE,
@@ -166,7 +169,7 @@ def runs() -> list[Run]:
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
-    out += [("races", Job(1, 3, 2), 0.5)]
+    out += [("races", Job(1, 3, 2), 0.5), ("moves", RESEATED, 1.0), ("moves", RESEATED_LATER, 1.0)]
     out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
     out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
     for job in MIXED:

@@ -14,6 +14,7 @@ from bamboo_sim.protocol.families import (
     folders,
     losses,
     moments,
+    moves,
     restores,
 )
 from bamboo_sim.protocol.families.losses import links
@@ -117,6 +118,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "regrids": fleets.regrids,
     "returns": fleets.returns,
     "learners": fleets.learners,
+    "moves": moves.moves,
     "forks": restores.forks,
     "absences": restores.absences,
     "suspensions": restores.suspensions,

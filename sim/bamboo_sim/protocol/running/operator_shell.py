@@ -24,7 +24,7 @@ from bamboo_core.arbiter_state.events import (
 from bamboo_core.job.durable_writer import RETRY_S, OvertakenError
 from bamboo_core.job.leadership import Action, Restarted, Wake
 from bamboo_core.model.ids import AgentId
-from bamboo_core.planning.requests import Fatal, PlannerFault
+from bamboo_core.planning.requests import Decision, Fatal, PlannerFault
 from bamboo_core.protocol.messages import Stop
 from bamboo_sim.protocol.checker.asking import (
     check_answer,
@@ -307,6 +307,12 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
     first, *rest = world.operators.answers(wanted)
     if isinstance(first.result, Fatal):
         check_fatal(world, wanted, first.result)
+    move, result = wanted.request.move, first.result
+    if move is not None and isinstance(result, Decision):
+        if result.plan.move == move:
+            world.strike("move begun")
+        elif result.plan.seats.get(move.agent) == move.to:
+            world.strike("move made")
     if world.planner_losses and rest:
         world.planner_losses -= 1
         world.strike("lose continuation")
