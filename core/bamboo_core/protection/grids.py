@@ -19,6 +19,7 @@ from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.schedule import Schedule
+from bamboo_core.scheduling.sharing.candidates import Candidate
 
 _PIPELINES, _STAGES, _FEW_STAGES = 4, 8, 6  # of the largest grid that is computed
 _MOST_TASKS = 288  # micro-batches of all its stages
@@ -120,10 +121,14 @@ class Layered(StepShape):
         self,
         tasks: TaskGraph | None = None,
         held: Mapping[AgentId, Collection[Item]] | None = None,
+        shared: Candidate | None = None,
+        *,
+        measures: bool = False,
     ) -> Schedule:
         if self.timing.latency:
-            return replace(self, costs=replace(self.timing, latency=0.0)).build(tasks, held)
-        return super().build(tasks, held)
+            alone = replace(self, costs=replace(self.timing, latency=0.0))
+            return alone.build(tasks, held, shared, measures=measures)
+        return super().build(tasks, held, shared, measures=measures)
 
     @property
     def cut(self) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.scheduling import workmap
+from bamboo_core.scheduling.sharing import dealing
 
 from .steps import name, step
 
