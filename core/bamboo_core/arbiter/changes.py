@@ -7,13 +7,13 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
-from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import is_enough, pipelines_for
+from bamboo_core.scheduling.sharing.candidates import moves_for_speed
 
 _MARGIN_S = 2.0
 _RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
@@ -79,8 +79,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
         return _catching_up(in_force, learning, now), frozenset()
-    is_diffuse = state.job.spec.recovery is RecoveryPolicy.DIFFUSE  # else no work moves for it
-    is_due = is_diffuse and now >= in_force.begun_at + _SPEED_PAUSE_S
+    may_move = moves_for_speed(state.job.spec.recovery)
+    is_due = may_move and now >= in_force.begun_at + _SPEED_PAUSE_S
     if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
         return "agents have become slower or faster", frozenset()
     is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s

@@ -183,7 +183,12 @@ class _Planning:
                 for a in plan.members
             }
             found = self._best(
-                plan, build, held, plan.step_cut, order=_order(plan, shared), is_degraded=is_degraded
+                plan,
+                build,
+                held,
+                plan.step_cut,
+                order=_order(plan, shared),
+                is_degraded=is_degraded,
             )
             self._try(plan, found.programs, held, plan.step_cut)
             return found.programs

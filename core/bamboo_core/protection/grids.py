@@ -42,7 +42,7 @@ class Shape:
     copied: float = 0.0  # time in which what a forward ahead keeps goes to host memory
     can_split: bool = False  # I and W may replace B
     spare: int | None = None  # activations beyond P - s that the device has room for; None: unknown
-    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    policy: RecoveryPolicy = RecoveryPolicy.AUTO
     loads: tuple[float, ...] = ()  # stage -> its forward; empty: 1 each
     sums: tuple[float, ...] = ()  # stage -> time in which a sum goes to another agent; empty: 0
     leaf_size: int = 1  # micro-batches in a sum
@@ -93,11 +93,6 @@ def _is_slow(shape: Shape) -> bool:
     if shape.pipelines == 1 or not shape.sums:
         return False
     return any(2 * shape.sums[s] >= _leaf_s(shape, s) for s in range(shape.stages))
-
-
-def is_kept(shape: Shape, stage: int) -> bool:
-    """Whether the work of a lost agent of the stage is left together, as in the work map."""
-    return bool(shape.sums) and shape.sums[stage] >= _leaf_s(shape, stage)
 
 
 def _leaf_s(shape: Shape, stage: int) -> float:

@@ -86,9 +86,7 @@ class Assignment:
     def typical_top(self) -> float:
         """Load of the busiest agent if all agents had the typical speed."""
         speed = self.step.speed
-        return max(
-            b + (self.load[a] - b) * speed.get(a, 1.0) for a, b in self.step.loads.items()
-        )
+        return max(b + (self.load[a] - b) * speed.get(a, 1.0) for a, b in self.step.loads.items())
 
     def _rank(self, agent: AgentId, work: Work) -> tuple[float, int, bool, AgentId]:
         """Sort key: done first; then the nearest pipeline, then a seat in the stage."""

@@ -104,4 +104,3 @@ def _candidate(step: StepWork, way: str, work: WorkMap) -> Candidate:
     is_fewer = WAYS.get(way) is fewer_pipelines
     pipelines = computing(step) if is_fewer else len(step.seats)
     return Candidate(way, work, estimate(step, work), pipelines)
-

@@ -60,23 +60,27 @@ def _dealt(batch: BatchShape, leaves: tuple[tuple[int, int], ...], shares: int) 
     most = max(even, int(_EVEN * count / shares))
     whole = tuple(cover(batch, _leaves(leaves)))
     deals = (
-        _Deal(batch, shares, limit, fills=fills).run(whole)
+        _Deal(batch, shares, limit, largest, fills=fills).run(whole)
         for limit in range(even, most + 1)
+        for largest in (limit, max(1, count // shares))
         for fills in (False, True)
     )
     return min(deals, key=_rank).runs()
 
 
-def _rank(deal: _Deal) -> tuple[int, int, int]:
-    return max(_FEW, *deal.sums), max(deal.load), sum(deal.sums)
+def _rank(deal: _Deal) -> tuple[bool, int, int, int]:
+    is_idle = not min(deal.load) and sum(deal.load) >= len(deal.load)
+    return is_idle, max(_FEW, *deal.sums), max(deal.load), sum(deal.sums)
 
 
 class _Deal:
-    """One attempt. limit: most leaves of a share; fills: the fullest share in which a node fits
-    takes it, else the emptiest."""
+    """One attempt. limit: most leaves of a share; largest: of a node that is not halved; fills: the
+    fullest share in which a node fits takes it, else the emptiest."""
 
-    def __init__(self, batch: BatchShape, shares: int, limit: int, *, fills: bool) -> None:
-        self._batch, self._limit, self._fills = batch, limit, fills
+    def __init__(
+        self, batch: BatchShape, shares: int, limit: int, largest: int, *, fills: bool
+    ) -> None:
+        self._batch, self._limit, self._largest, self._fills = batch, limit, largest, fills
         self.load, self.sums = [0] * shares, [0] * shares
         self._runs: list[Run] = []
 
@@ -101,6 +105,8 @@ class _Deal:
         return tuple(sorted(self._runs, key=lambda x: x.lo))
 
     def _taker(self, size: int) -> int | None:
+        if size > self._largest:
+            return None
         able = [q for q, load in enumerate(self.load) if load + size <= self._limit]
         sign = -1 if self._fills else 1
         return min(
@@ -115,7 +121,8 @@ class _Deal:
             able = [q for q, load in enumerate(self.load) if load < self._limit]
             share = min(able, key=lambda q: (self.sums[q] >= _FEW, self.load[q], self.sums[q], q))
             is_prefix = lo == self._batch.leaves_of(self._batch.chunk_of(lo)).start
-            size = min(self._limit - self.load[share], hi - lo) if is_prefix else 1
+            room = min(self._limit - self.load[share], self._largest, hi - lo)
+            size = room if is_prefix else 1
             self._give(share, lo, lo + size)
             lo += size
 

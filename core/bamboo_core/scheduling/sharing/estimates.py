@@ -19,16 +19,12 @@ class Estimate(NamedTuple):
     top: float  # the busiest agent computes so long
     wire: float  # the fullest interface sends or receives sums so long
     sums: int  # of gradients that agents have
+    bound: float  # no step is shorter: the leaves of one agent take so long
 
     @property
     def guess(self) -> float:
         """Of the step, if sums are sent after everything is computed."""
         return self.top + self.wire
-
-    @property
-    def bound(self) -> float:
-        """No step is shorter."""
-        return max(self.top, self.wire)
 
 
 def estimate(step: StepWork, work: WorkMap) -> Estimate:
@@ -39,8 +35,9 @@ def estimate(step: StepWork, work: WorkMap) -> Estimate:
         load[agent] += step.cost((stage, leaf), agent)
         shares[stage].setdefault(agent, []).append(leaf)
     top = max(load.values())
+    bound = max(x - step.loads[a] for a, x in load.items())
     if not any(step.transfer):
-        return Estimate(top, 0.0, 0)
+        return Estimate(top, 0.0, 0, bound)
     busy = dict.fromkeys(load, 0.0)  # time of each interface, in the fuller direction
     total = 0
     for stage, found in enumerate(shares):
@@ -51,4 +48,4 @@ def estimate(step: StepWork, work: WorkMap) -> Estimate:
         for agent, own in sums.items():
             sent, received = own * (owners - 1), every - own
             busy[agent] += part * max(sent, received)
-    return Estimate(top, max(busy.values()), total)
+    return Estimate(top, max(busy.values()), total, bound)

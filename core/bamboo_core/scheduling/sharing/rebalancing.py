@@ -39,9 +39,7 @@ class Rebalancing:
         kind = {a: (tuple(x), self.step.speed.get(a, 1.0)) for a, x in able.items()}
         kinds = sorted(set(kind.values()))
         self.kind = {a: kinds.index(x) for a, x in kind.items()}
-        self.open_to = [
-            [k for k, (x, _) in enumerate(kinds) if s in x] for s in self.step.stages
-        ]
+        self.open_to = [[k for k, (x, _) in enumerate(kinds) if s in x] for s in self.step.stages]
         self.classes: list[list[tuple[float, AgentId]]] = [[] for _ in kinds]
         for agent, load in self.load.items():
             self.classes[self.kind[agent]].append((load, agent))
