@@ -132,7 +132,7 @@ class _Planning:
             ),
             self._expected(plan, steady) if self._request.costs else {},
             (redone.told_by({a: d.resume for a, d in directives.items()}), redone.told_by(steady)),
-            compared if self._request.costs else None,
+            compared,
         )
 
     def _expected(self, plan: Plan, steady: Programs) -> dict[AgentId, Expected]:
@@ -151,7 +151,7 @@ class _Planning:
         holders, extended = self._step_holders(plan)
         seats = self._step_seats(plan)
         step = self._rest(seats, holders, plan.step_cut)
-        shared = likeliest(step, self._spec.recovery)
+        shared = self._likeliest(plan, step)
         is_degraded = self._is_disturbed(plan) or self._is_uneven(step, shared)
         goals = Goals(
             batch=plan.batch,
@@ -270,6 +270,14 @@ class _Planning:
             transfer=self._transfer(plan.cut),
         )
 
+    def _likeliest(self, plan: Plan, step: StepWork) -> Candidate:
+        """The work map where nobody can wait for a comparison. plan: for the explorer."""
+        return likeliest(step, self._spec.recovery)
+
+    def _options(self, plan: Plan, step: StepWork) -> list[Candidate]:
+        """The work maps to compare. plan: for the explorer."""
+        return candidates(step, self._spec.recovery)
+
     def _transfer(self, cut: Cut) -> tuple[float, ...]:
         """Stage -> seconds that its gradient takes to another agent; empty: not measured."""
         return transfers(self._request.costs, cut, self._spec.transport.bytes_per_s)
@@ -277,10 +285,10 @@ class _Planning:
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs, Comparison | None]:
         """Programs of the steps after the target step, and of the epilogue; how lost work is shared
         then, if any is."""
-        step, policy = self._whole(plan), self._spec.recovery
+        step = self._whole(plan)
         has_steps = plan.target + 1 < plan.last
         compares = has_steps and len(plan.members) <= schedule.MANY  # else it would take too long
-        options = candidates(step, policy) if compares else [likeliest(step, policy)]
+        options = self._options(plan, step) if compares else [self._likeliest(plan, step)]
         goals = Goals(
             batch=plan.batch,
             cut=plan.cut,
@@ -312,7 +320,7 @@ class _Planning:
         self, plan: Plan, step: StepWork, goals: Goals, options: list[Candidate]
     ) -> tuple[Programs, Candidate, Comparison | None]:
         """The shortest programs of a step after the target step."""
-        held, is_one = _held(goals), len(options) == 1
+        held, compares = _held(goals), bool(options[0].way) and len(plan.members) <= schedule.MANY
 
         def made(shared: Candidate) -> Schedule:
             found = replace(goals, assignment=shared.work)
@@ -323,12 +331,12 @@ class _Planning:
                 plan.cut,
                 order=_order(plan, shared),
                 is_degraded=bool(plan.holes) or self._is_uneven(step, shared),
-                measures=not is_one,
+                measures=compares,
             )
 
         best = comparison.shortest(options, made)
         self._try(plan, best.made.programs, held, plan.cut)
-        return best.made.programs, best.shared, None if is_one else best.comparison
+        return best.made.programs, best.shared, best.comparison if compares else None
 
     def _periodic(self, *, is_suspending: bool) -> Periodic:
         spec = self._spec

@@ -153,8 +153,8 @@ class StepShape:
         measures: bool = False,
     ) -> schedule.Schedule:
         """The programs of all agents. tasks: default: of a whole step; held: with ``tasks``, what
-        agents hold at the start; shared: default: in the likeliest way; measures: whether the end over the
-        network is wanted."""
+        agents hold at the start; shared: default: in the likeliest way; measures: whether the end
+        over the network is wanted."""
         shared = shared or self.likeliest
         return schedule.build(
             tasks or self.graph(shared.work),

@@ -70,17 +70,19 @@ def candidates(step: StepWork, policy: RecoveryPolicy) -> list[Candidate]:
         work = WAYS[way](step)
         if work is not None and all(work != other.work for other in found):
             found.append(_candidate(step, way, work))
+    if not found:  # Shadow, and nobody holds a copy for another stage
+        found.append(_candidate(step, "Peers", peers(step)))
     return sorted(found, key=lambda x: x.estimate.guess)
 
 
 def likeliest(step: StepWork, policy: RecoveryPolicy) -> Candidate:
     """The map with the least estimate, for those who cannot wait for dry runs.
 
-    No way has less to do for its busiest agent than Diffuse, so where its sums take no time to speak
-    of, it is taken at once.
+    In Diffuse the busiest agent has the least to do, so it is taken at once where its sums take no
+    time to speak of.
     """
     if step.orphans and "Diffuse" in ALLOWED[policy]:
-        found = _candidate(step, "Diffuse", work := diffuse(step))
+        found = _candidate(step, "Diffuse", diffuse(step))
         if found.estimate.wire <= _LITTLE * found.estimate.top:
             return found
     return candidates(step, policy)[0]

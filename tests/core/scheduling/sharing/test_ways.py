@@ -1,4 +1,4 @@
-"""Ways to share lost work: own leaves stay, orphans go where the policy says, loads are balanced."""
+"""Ways to share lost work: own leaves stay, orphans go where the policy says."""
 
 from __future__ import annotations
 
