@@ -52,6 +52,11 @@ class RecoveryPolicy(StrEnum):
     PEERS = "Peers"
     DIFFUSE = "Diffuse"
 
+    @property
+    def relieves_slow(self) -> bool:
+        """Whether slow agents give work to others although no seat is empty."""
+        return self in (RecoveryPolicy.AUTO, RecoveryPolicy.DIFFUSE)
+
 
 class Channel(StrEnum):
     """What carries large tensors between agents."""

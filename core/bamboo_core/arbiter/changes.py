@@ -13,7 +13,6 @@ from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import is_enough, pipelines_for
-from bamboo_core.scheduling.sharing.candidates import moves_for_speed
 
 _MARGIN_S = 2.0
 _RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
@@ -79,7 +78,7 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
         return _catching_up(in_force, learning, now), frozenset()
-    may_move = moves_for_speed(state.job.spec.recovery)
+    may_move = state.job.spec.recovery.relieves_slow
     is_due = may_move and now >= in_force.begun_at + _SPEED_PAUSE_S
     if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
         return "agents have become slower or faster", frozenset()

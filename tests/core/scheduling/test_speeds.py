@@ -16,7 +16,7 @@ from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.sharing import orders
-from bamboo_core.scheduling.sharing.candidates import likeliest, moves_for_speed
+from bamboo_core.scheduling.sharing.candidates import likeliest
 from bamboo_core.scheduling.sharing.step_work import StepWork, WorkMap
 
 from .steps import name, step
@@ -71,7 +71,7 @@ def test_whatever_the_speeds_every_leaf_has_a_holder(shape: StepShape, data: st.
     assert set(work) == {(s, leaf) for s in range(shape.stages) for leaf in range(leaves)}
     assert all(a in holders[s] for (s, _), a in work.items())
     assert {w: work[w] for w in pinned} == pinned
-    if not moves_for_speed(shape.policy) and not shape.lost and not pinned:
+    if not shape.policy.relieves_slow and not shape.lost and not pinned:
         assert work == work_of(shape)
 
 

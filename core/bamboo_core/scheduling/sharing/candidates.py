@@ -53,11 +53,6 @@ class Candidate(NamedTuple):
     pipelines: int  # among which the leaves are dealt
 
 
-def moves_for_speed(policy: RecoveryPolicy) -> bool:
-    """Whether slow agents give leaves to others although no seat is empty."""
-    return policy in (RecoveryPolicy.AUTO, RecoveryPolicy.DIFFUSE)
-
-
 def candidates(step: StepWork, policy: RecoveryPolicy) -> list[Candidate]:
     """All different maps that the policy allows, by their estimates. Deterministic.
 
@@ -95,7 +90,7 @@ def _undamaged(step: StepWork, policy: RecoveryPolicy) -> Candidate:
     """
     task = Assignment(step)
     usual = _candidate(step, "", dict(task.map))
-    if not (step.speed and moves_for_speed(policy)):
+    if not (step.speed and policy.relieves_slow):
         return usual
     Rebalancing(task).run(above=task.typical_top())
     relieved = _candidate(step, "", spread(task))
