@@ -59,8 +59,11 @@ class Assignment:
                 self.give((stage, leaf), takers)
             return
         ordered = self.in_turn(takers, stage, pipeline)
+        left = [x for x in leaves if self.step.weight.get((stage, x), 1.0) > 0]
+        for leaf in set(leaves).difference(left):  # it is finished: nobody computes it
+            self.put((stage, leaf), ordered[0])
         shares: dict[int, list[int]] = {}
-        for run in deal(self.step.batch, leaves, len(ordered)):
+        for run in deal(self.step.batch, left, len(ordered)):
             shares.setdefault(run.share, []).extend(run.leaves)
         largest = sorted(shares.values(), key=lambda x: (-len(x), x))
         for agent, share in zip(ordered, largest, strict=False):

@@ -180,6 +180,15 @@ def test_peers_have_aligned_shares():
         assert len(cover(batch, [x for (_, x), a in found.items() if a == agent])) <= 3
 
 
+def test_what_is_finished_counts_in_no_share():
+    batch = BatchShape(128, 1, 32)
+    shape = step(batch, 4, 4, ((1, 2),))
+    weight = {(s, x): float(not 32 <= x < 52) for s in range(4) for x in range(128)}
+    work = WAYS["Peers"](replace(shape.step_work, weight=weight))
+    takers = Counter(work[2, x] for x in range(52, 64))
+    assert takers == {name(0, 2): 4, name(2, 2): 4, name(3, 2): 4}
+
+
 def test_peers_and_holders_have_one_sum_each():
     batch = BatchShape(128, 1, 32)
     shape = step(batch, 4, 4, ((1, 2),))
