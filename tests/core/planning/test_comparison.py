@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from tests.core.planning.test_planner import A1, GRID, HALVES, decide, proceed, whole
+from tests.core.planning.test_planner import A1, GRID, HALVES, proceed, whole
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId
@@ -65,10 +65,16 @@ def test_a_full_grid_compares_nothing() -> None:
 
 def test_the_first_part_waits_for_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("compared before agents have their programs")
+        raise ArithmeticError("compared")
 
+    request = lossy(A1)
     monkeypatch.setattr(planner.comparison, "shortest", refuse)
-    assert forwards({a: d.resume for a, d in decide(lossy(A1)).directives.items()})
+    results = planner.compute(request)
+    decision = next(results)
+    assert isinstance(decision, requests.Decision)
+    assert forwards({a: d.resume for a, d in decision.directives.items()})
+    with pytest.raises(ArithmeticError, match="compared"):
+        next(results)
 
 
 def test_every_micro_batch_is_computed_once_in_each_stage() -> None:

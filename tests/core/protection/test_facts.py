@@ -48,7 +48,7 @@ def after(shape: Shape, mode: RedundancyMode) -> AfterLoss:
 
 
 def test_lost_work_is_shared_by_more_agents_in_a_larger_grid() -> None:
-    few, many = Shape(4, 4, 8), Shape(12, 4, 8)
+    few, many = (Shape(d, 4, 8, policy=RecoveryPolicy.DIFFUSE) for d in (4, 12))
     bare, copied = ([after(x, mode).degraded - 1 for x in (few, many)] for mode in (NONE, REPLICA))
     assert bare[1] == pytest.approx(bare[0] * 3 / 11)
     assert copied[1] == pytest.approx(copied[0] * 15 / 47)
@@ -69,7 +69,7 @@ def test_sums_that_are_sent_lengthen_a_step_as_far_as_no_other_way_sends_fewer()
 
 def test_pieces_of_gradients_count_by_their_size() -> None:
     """The agent that does the work of two stages takes part in two reductions."""
-    grid = Shape(2, 4, 8)
+    grid = Shape(2, 4, 8, policy=RecoveryPolicy.SHADOW)
     short, long = (after(replace(grid, sums=(t,) * 4), REPLICA) for t in (3.0, 12.0))
     assert long.redone > short.redone
 
