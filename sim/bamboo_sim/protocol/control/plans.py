@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from string import ascii_letters
 from typing import Any
 
 from bamboo_core.api.spec import JobSpec, RecoveryPolicy
@@ -82,7 +81,7 @@ class _Remembering(planner._Planning):
         found = super()._options(plan, step)
         if self._spec.recovery is not RecoveryPolicy.AUTO:
             return found
-        lot = sum(int(agent.lstrip(ascii_letters) or 0) for agent in plan.live) + plan.target
+        lot = sum(map(ord, "".join(plan.live))) + plan.target
         return [found[lot % len(found)]]
 
     def _undisturbed(self, plan: Plan) -> Any:
