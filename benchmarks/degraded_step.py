@@ -27,8 +27,11 @@ from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted as rest
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling import schedule, workmap
+from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.sharing import orders
+from bamboo_core.scheduling.sharing.candidates import likeliest
+from bamboo_core.scheduling.sharing.step_work import StepWork
 from bamboo_sim.programs import arguments, results_file
 
 D, P, M = 4, 8, 32
@@ -189,10 +192,9 @@ def planner_times() -> dict[str, list[float]]:
     programs = shape.build(tasks).programs
 
     def assign_and_build() -> None:
-        workmap.assign(
-            batch=batch, seats=shape.seats, holders=holders, policy=RecoveryPolicy.DIFFUSE
-        )
-        schedule.build(tasks, batch=batch, costs=shape.timing, caps=caps, pipelines=64)
+        shared = likeliest(StepWork(batch, shape.seats, holders), RecoveryPolicy.AUTO)
+        order = orders.positions(batch, shared.work, shared.pipelines)
+        schedule.build(tasks, batch=batch, costs=shape.timing, caps=caps, order=order)
 
     return {
         "schedule_512_agents": seconds(assign_and_build),

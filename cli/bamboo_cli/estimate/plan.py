@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from bamboo_core.api import quantities
 from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.counts import counted
+from bamboo_core.planning import preview
+from bamboo_core.planning.preview import OneLoss
 from bamboo_core.protection import facts, shapes
 from bamboo_core.protection.choice import Estimate, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
@@ -28,6 +31,7 @@ _LEAST, _MOST = 1e-9, 1e9
 _BANDWIDTH = LIMITS["spec.transport.bandwidthGbps"]  # no job may have another
 """Of an option that is not 0. Times and sizes that follow from such numbers stay finite."""
 _LEAST_BYTES = 1 << 20  # of a device
+_MOST_TASKS = 1 << 13  # micro-batches of all agents; more would take minutes to plan
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,16 @@ class JobPlan:
     costs: Costs
     cut: tuple[tuple[int, int], ...]
     verdict: Verdict
+
+    @cached_property
+    def one_loss(self) -> OneLoss | None:
+        """What one loss would cost in each later step; None: it is fatal, or not known."""
+        spec, found = self.spec, self.verdict.facts
+        if found.agents * found.microbatches > _MOST_TASKS:
+            return None
+        if spec.redundancy.mode is RedundancyMode.AUTO:
+            spec = replace(spec, redundancy=replace(spec.redundancy, mode=self.verdict.mode))
+        return preview.one_loss(spec, self.costs.layers, memory_bytes=self.costs.memory_bytes)
 
     @property
     def shortage(self) -> str:
@@ -234,6 +248,7 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
         "device": plan.costs.device or None,
         "cut": [_stage(plan, s) for s in range(len(plan.cut))],
         "facts": {name: _plain(value) for name, value in asdict(found).items()},
+        "oneLoss": _one_loss(plan.one_loss),
         "modes": [_mode(e) for e in plan.verdict.estimates],
         "shortage": plan.shortage or None,
         "requested": plan.spec.redundancy.mode.value,
@@ -249,6 +264,18 @@ def _stage(plan: JobPlan, stage: int) -> dict[str, Any]:
         "backwardSeconds": sum(x.backward_s for x in layers),
         "parameterBytes": sum(x.parameter_bytes for x in layers),
         "activationBytes": sum(x.activation_bytes for x in layers),
+    }
+
+
+def _one_loss(found: OneLoss | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    ways = (found.ways.taken, *found.ways.others)
+    return {
+        "seat": list(found.seat),
+        "usualSeconds": found.usual_s,
+        "taken": found.ways.taken.way,
+        "ways": [{"way": x.way, "stepSeconds": x.step_s, "atLeast": x.is_least} for x in ways],
     }
 
 

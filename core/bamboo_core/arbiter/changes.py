@@ -7,7 +7,6 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
-from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.events import DesiredState
@@ -82,8 +81,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
         return _catching_up(in_force, learning, now), frozenset()
-    is_diffuse = state.job.spec.recovery is RecoveryPolicy.DIFFUSE  # else no work moves for it
-    is_due = is_diffuse and now >= in_force.begun_at + _SPEED_PAUSE_S
+    may_move = state.job.spec.recovery.relieves_slow
+    is_due = may_move and now >= in_force.begun_at + _SPEED_PAUSE_S
     if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
         return "agents have become slower or faster", frozenset()
     if is_due and network.is_worth_a_plan(state, in_force):

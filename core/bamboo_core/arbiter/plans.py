@@ -235,6 +235,8 @@ def _continue(state: State, result: Continuations) -> None:
     state.phase.detail = ""
     state.faults = 0
     state.in_force.continuations, state.in_force.told = result.directives, result.told
+    if result.expected:  # else costs are not measured, and times mean nothing to users
+        state.in_force.sharing = result.sharing
     state.in_force.continuations_by = inf
     state.speeds.begin(state.in_force.plan.fence, state.in_force.plan.target, result.expected)
     for agent in sorted(state.membership.members & result.directives.keys()):

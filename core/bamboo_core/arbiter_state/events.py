@@ -15,6 +15,7 @@ from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
+from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.planning.requests import PlanRequest, PlanResult
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.facts import OpenMode
@@ -288,6 +289,7 @@ class ArbiterStatus:
     mode: RedundancyMode | None  # that Auto has put in force; None: the spec's own mode holds
     verdict: Verdict | None  # why
     shortage: str  # why the smallest device does not suffice for the mode; empty: it does
+    sharing: Comparison | None  # how lost work is shared; None: none is lost, or nothing compared
     unwritten: Unwritten | None  # None: the last checkpoint is written, or not due yet
     outcome: Outcome | None
     reason: str

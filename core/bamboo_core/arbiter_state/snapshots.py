@@ -57,6 +57,7 @@ def status(state: State) -> ArbiterStatus:
         mode=durable.mode,
         verdict=state.protection.verdict,
         shortage=state.in_force.shortage if state.in_force is not None else "",
+        sharing=state.in_force.sharing if state.in_force is not None else None,
         unwritten=_unwritten(state),
         outcome=durable.outcome,
         reason=durable.reason,

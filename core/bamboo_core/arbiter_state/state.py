@@ -36,6 +36,7 @@ from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import redone
+from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.planning.redone import Part, Redone
 from bamboo_core.planning.requests import Decision, Relocation
 from bamboo_core.protection.choice import Verdict
@@ -199,6 +200,7 @@ class InForce:
     continuations_by: float = inf  # then the planner has taken too long for its second part
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)
     told: tuple[frozenset[Part], frozenset[Part]] | None = None  # as in Continuations
+    sharing: Comparison | None = None  # as in Continuations
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # with which it was made
     network: float = inf  # as speeds; bytes per second between two agents
     begun_at: float = 0.0

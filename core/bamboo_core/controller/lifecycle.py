@@ -30,6 +30,7 @@ from bamboo_core.controller.view import (
     TrainingView,
 )
 from bamboo_core.model.processors import Kinds
+from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 
@@ -84,6 +85,7 @@ class JobStatus:
     network: Network = Network()  # noqa: RUF009 - frozen; between agents
     mode: RedundancyMode | None = None  # that Auto has put in force
     verdict: Verdict | None = None  # why
+    sharing: Comparison | None = None  # how lost work is shared
     losses: Losses = Losses()  # noqa: RUF009 - frozen
     stalls: tuple[tuple[str, int], ...] = ()  # (cause, number since this operator leads the job)
     failures: Failures = Failures()  # noqa: RUF009 - frozen
@@ -129,6 +131,7 @@ def status_of(
         network=training.network,
         mode=training.mode,
         verdict=training.verdict,
+        sharing=training.sharing if seen.is_training else None,
         losses=memory.losses,
         failures=memory.failures,
         stalls=training.stalls,

@@ -24,6 +24,7 @@ from bamboo_core.evidence.pod_troubles import NO_TROUBLE, Missing, PodTrouble
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
+from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -322,6 +323,7 @@ class TrainingView:
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     mode: RedundancyMode | None = None  # that Auto has put in force; None: the spec's own holds
     verdict: Verdict | None = None  # why; None: the present leader has made no plan yet
+    sharing: Comparison | None = None  # how lost work is shared; None: as in ArbiterStatus
     shortage: str = ""  # why the smallest device does not suffice for the mode; empty: it does
     stall: str = ""  # who holds up the training, and how; empty: nobody
     unreachable: str = ""  # why a checkpoint that is needed cannot be read, and what to do

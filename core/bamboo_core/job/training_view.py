@@ -85,6 +85,7 @@ def view(
         mode=status.mode,
         verdict=status.verdict,
         shortage=status.shortage,
+        sharing=status.sharing,
         stall=status.stall,
         unreachable=status.unreachable,
         stalls=tuple(sorted(status.stalls.items())),

@@ -12,6 +12,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Program
 from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan
+from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.planning.redone import Part
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -130,6 +131,8 @@ class Continuations:
     # what agents compute in the target step, and in each later one; known here to save the time of
     # those who wait after the next loss
     told: tuple[frozenset[Part], frozenset[Part]] | None = None
+    # How lost work is shared in the later steps; None: none is lost, or nothing was compared.
+    sharing: Comparison | None = None
 
 
 @dataclass(frozen=True)

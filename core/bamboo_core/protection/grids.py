@@ -19,6 +19,7 @@ from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.schedule import Schedule
+from bamboo_core.scheduling.sharing.candidates import Candidate
 
 _PIPELINES, _STAGES, _FEW_STAGES = 4, 8, 6  # of the largest grid that is computed
 _MOST_TASKS = 288  # micro-batches of all its stages
@@ -41,7 +42,7 @@ class Shape:
     copied: float = 0.0  # time in which what a forward ahead keeps goes to host memory
     can_split: bool = False  # I and W may replace B
     spare: int | None = None  # activations beyond P - s that the device has room for; None: unknown
-    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    policy: RecoveryPolicy = RecoveryPolicy.AUTO
     loads: tuple[float, ...] = ()  # stage -> its forward; empty: 1 each
     sums: tuple[float, ...] = ()  # stage -> time in which a sum goes to another agent; empty: 0
     leaf_size: int = 1  # micro-batches in a sum
@@ -94,11 +95,6 @@ def _is_slow(shape: Shape) -> bool:
     return any(2 * shape.sums[s] >= _leaf_s(shape, s) for s in range(shape.stages))
 
 
-def is_kept(shape: Shape, stage: int) -> bool:
-    """Whether the work of a lost agent of the stage is left together, as in the work map."""
-    return bool(shape.sums) and shape.sums[stage] >= _leaf_s(shape, stage)
-
-
 def _leaf_s(shape: Shape, stage: int) -> float:
     load = shape.loads[stage] if shape.loads else 1.0
     return shape.leaf_size * load * (1 + shape.backward)
@@ -120,10 +116,14 @@ class Layered(StepShape):
         self,
         tasks: TaskGraph | None = None,
         held: Mapping[AgentId, Collection[Item]] | None = None,
+        shared: Candidate | None = None,
+        *,
+        measures: bool = False,
     ) -> Schedule:
         if self.timing.latency:
-            return replace(self, costs=replace(self.timing, latency=0.0)).build(tasks, held)
-        return super().build(tasks, held)
+            alone = replace(self, costs=replace(self.timing, latency=0.0))
+            return alone.build(tasks, held, shared, measures=measures)
+        return super().build(tasks, held, shared, measures=measures)
 
     @property
     def cut(self) -> tuple[tuple[int, int], ...]:

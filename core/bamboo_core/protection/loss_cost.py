@@ -8,17 +8,20 @@ means over a few stages and times are scaled to the job's grid.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from statistics import fmean
 from typing import NamedTuple
 
-from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Program
+from bamboo_core.planning.alternatives import comparison
 from bamboo_core.protection import grids, interrupted
 from bamboo_core.protection.grids import Layered, Shape
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.dry_run import DryRunResult
+from bamboo_core.scheduling.schedule import Schedule
+from bamboo_core.scheduling.sharing.candidates import Candidate, candidates
 
 _FRACTIONS = (0.3, 0.7)  # of a step, when the agent is lost
 
@@ -39,6 +42,7 @@ class _Degraded(NamedTuple):
 
     split: bool  # I and W instead of B
     slower: tuple[float, ...]  # stage -> by which share the step is longer; negative: shorter
+    ways: tuple[str, ...]  # in which the lost work is shared
 
 
 def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
@@ -56,10 +60,8 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     rounds = shape.microbatches / small.microbatches
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
     slower, redone = [], []
-    for stage, more, lost in zip(_victims(small), *_lose_each(small, kind, ahead), strict=True):
-        share = _sharers(small, mode, stage) / _sharers(
-            shape, mode, grids.place(stage, small.stages, shape.stages)
-        )
+    for more, lost, way in zip(*_lose_each(small, kind, ahead), strict=True):
+        share = _sharers(small, mode, way) / _sharers(shape, mode, way)
         slower.append(more * share)
         redone.append(lost * rounds * (share if shape.pipelines > 1 else 1.0))
     return AfterLoss(1 + max(0.0, fmean(slower)), max(0.0, fmean(redone)))
@@ -73,10 +75,10 @@ def _victims(shape: Shape) -> list[int]:
 @lru_cache(maxsize=256)
 def _lose_each(
     shape: Shape, mode: RedundancyMode, ahead: bool
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """By which share a step without an agent of each victim's stage is longer, and the time of what
-    is lost with it."""
-    split, slower = _degrade_each(replace(shape, slices=1, room=0), mode)
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
+    """By which share a step without an agent of each victim's stage is longer, the time of what is
+    lost with it, and the way in which its work is shared."""
+    split, slower, ways = _degrade_each(replace(shape, slices=1, room=0), mode)
     step, made = grids.whole(shape, mode)
     limit = shape.room if ahead else None
     usual = _run(step, made.programs, limit)
@@ -90,22 +92,30 @@ def _lose_each(
         longer = fmean(interrupted.resumed(stopped, rest) for stopped in stops) - usual.end
         # half of the step is one with an empty seat in any case
         redone.append(longer - more / 2 * usual.end)
-    return slower, tuple(redone)
+    return slower, tuple(redone), ways
 
 
 @lru_cache(maxsize=256)
 def _degrade_each(shape: Shape, mode: RedundancyMode) -> _Degraded:
-    """A step without an agent of each victim's stage. The middle one says whether to split."""
+    """A step without an agent of each victim's stage, in the shortest of all ways to share its
+    work. The middle one says whether to split."""
     step, made = grids.whole(shape, mode)
     usual_s = _run(step, made.programs, None).end
     ways = (False, True) if shape.can_split else (False,)
     steps = [grids.without(shape, mode, shape.stages // 2, split=x) for x in ways]
     split = min(steps, key=lambda x: x.build().length).split
-    slower = []
+    slower, names = [], []
     for stage in _victims(shape):
         rest = grids.without(shape, mode, stage, split=split)
-        slower.append(_run(rest, rest.build().programs, None).end / usual_s - 1)
-    return _Degraded(split, tuple(slower))
+        options = candidates(rest.step_work, shape.policy)
+        best = comparison.shortest(options, partial(_made, rest))
+        slower.append(_run(rest, best.made.programs, None).end / usual_s - 1)
+        names.append(best.shared.way)
+    return _Degraded(split, tuple(slower), tuple(names))
+
+
+def _made(step: Layered, shared: Candidate) -> Schedule:
+    return step.build(None, None, shared, measures=True)
 
 
 def _run(step: Layered, programs: dict[AgentId, Program], limit: int | None) -> DryRunResult:
@@ -122,16 +132,16 @@ def _run(step: Layered, programs: dict[AgentId, Program], limit: int | None) -> 
     )
 
 
-def _sharers(shape: Shape, mode: RedundancyMode, stage: int) -> int:
-    """Agents that take part in a lost agent's work."""
-    if grids.is_kept(shape, stage):
-        return 1
-    if mode is RedundancyMode.NONE:
-        return shape.pipelines - 1
-    match shape.policy:
-        case RecoveryPolicy.SHADOW:
+def _sharers(shape: Shape, mode: RedundancyMode, way: str) -> int:
+    """Agents that take part in a lost agent's work if it is shared in this way."""
+    peers = max(1, shape.pipelines - 1)
+    copies = shape.pipelines if mode.keeps_copies else 0
+    match way:
+        case "Shadow" | "OnePeer":
             return 1
-        case RecoveryPolicy.PEERS:
-            return 2 * shape.pipelines - 1
+        case "Peers" | "FewerPipelines":
+            return peers
+        case "PeersAndHolders":
+            return 1 << ((shape.pipelines - 1 + copies).bit_length() - 1)
         case _:
-            return shape.pipelines * grids.near(shape) - 1
+            return shape.pipelines * grids.near(shape) - 1 if mode.keeps_copies else peers

@@ -1,5 +1,5 @@
 """Which agent computes which task, in which order, as checked programs; not which tasks exist.
 
-Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``,
+Public, for planning: ``costs``, ``sharing``, ``remaining``, ``inflight``, ``schedule``,
 ``dry_run``, ``item_bytes``, and ``device_memory``, which says what agents keep where.
 """

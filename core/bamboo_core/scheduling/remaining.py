@@ -16,7 +16,7 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.workmap import Credit, Work
+from bamboo_core.scheduling.sharing.step_work import Credit, Work
 
 
 @dataclass(frozen=True)

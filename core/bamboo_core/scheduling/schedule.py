@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId, Range
@@ -24,7 +25,6 @@ from bamboo_core.scheduling.indexed_graph import IndexedGraph
 from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.lowering import Lowering
 from bamboo_core.scheduling.relays import Relays
-from bamboo_core.scheduling.workmap import pipeline_of
 
 
 def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[AgentId, int]:
@@ -44,6 +44,7 @@ class Schedule:
     programs: dict[AgentId, Program]
     length: float  # in the unit of the costs; reduction and optimizer are free
     forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
+    end: float = inf  # of the programs over the network, if that was measured
 
 
 MANY = 64
@@ -80,49 +81,41 @@ def build(
     batch: BatchShape,
     costs: Costs,
     caps: Mapping[AgentId, int],
-    pipelines: int = 1,
+    order: Sequence[int] = (),
     speeds: Mapping[AgentId, float] | None = None,
     network: Network | None = None,
     relays: bool = True,
+    measures: bool = False,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
-    caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
-    determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
-    (absent: 1); network: absent: not known; relays: whether agents may pass gradients on (not where
-    they are gathered).
+    caps: activations in flight per agent (absent: no limit); order: micro-batch -> its place in the
+    step (empty: by their numbers); speeds: relative speed of the agents (absent: 1); network:
+    absent: not known; relays: whether agents may pass gradients on (not where they are gathered);
+    measures: whether the end over the network is wanted.
     ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
     ways = Relays(indexed) if relays and not indexed.hubs else None
-    index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
+    index = _Index(indexed, order or range(batch.microbatches), costs, speeds or {})
     run = _Simulation(index, caps)
     run.run()
     sums = network.sums if network is not None else {}
     if ways is not None:
         ways.settle(run.order, run.ends(), sums)
-    programs = Lowering(indexed, run.order).programs()
-    if network is not None and sums and ways and ways.remain and len(indexed.agents) <= MANY:
+    choices = [Lowering(indexed, run.order).programs()]
+    if sums and ways and ways.remain and len(indexed.agents) <= MANY:
         ways.remove(run.order)
-        direct = Lowering(indexed, run.order).programs()
-        programs = min(programs, direct, key=lambda x: network.end(x, batch, costs))
-    return Schedule(programs, run.length, run.forced)
+        choices.append(Lowering(indexed, run.order).programs())
+    if network is None or not (measures or len(choices) > 1):
+        return Schedule(choices[0], run.length, run.forced)
+    ends = [network.end(x, batch, costs) for x in choices]
+    best = min(range(len(choices)), key=ends.__getitem__)
+    return Schedule(choices[best], run.length, run.forced, max(ends[best], run.length))
 
 
 _FORWARD, _BACKWARD, _WEIGHT, _EAGER, _HUB = range(5)
 _B, _I, _KIND = Op.B, Op.I, {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
-
-
-def _positions(batch: BatchShape, pipelines: int) -> list[int]:
-    """Micro-batch -> its number within its pipeline."""
-    out: list[int] = []
-    first, before = 0, -1
-    for m in range(batch.microbatches):
-        d = pipeline_of(batch.leaf_of(m), leaves=batch.leaves, pipelines=pipelines)
-        if d != before:
-            first, before = m, d
-        out.append(m - first)
-    return out
 
 
 class _Index:
@@ -138,7 +131,7 @@ class _Index:
     def __init__(
         self,
         graph: IndexedGraph,
-        positions: list[int],
+        positions: Sequence[int],
         costs: Costs,
         speeds: Mapping[AgentId, float],
     ) -> None:
@@ -169,7 +162,7 @@ class _Index:
         self.holds, self.frees, self.held = self._acts()
         self.kind += [_HUB for _ in hubs]
 
-    def _keys(self, positions: list[int]) -> list[int]:
+    def _keys(self, positions: Sequence[int]) -> list[int]:
         layers = 1 + max([x[3] for _, x in self.tasks], default=0)
         microbatches, size = len(positions), self.size
         keys = []

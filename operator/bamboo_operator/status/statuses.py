@@ -29,6 +29,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.processors import ProcessorKind
+from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route
@@ -275,7 +276,26 @@ def _protection(status: JobStatus) -> Object | None:
         found |= {"leastCopies": status.copies[0][0], "copies": copies}
     if status.mode is not None:
         found |= _verdict(status.mode, status.verdict)
+    if status.sharing is not None:
+        found["sharing"] = _sharing(status.sharing)
     return found or None
+
+
+def _sharing(compared: Comparison) -> Object:
+    """The way in which lost work is shared, and what the others would cost."""
+    taken = compared.taken
+    return {
+        "way": taken.way,
+        "stepSeconds": f"{taken.step_s:.3g}",
+        "others": [
+            {
+                "way": x.way,
+                "stepSeconds": f"{x.step_s:.3g}",
+                **({"atLeast": True} if x.is_least else {}),
+            }
+            for x in compared.others
+        ],
+    }
 
 
 def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:

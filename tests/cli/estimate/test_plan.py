@@ -82,6 +82,18 @@ def test_the_view_shows_grid_cut_schedule_modes_and_verdict() -> None:
     assert [m for m in ("None", "Replica", "Eager") if f" {m} " not in shown] == []
 
 
+def test_the_view_and_json_say_what_one_loss_would_cost_in_each_way() -> None:
+    found = plan(gbits=1.0)
+    shown, loss = text(found), as_json(found)["oneLoss"]
+    assert "without the agent of pipeline 1, stage 2, over 1 Gb/s (recovery.policy Auto" in shown
+    assert loss["ways"][0]["way"] == loss["taken"]
+    assert all(f" {way['way']} " in shown for way in loss["ways"])
+    assert min(way["stepSeconds"] for way in loss["ways"]) == loss["ways"][0]["stepSeconds"]
+    assert loss["ways"][0]["stepSeconds"] > loss["usualSeconds"]
+    slower = as_json(plan(gbits=0.1))["oneLoss"]
+    assert slower["usualSeconds"] > loss["usualSeconds"]
+
+
 def test_the_view_says_what_lanes_do_with_the_waits() -> None:
     """They also run before the first computation."""
     shown = " ".join(text(plan(tflops=0.1)).split())

@@ -17,7 +17,8 @@ from bamboo_core.model.program import Op, single
 from bamboo_core.placement import moves
 from bamboo_core.placement.plan import Move, layers_of, wants
 from bamboo_core.placement.seats import Seats
-from bamboo_core.planning import planner, relocation, requests
+from bamboo_core.planning import planner, requests
+from bamboo_core.planning.alternatives import relocation
 from bamboo_core.planning.team import NoPlanError
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
 
@@ -203,11 +204,11 @@ def test_programs_that_cannot_run_advise_nothing(monkeypatch: pytest.MonkeyPatch
     assert advice(request) is not None
     real, calls = planner._Planning._steady, []
 
-    def broken(self: planner._Planning, *args: object) -> object:
+    def broken(self: planner._Planning, *args: object, **options: bool) -> object:
         calls.append(1)
         if len(calls) > 1:
             raise NoPlanError(requests.PlannerFault("it cannot run"))
-        return real(self, *args)  # type: ignore[arg-type]
+        return real(self, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(planner._Planning, "_steady", broken)
     assert advice(request) is None

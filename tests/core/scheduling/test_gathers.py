@@ -151,7 +151,10 @@ def test_the_dry_run_finds_the_same_faults_whether_it_measures_or_not(shape, dat
         for x in (programs, flat)
         for measures in (True, False)
     ]
-    assert len({(str(x), tuple(x.deadlock), x.unmatched, x.disorder) for x in found}) == 1
+    # Agents may meet several faults in another order.
+    texts = {tuple(sorted(str(x).splitlines())) for x in found}
+    assert len(texts) == 1
+    assert len({(tuple(x.deadlock), x.unmatched, frozenset(x.disorder)) for x in found}) == 1
 
 
 @given(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph.closure import Periodic
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape, choose
@@ -182,7 +182,7 @@ def test_no_step_ends_later_than_without_relays(
     )
     lost = ((1, 0),) if is_one_lost else ()
     shape = replace(
-        step(batch, pipelines, len(stages), lost, split=split),
+        step(batch, pipelines, len(stages), lost, split=split, policy=RecoveryPolicy.DIFFUSE),
         costs=Costs(forward, tuple(2 * x for x in forward), forward, forward),
         transfer=transfer,
     )

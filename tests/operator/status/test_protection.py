@@ -10,6 +10,7 @@ from bamboo_core.api.reasons import JobPhase
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView, Memory
+from bamboo_core.planning.alternatives.comparison import Comparison, StepTime
 from bamboo_core.protection.choice import choose
 from bamboo_operator.status import statuses
 
@@ -90,3 +91,20 @@ def test_a_new_leader_knows_the_mode_but_not_yet_why() -> None:
 
 def test_a_mode_of_the_spec_is_not_repeated() -> None:
     assert protection(replace(TAKEN, mode=None, verdict=None)) is None
+
+
+def test_the_way_to_share_lost_work_is_shown_with_the_others() -> None:
+    compared = Comparison(
+        StepTime("Peers", 2.345, False),
+        (StepTime("Diffuse", 4.0, False), StepTime("Shadow", 6, True)),
+    )
+    assert protection(replace(TAKEN, mode=None, verdict=None, sharing=compared)) == {
+        "sharing": {
+            "way": "Peers",
+            "stepSeconds": "2.35",
+            "others": [
+                {"way": "Diffuse", "stepSeconds": "4"},
+                {"way": "Shadow", "stepSeconds": "6", "atLeast": True},
+            ],
+        }
+    }

@@ -16,6 +16,7 @@ from bamboo_core.model.counts import counted, grid_of
 from bamboo_core.planning import preview
 
 _MOST_STAGES, _MOST_MICROBATCHES, _MOST_AGENTS = 12, 16, 64
+_LEFT = ("mode", "layers", "way")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -25,7 +26,13 @@ def plan_view(plan: JobPlan) -> RenderableType:
     if drawn := _drawing(plan):
         parts.append(Text(drawn, style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(
-        *parts, _modes(plan), *_device(plan), *_hosted(plan), *_excluded(plan), _verdict(plan)
+        *parts,
+        *_one_loss(plan),
+        _modes(plan),
+        *_device(plan),
+        *_hosted(plan),
+        *_excluded(plan),
+        _verdict(plan),
     )
 
 
@@ -74,6 +81,28 @@ def _drawing(plan: JobPlan) -> str:
         spec = replace(spec, redundancy=replace(spec.redundancy, mode=plan.verdict.mode))
     costs = plan.costs
     return preview.draw(spec, costs.layers, memory_bytes=costs.memory_bytes).rstrip()
+
+
+def _one_loss(plan: JobPlan) -> list[RenderableType]:
+    """What one loss would cost in each way to share the work; nothing if it is not known."""
+    found = plan.one_loss
+    if found is None:
+        return []
+    gbps = plan.spec.transport.bandwidth_gbps
+    text = (
+        f"without the agent of pipeline {found.seat[0]}, stage {found.seat[1]}, over {gbps:g} Gb/s"
+        f" (recovery.policy {plan.spec.recovery.value}; a step without a loss takes"
+        f" {seconds(found.usual_s)}):"
+    )
+    table = _table("way", "step", "over a step without a loss")
+    for x in (found.ways.taken, *found.ways.others):
+        least = "at least " * x.is_least
+        table.add_row(
+            Text(x.way, style="bold green" if x is found.ways.taken else ""),
+            f"{least}{seconds(x.step_s)}",
+            f"{least}{x.step_s / found.usual_s:.2f}",
+        )
+    return [Text(text), table]
 
 
 def _modes(plan: JobPlan) -> Table:
@@ -147,7 +176,7 @@ def _verdict(plan: JobPlan) -> Text:
 def _table(*headings: str) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("mode", "layers") else "right")
+        table.add_column(heading, justify="left" if heading in _LEFT else "right")
     return table
 
 

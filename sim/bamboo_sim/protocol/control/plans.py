@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from bamboo_core.api.spec import JobSpec
+from bamboo_core.api.spec import JobSpec, RecoveryPolicy
 from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
@@ -16,6 +16,8 @@ from bamboo_core.planning.requests import (
     PlanResult,
     Relocation,
 )
+from bamboo_core.scheduling.sharing.candidates import Candidate
+from bamboo_core.scheduling.sharing.step_work import StepWork
 from bamboo_sim.protocol.control.order import check_order
 
 Results = tuple[PlanResult, ...]
@@ -76,6 +78,17 @@ class _Remembering(planner._Planning):
     def _gathers(self, plan: Plan) -> bool:
         """As in large grids. Often, so that a history has plans of both kinds."""
         return len(plan.members) % 2 == 1
+
+    def _likeliest(self, plan: Plan, step: StepWork) -> Candidate:
+        """Any way to share lost work that the policy allows, whatever it costs."""
+        return self._options(plan, step)[0]
+
+    def _options(self, plan: Plan, step: StepWork) -> list[Candidate]:
+        found = super()._options(plan, step)
+        if self._spec.recovery is not RecoveryPolicy.AUTO:
+            return found
+        lot = sum(map(ord, "".join(plan.live))) + plan.target
+        return [found[lot % len(found)]]
 
     def _undisturbed(self, plan: Plan) -> Any:
         facts = {f: getattr(plan, f) for f in _LASTING}

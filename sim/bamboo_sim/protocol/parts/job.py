@@ -49,7 +49,7 @@ class Job:
     salted: bool = False  # attempts differ in their numerics, so that a mixture of two is detected
     learners: bool = False  # new agents catch up while the others train
     total: int = 0  # micro-batches of a step after a change of the grid; 0: D x microbatches
-    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    policy: RecoveryPolicy = RecoveryPolicy.AUTO
     zones: int = 0  # ring neighbours are in different ones; 0: all agents in one
     profiled: bool = False  # agents report costs for which full grids split their backward
     fast: bool = False  # numerics: Fast, which sums all micro-batches of a pipeline as one leaf
@@ -72,7 +72,7 @@ class Job:
         extra += " fast" if self.fast else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
         extra += f" room {self.room}" if self.room else ""
-        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
+        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.AUTO else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
     @property

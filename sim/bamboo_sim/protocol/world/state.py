@@ -130,7 +130,8 @@ class World:
 
     @property
     def effects(self) -> frozenset[str]:
-        """Kinds of faults that have had an effect, as far as that is counted."""
+        """Kinds of faults that have had an effect, as far as that is counted, and the ways in which
+        plans have shared lost work."""
         network = self.network
         sent = (
             ("mute", network.has_muffled),
@@ -138,7 +139,8 @@ class World:
             ("trickle", network.has_crawled),
         )
         files = self.sealed.effects.keys()
-        return self.struck | files | {kind for kind, has_struck in sent if has_struck}
+        sharing = self.operators.ways
+        return self.struck | files | sharing | {kind for kind, has_struck in sent if has_struck}
 
     @property
     def plan(self) -> Plan | None:
