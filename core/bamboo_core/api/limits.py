@@ -12,7 +12,6 @@ from typing import Any
 
 from bamboo_core.api.records import Limits, Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.model import numerics as canonical
 
 _STEPS = 1_000_000_000
 _SAMPLES = 16_777_216
@@ -120,13 +119,12 @@ def evals(spec: JobSpec, validation_samples: int) -> int:
 def tasks(spec: JobSpec, evals: int = 0, *, chunks: int | None = None) -> int:
     """About how many tasks a step has: the planner's time and memory grow with them.
 
-    Each stage has four for a micro-batch and one for a micro-batch of the validation, and a slice
-    of each chunk goes to the collector of each chunk. chunks: of the job's first plan, which it
+    Each stage has four for a micro-batch and one for a micro-batch of the validation, and each
+    pipeline sends a slice of its sums to each other one. chunks: of the job's first plan, which it
     keeps whatever its spec says later; None: it has none yet.
     """
     g, grid = spec.training.microbatches, spec.pipelines
-    kept = canonical.chunks(grid.count, g) if chunks is None else chunks
-    return grid.stages * (4 * g + kept**2 + evals)
+    return grid.stages * (4 * g + max(grid.count, chunks or 0) ** 2 + evals)
 
 
 def task_problems(spec: JobSpec, chunks: int | None = None) -> list[Problem]:

@@ -70,7 +70,7 @@ class Network:
             layers=self.layers,
             holdings=self.held,
             costs=costs,
-            wire=wire_times(self.sums, batch.chunks),
+            wire=wire_times(self.sums),
         ).end
 
 

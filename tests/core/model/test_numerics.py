@@ -22,8 +22,6 @@ from bamboo_core.model.numerics import BatchShape, choose, choose_fast, tree_ord
 def test_choice(microbatches, pipelines, stages, leaf_size, chunks):
     shape = choose(
         microbatches=microbatches,
-        pipelines=pipelines,
-        stages=stages,
         pipelines_max=pipelines,
     )
     assert (shape.leaf_size, shape.chunks) == (leaf_size, chunks)
@@ -60,9 +58,9 @@ def test_choice_is_the_largest_leaf_that_the_rule_allows(pipelines, stages, per,
     g, most = pipelines * per, pipelines + more
     if g < most:
         with pytest.raises(ValueError, match="fewer than"):
-            choose(microbatches=g, pipelines=pipelines, stages=stages, pipelines_max=most)
+            choose(microbatches=g, pipelines_max=most)
         return
-    shape = choose(microbatches=g, pipelines=pipelines, stages=stages, pipelines_max=most)
+    shape = choose(microbatches=g, pipelines_max=most)
     agents = pipelines * stages
 
     def allowed(size):

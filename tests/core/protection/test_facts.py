@@ -104,7 +104,7 @@ def test_a_small_grid_has_stages_and_sums_of_the_whole_one() -> None:
 def test_the_scaled_step_is_near_the_planned_one() -> None:
     """A middle seat of 4 x 4 is empty: planned, and scaled from 2 x 4."""
     costs = Costs.even(4, latency=1 / 64)
-    batch = choose(microbatches=32, pipelines=4, stages=4, pipelines_max=4)
+    batch = choose(microbatches=32, pipelines_max=4)
     whole = StepShape(4, 4, batch, costs=costs, mode=NONE)
     lost = replace(whole, lost=((0, 2),), extra=8)
     lengths = [x.dry_run(x.build().programs).length for x in (whole, lost)]
@@ -181,7 +181,7 @@ def test_what_cannot_be_recovered_has_no_figures() -> None:
 
 
 def test_an_interrupted_step_repeats_what_was_lost() -> None:
-    batch = choose(microbatches=8, pipelines=1, stages=2, pipelines_max=1)
+    batch = choose(microbatches=8, pipelines_max=1)
     before = StepShape(1, 2, batch, mode=RedundancyMode.REPLICA)
     after = replace(before, lost=((0, 1),))
     whole = before.dry_run(before.build().programs).length

@@ -230,7 +230,7 @@ def test_what_is_sent_and_received_at_once_is_sent_to_all():
 
 def test_sums_are_counted_alike_with_and_without_bytes():
     """Slices of sums are taken many at once, unless each has a size."""
-    batch = choose(microbatches=16, pipelines=4, stages=2, pipelines_max=4)
+    batch = choose(microbatches=16, pipelines_max=4)
     shape = step(batch, 4, 2, lost=[(1, 1)])
     programs = shape.build().programs
 

@@ -111,8 +111,6 @@ def test_programs_are_those_of_the_slow_lowering(
     lost = data.draw(st.lists(st.sampled_from(seats), max_size=pipelines - 1, unique=True))
     batch = choose(
         microbatches=pipelines * per_pipeline,
-        pipelines=pipelines,
-        stages=stages,
         pipelines_max=pipelines,
     )
     periodic = Periodic(evals=2, validate_every=3, saves=saves, save_every=5)
@@ -135,7 +133,7 @@ def test_programs_are_those_of_the_slow_lowering(
 
 def test_agents_that_get_the_same_slice_have_the_same_instruction():
     """A large grid has a hundred thousand of them."""
-    batch = choose(microbatches=16, pipelines=4, stages=2, pipelines_max=4)
+    batch = choose(microbatches=16, pipelines_max=4)
     programs = step(batch, 4, 2).build().programs
     found: dict[Instruction, set[int]] = {}
     for program in programs.values():

@@ -19,8 +19,6 @@ from .steps import step
 def batch_of(pipelines, stages, per_pipeline):
     return choose(
         microbatches=pipelines * per_pipeline,
-        pipelines=pipelines,
-        stages=stages,
         pipelines_max=pipelines,
     )
 

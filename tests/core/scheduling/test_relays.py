@@ -70,8 +70,6 @@ def test_every_agent_gets_each_slice_once_and_programs_run(
     transfer = data.draw(st.one_of(st.just(()), st.tuples(*[time] * stages)))
     batch = choose(
         microbatches=pipelines * per_pipeline,
-        pipelines=pipelines,
-        stages=stages,
         pipelines_max=pipelines,
     )
     periodic = Periodic(evals=2, validate_every=3, saves=saves, save_every=5)
@@ -176,7 +174,6 @@ def test_no_step_ends_later_than_without_relays(
     forward, transfer = zip(*stages, strict=True)
     batch = choose(
         microbatches=pipelines * per_pipeline,
-        pipelines=pipelines,
         stages=len(stages),
         pipelines_max=pipelines,
     )

@@ -101,7 +101,7 @@ def test_an_agent_that_has_ended_receives_nothing() -> None:
     assert seen == []
 
 
-SIZES = ItemBytes((LAYER,) * 4, chunks=2)
+SIZES = ItemBytes((LAYER,) * 4)
 
 
 @pytest.mark.parametrize(
