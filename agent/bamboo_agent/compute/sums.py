@@ -188,16 +188,21 @@ class GradientSums:
         both = [copied(self._pool, x, parameters) for x in (left, right)] if is_checked else []
         total = merge(self._pool, left, right, parameters)
         if both:
-            again = merge(self._pool, *both, parameters)
-            found = [digest([flatten(self._pool, x, parameters).tensor]) for x in (total, again)]
-            self._checks.compare(task, *found)
+            again = merge(self._pool, both[0], both[1], parameters)
+            first, second = (flatten(self._pool, x, parameters).tensor for x in (total, again))
+            self._checks.compare(task, digest([first]), digest([second]))
         self._store[Item.sum(step, span, (first, end))] = total
 
     def slice(self, task: Instruction) -> None:
         """SLICE: cut a sum, to which nothing is added any more, into slices of one buffer."""
         step, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
         total: Sum = self._store[Item.sum(step, span, run)]
-        buffer = flatten(self._pool, total, self._state.parameters(*span))
+        parameters = self._state.parameters(*span)
+        is_checked = total.buffer is None and self._checks.is_due(step, run[0])
+        again = copied(self._pool, total, parameters).buffer if is_checked else None
+        buffer = flatten(self._pool, total, parameters)
+        if again is not None:
+            self._checks.compare(task, digest([buffer.tensor]), digest([again.tensor]))
         layout = self.layout(*span)
         for z in range(slices):
             piece = buffer.tensor[layout.slice_of(z, slices)]

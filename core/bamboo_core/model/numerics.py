@@ -82,15 +82,15 @@ def running(batch: BatchShape, leaves: Iterable[int]) -> tuple[list[Range], int]
     for leaf in leaves:
         runs.append((leaf, leaf + 1))
         most = max(most, len(runs))
-        while len(runs) > 1 and _is_sum(batch, (runs[-2][0], runs[-1][1]), runs[-1][0]):
+        while len(runs) > 1 and _is_sum(batch, runs[-2], runs[-1]):
             runs[-2:] = [(runs[-2][0], runs[-1][1])]
     return runs, most
 
 
-def _is_sum(batch: BatchShape, run: Range, cut: int) -> bool:
-    """Whether the run has a sum of its own, which is added up from both sides of the cut."""
+def _is_sum(batch: BatchShape, left: Range, right: Range) -> bool:
+    """Whether both are added up to the sum of one run."""
     try:
-        return middle(batch, run) == cut
+        return left[1] == right[0] == middle(batch, (left[0], right[1]))
     except ValueError:
         return False
 

@@ -61,7 +61,7 @@ class Slow:
             after = sorted(t for t in transfers if t.target > task.agent)
             return after + sorted(t for t in transfers if t.target < task.agent)
         ranks = self.ranks.get((task.instruction.lo, task.instruction.hi))
-        if ranks is None or task.instruction.op not in (Op.FOLD, Op.REDUCE):
+        if ranks is None or task.instruction.op not in (Op.SLICE, Op.REDUCE):
             return transfers
         rank, count = ranks.get(task.agent, 0), len(ranks)
         relays = [t for t in transfers if self.is_passed_on(t)]

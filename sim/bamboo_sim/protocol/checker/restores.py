@@ -157,7 +157,7 @@ def lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> li
 def _lost_at(world: World, before: Durable, nodes: dict[AgentId, Node], version: int) -> list[int]:
     if _has_file(world, before, version):
         return []
-    usable = {x for node in nodes.values() for x in _usable(node, nodes, before, version)}
+    usable = {x for node in nodes.values() for x in _usable(node, nodes, version)}
     return [x for x in range(world.job.num_layers) if x not in usable]
 
 
