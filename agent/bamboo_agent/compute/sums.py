@@ -189,8 +189,8 @@ class GradientSums:
         total = merge(self._pool, left, right, parameters)
         if both:
             again = merge(self._pool, both[0], both[1], parameters)
-            first, second = (flatten(self._pool, x, parameters).tensor for x in (total, again))
-            self._checks.compare(task, digest([first]), digest([second]))
+            found = [digest([flatten(self._pool, x, parameters).tensor]) for x in (total, again)]
+            self._checks.compare(task, found[0], found[1])
         self._store[Item.sum(step, span, (first, end))] = total
 
     def slice(self, task: Instruction) -> None:

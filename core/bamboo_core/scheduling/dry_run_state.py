@@ -17,6 +17,7 @@ Span = tuple[int, float, float]
 
 _VER, _PIECE, _RED = Kind.VER, Kind.PIECE, Kind.RED
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
+_DIGITS = 6  # of a peak: thirds of a sum are counted one by one, or many at once
 _GROUP = {
     Kind.ACT: _ACTIVATIONS,
     Kind.OUT: _BOUNDARIES,
@@ -261,7 +262,7 @@ class DryRunStock:
             disorder,
             activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
             boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
-            gradients={a.name: a.peak[_GRADIENTS] for a in agents},
+            gradients={a.name: round(a.peak[_GRADIENTS], _DIGITS) for a in agents},
             busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
             length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
             end=max((a.clock for a in agents), default=0.0),
