@@ -130,7 +130,7 @@ class _Assignment:
         self.batch, self.seats, self.weight, self.pinned = batch, seats, weight, pinned
         self.credit = credit
         self.transfer = transfer if any(transfer) else ()
-        self.shares: dict[Work, Counter[AgentId]] = {}  # (stage, chunk) -> leaves of each agent
+        self.shares: dict[Work, Counter[AgentId]] = {}  # (stage, pipeline) -> leaves of each agent
         self.holders = [frozenset(x) for x in holders]
         self.home = {
             agent: Coordinate(d, s)
@@ -170,17 +170,17 @@ class _Assignment:
             self.shares.setdefault(self.sum_of(work), Counter())[agent] += 1
 
     def sum_of(self, work: Work) -> Work:
-        """The chunk of the stage to which the leaf is added."""
-        return work[0], self.batch.chunk_of(work[1])
+        """The stage, and the pipeline whose agent sends one sum of all leaves that it keeps."""
+        return work[0], self.pipeline(work[1])
 
     def is_dear(self, work: Work) -> bool:
         """Whether the sum of the leaf takes longer to another agent than the leaf is computed."""
         return self.transfer[work[0]] > self.weight.get(work, 1.0)
 
     def receiving(self, work: Work, taker: AgentId, giver: AgentId | None = None) -> float:
-        """Time that the sums of the leaf's chunk take to its collector if the taker gets the leaf.
+        """Time that the sums of a pipeline's leaves take if the taker gets the leaf.
 
-        The collector adds them up. It is the agent with most of them, so it does not receive those.
+        The agent with most of them adds up its own, and sends one sum anyway.
         giver: has the leaf now; None: nobody has.
         """
         shares = dict(self.shares.get(self.sum_of(work), ()))

@@ -9,10 +9,15 @@ from bamboo_core.arbiter import training
 from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.model import claims
+from bamboo_core.model import rules as instruction_rules
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item
+from bamboo_core.model.program import Op
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
+from bamboo_sim.protocol.parts import symbolic
+from bamboo_sim.protocol.parts.symbolic import Slice
 
 _disputed, _disputes = training.disputed, claims.disputes
 
@@ -73,3 +78,29 @@ def only_of_this_plan(state: State, message: Disputed, now: float) -> None:
 def forget_roll_back(durable: Durable, newest: int) -> Durable:
     """An attempt voids no later files if it has computed nothing, for whatever reason it began."""
     return with_newer(replace(durable, rolled_back=0), newest)
+
+
+def twice(batch: Any, runs: Any, sums: Any, add: Any) -> Any:
+    """The leaves of the last sum are in another one, too."""
+    total = _add_up(batch, runs, sums, add)
+    return add(total, sums[-1]) if len(sums) > 1 else total
+
+
+_add_up = symbolic.add_up
+
+
+def keep_sliced(instruction: Any, *rest: Any) -> Any:
+    """SLICE leaves the sum, so that others may be added to what is on its way."""
+    found = _rule(instruction, *rest)
+    return found._replace(consumes=()) if instruction[0] is Op.SLICE else found
+
+
+_rule = instruction_rules.rule
+
+
+def same_slice(self: Any, task: Any) -> None:
+    """Every owner gets the elements of the first slice."""
+    k, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
+    sums = self.store[Item.sum(k, span, run)]
+    for z in range(slices):
+        self.store[Item.piece(k, span, run, z, slices)] = Slice((0, slices), sums)
