@@ -5,8 +5,9 @@
 Jobs that differ in ``pipelines`` alone: 1 to 8 pipelines of 1 to 4 stages, with 8, 12, 64 and 128
 micro-batches of the global batch. Agents are processes that talk over tcp. One of them gets SIGKILL
 in the second step, the others go on, later all get SIGKILL, and as many new ones restore a
-checkpoint. ``grids``: jobs that have ended. ``unequal``: those of them whose last checkpoint or losses
-are not those of one agent that nothing disturbs. ``--quick``: a few small grids, and nothing written.
+checkpoint. ``grids``: jobs that have ended. ``unequal``: those of them whose last checkpoint or
+losses are not those of one agent that nothing disturbs. ``--quick``: a few small grids, and nothing
+is written.
 """
 
 from __future__ import annotations

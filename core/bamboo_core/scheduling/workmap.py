@@ -2,9 +2,9 @@
 
 Survivors keep their own leaves, except that Diffuse relieves the busiest. Leaves of empty seats
 (orphans) go where the policy says. An agent's load is the time that it needs, so a slow agent gets
-fewer leaves. The leaves of a chunk are added up by one of the agents that compute them, and the
-others send it a sum for each leaf. Over a slow network that takes longer than to compute the leaf:
-then one agent gets all of them. Deterministic: equal arguments give equal maps.
+fewer leaves. An agent sends one sum for leaves that lie together, and one for each single leaf of
+another pipeline. Over a slow network that takes longer than to compute the leaf: then one agent
+gets all of them. Deterministic: equal arguments give equal maps.
 """
 
 from __future__ import annotations

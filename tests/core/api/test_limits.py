@@ -80,6 +80,19 @@ def test_the_tasks_of_a_step_are_bounded(
         assert f"at most {limits.MOST_TASKS} can be planned: raise microBatchSize" in problem
 
 
+def test_a_pipeline_has_a_sum_of_its_own() -> None:
+    """256 pipelines of one micro-batch each would have two of them in one sum."""
+    (problem,) = problems(
+        training={"globalBatchSize": 256, "microBatchSize": 1},
+        pipelines={"count": 1, "stages": 2, "max": 129},
+    )
+    assert problem == (
+        "spec.training.globalBatchSize: 256 makes 256 micro-batches, whose gradients are added up"
+        " by 2: 128 sums are fewer than spec.pipelines.max 129: raise globalBatchSize, or lower"
+        " microBatchSize or max"
+    )
+
+
 def test_the_chunks_of_the_first_plan_count_for_ever() -> None:
     """No lower count takes them back, so more stages later would make a far larger step."""
     body = manifest()

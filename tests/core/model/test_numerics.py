@@ -24,6 +24,7 @@ from bamboo_core.model.numerics import BatchShape, add_up, choose, middle, reduc
         (255, 1, 32),  # nothing divides it
         (256, 2, 32),
         (1024, 8, 32),
+        (8192, 8, 256),  # enough leaves for 1024 pipelines
     ],
 )
 def test_choice(microbatches, leaf_size, chunks):
@@ -36,11 +37,8 @@ def test_choice(microbatches, leaf_size, chunks):
 def test_the_choice_does_not_depend_on_pipelines(microbatches, pipelines):
     alone = choose(microbatches=microbatches, pipelines_max=1)
     assert alone.leaves >= min(128, microbatches)
-    assert (
-        alone.leaf_size == 1
-        or microbatches // (2 * alone.leaf_size) < 128
-        or (microbatches % (2 * alone.leaf_size))
-    )
+    larger = 2 * alone.leaf_size
+    assert larger > 8 or microbatches % larger or microbatches // larger < 128
     if pipelines > alone.leaves:
         with pytest.raises(ValueError, match=f"{microbatches} micro-batches .*fewer than"):
             choose(microbatches=microbatches, pipelines_max=pipelines)

@@ -28,7 +28,7 @@ def test_every_instruction_of_every_seat_is_scheduled_once_at_each_moment() -> N
     commits = [point for (point,) in COMMITTING.faults if point.instruction == COMMIT]
     assert len(set(commits)) == 6 * len(MOMENTS) == len(COORDINATOR.faults)
     assert {point.instruction for (point,) in COMMITTING.faults if point.pipeline == 1} == {
-        *("FOLD m7", "REDUCE m1", "VOTE", "COMMIT", "UPDATE")
+        *("FOLD m6", "SLICE", "REDUCE m1", "VOTE", "COMMIT", "UPDATE")
     }
 
 
