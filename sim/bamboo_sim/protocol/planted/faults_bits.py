@@ -6,9 +6,9 @@ from math import inf
 
 from bamboo_core.arbiter import endings, training
 from bamboo_core.arbiter_state.state import State
+from bamboo_core.graph import cover
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model import claims
-from bamboo_core.model import rules as instruction_rules
 from bamboo_core.model.program import Op
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor
@@ -17,7 +17,7 @@ from bamboo_sim.protocol.parts import symbolic
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import Symbolic
 from bamboo_sim.protocol.planted import rules_bits
-from bamboo_sim.protocol.planted.patches import Planted, both, patched
+from bamboo_sim.protocol.planted.patches import Planted, patched
 
 SMALL = Job(2, 2, 2)
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
@@ -84,10 +84,8 @@ PLANTS: tuple[Planted, ...] = (
             patched(training, "odd_copies", rules_bits.no_third_vote), (("votes", THREE),)),
     Planted("sums that overlap are added, and nobody refuses them", "B21",
             patched(symbolic, "add_up", rules_bits.twice), (("singles", SMALL),)),
-    Planted("a sum that was sliced stays, and others are added to it", "B22", both(
-                patched(instruction_rules, "rule", rules_bits.keep_sliced),
-                patched(HoldingsIndex, "sliced", lambda self, span: frozenset())),
-            (("operators", SMALL), ("singles", SMALL))),
+    Planted("others are added to a sum that was sliced", "B22",
+            patched(cover._Search, "_existing", rules_bits.still_whole), (("singles", SMALL),)),
     Planted("two owners add up the same slice", "B23",
             patched(Symbolic, "_perform", {**Symbolic._perform, Op.SLICE: rules_bits.same_slice}),
             (("singles", SMALL),)),

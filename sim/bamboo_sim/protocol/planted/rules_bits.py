@@ -8,11 +8,10 @@ from typing import Any
 from bamboo_core.arbiter import training
 from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
 from bamboo_core.arbiter_state.state import State
+from bamboo_core.graph.cover import Addend, _Search
 from bamboo_core.model import claims
-from bamboo_core.model import rules as instruction_rules
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
-from bamboo_core.model.program import Op
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
@@ -89,13 +88,12 @@ def twice(batch: Any, runs: Any, sums: Any, add: Any) -> Any:
 _add_up = symbolic.add_up
 
 
-def keep_sliced(instruction: Any, *rest: Any) -> Any:
-    """SLICE leaves the sum, so that others may be added to what is on its way."""
-    found = _rule(instruction, *rest)
-    return found._replace(consumes=()) if instruction[0] is Op.SLICE else found
+def still_whole(self: _Search, run: Any) -> Any:
+    """A sum of which slices were sent is taken for one that its maker has in one piece."""
+    return Addend(run, self._owner(run[0])) if run in self._sliced else _existing(self, run)
 
 
-_rule = instruction_rules.rule
+_existing = _Search._existing
 
 
 def same_slice(self: Any, task: Any) -> None:
