@@ -71,7 +71,7 @@ UNEQUAL = Costs(
 
 def usual(**options: object) -> StepShape:
     """D=4 P=8 M=32, L=2, split backward, cap P-s+8."""
-    batch = choose(microbatches=D * M, pipelines=D, stages=P, pipelines_max=D)
+    batch = choose(microbatches=D * M, pipelines_max=D)
     shape = StepShape(D, P, batch, split=True, extra=8)
     return replace(shape, **options)  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ def patterns() -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
 
 def planner_times() -> dict[str, list[float]]:
     """Seconds for work map, closure, schedule and dry run of 512 agents, one lost."""
-    batch = choose(microbatches=64 * M, pipelines=64, stages=P, pipelines_max=64)
+    batch = choose(microbatches=64 * M, pipelines_max=64)
     shape = StepShape(64, P, batch, lost=((1, 3),), split=True, extra=8)
     holders, work = shape.holders(), shape.work()
     tasks = shape.graph(work)
@@ -251,7 +251,7 @@ def whole_grids() -> dict[str, float]:
     """
     found = {}
     for stages, microbatches in ((4, 8), (8, 16), (8, 32)):
-        batch = choose(microbatches=microbatches, pipelines=1, stages=stages, pipelines_max=1)
+        batch = choose(microbatches=microbatches, pipelines_max=1)
         for price in (0.0, 0.12):
             half = (1 + price,) * stages
             costs = Costs((1.0,) * stages, (2.0,) * stages, half, half)

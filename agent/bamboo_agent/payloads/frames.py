@@ -21,7 +21,7 @@ class Lane(IntEnum):
     BULK = 1
 
 
-_BULK = frozenset({Kind.ACT, Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind.RED, Kind.VER})
+_BULK = frozenset({Kind.ACT, Kind.PART, Kind.SUM, Kind.PIECE, Kind.RED, Kind.VER})
 
 
 @dataclass(frozen=True)

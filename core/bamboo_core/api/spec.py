@@ -360,15 +360,11 @@ def identity_hash(spec: JobSpec) -> str:
 
 
 def batch_shape(spec: JobSpec) -> canonical.BatchShape:
-    """L and C for a new job, which keeps them for ever. ValueError if G < pipelines.max."""
-    g, pipelines = spec.training.microbatches, spec.pipelines
-    if spec.numerics is Numerics.FAST:
-        return canonical.choose_fast(
-            microbatches=g, pipelines=pipelines.count, pipelines_max=pipelines.max
-        )
+    """L and C for a new job, which keeps them for ever. ValueError if it has fewer leaves than
+    ``pipelines.max``.
+
+    ``numerics`` makes no difference: fewer, larger leaves save nothing (ADR 50).
+    """
     return canonical.choose(
-        microbatches=g,
-        pipelines=pipelines.count,
-        stages=pipelines.stages,
-        pipelines_max=pipelines.max,
+        microbatches=spec.training.microbatches, pipelines_max=spec.pipelines.max
     )

@@ -55,7 +55,8 @@ def _sizes(plan: Plan, costs: Sequence[LayerCost]) -> Sizes:
     microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
     if not costs:
         return Sizes(len(plan.cut), microbatches, 0, 0, 0, 0)
-    return Sizes.of(plan.cut, costs, microbatches=microbatches)
+    sums = device_memory.sums_at_once(plan.batch, max(1, len(plan.pipelines)))
+    return Sizes.of(plan.cut, costs, microbatches=microbatches, sums=sums)
 
 
 def replicas(plan: Plan) -> dict[AgentId, tuple[Range, ...]]:

@@ -93,7 +93,7 @@ def _without(request: PlanRequest, lost: AgentId) -> PlanRequest:
 
 def _wire(request: PlanRequest) -> Callable[[Item], float]:
     times = transfers(request.costs, request.cut, request.bytes_per_s)
-    return wire_times(dict(zip(request.cut, times, strict=True)), request.batch.chunks)
+    return wire_times(dict(zip(request.cut, times, strict=True)))
 
 
 def _request(

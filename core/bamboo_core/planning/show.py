@@ -66,8 +66,6 @@ def render(arguments: Sequence[str]) -> str:
     _check(given)
     batch = numerics.choose(
         microbatches=given.pipelines * given.microbatches,
-        pipelines=given.pipelines,
-        stages=given.stages,
         pipelines_max=given.pipelines,
     )
     shape = StepShape(

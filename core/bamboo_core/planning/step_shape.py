@@ -114,7 +114,7 @@ class StepShape:
 
     def wire(self) -> Callable[[Item], float] | None:
         """Time that an item takes an interface: sums do, and slices of them. None: nothing does."""
-        return wire_times(self.sums, self.batch.chunks) if self.transfer else None
+        return wire_times(self.sums) if self.transfer else None
 
     @property
     def sums(self) -> dict[tuple[int, int], float]:

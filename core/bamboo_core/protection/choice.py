@@ -54,6 +54,7 @@ class Facts:
     boundary_bytes: int  # the output
     layer_bytes: int  # parameters of the largest layer
     device_bytes: tuple[int, ...]  # of the fullest agent in an undisturbed step, for each of MODES
+    sums: int = 2  # of gradients that an agent holds at once
     tight_s: float = 0.0  # by which a step in Replica is longer: less room for what is in flight
     memory_bytes: int = 0  # of the smallest device; 0: unknown
     host_memory_bytes: int = 0  # spec.redundancy.hostMemory, of one agent
@@ -86,6 +87,7 @@ class Facts:
             self.layer_bytes,
             self.activation_bytes,
             self.boundary_bytes,
+            self.sums,
         )
 
 

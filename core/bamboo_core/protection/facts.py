@@ -112,6 +112,7 @@ def gather(
         activation_bytes=sizes.activation_bytes,
         boundary_bytes=sizes.boundary_bytes,
         layer_bytes=sizes.layer_bytes,
+        sums=sizes.sums,
         device_bytes=tuple(plans[mode].device_bytes for mode in MODES),
         memory_bytes=seen.memory_bytes,
         host_memory_bytes=spec.redundancy.host_memory_bytes,

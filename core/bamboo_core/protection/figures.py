@@ -158,4 +158,4 @@ def _kept_bytes(step: Layered) -> ItemBytes:
     """Sizes of items that count only activations, in units of one stage."""
     layers = step.cut[-1][1]
     cost = LayerCost(0.0, 0.0, 0, 0, activation_bytes=_UNIT // step.slices)
-    return ItemBytes([cost] * layers, step.batch.chunks)
+    return ItemBytes([cost] * layers)

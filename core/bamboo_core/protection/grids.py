@@ -197,7 +197,5 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
 def _batch(shape: Shape) -> BatchShape:
     return choose(
         microbatches=shape.pipelines * shape.microbatches,
-        pipelines=shape.pipelines,
-        stages=shape.stages,
         pipelines_max=shape.pipelines,
     )

@@ -66,7 +66,12 @@ class Load:
     @property
     def sizes(self) -> Sizes:
         """Sizes of the largest stage."""
-        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches)
+        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches, sums=self.sums)
+
+    @property
+    def sums(self) -> int:
+        """Sums of gradients that an agent holds at once."""
+        return device_memory.sums_at_once(batch_shape(self.spec), self.pipelines)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def _planned(load: Load, mode: RedundancyMode) -> Planned:
             mode,
             need,
             microbatches=load.microbatches,
+            sums=load.sums,
             in_flight=found.in_flight,
             ahead=[min(count, need.ahead) for count in found.kept],
         ),

@@ -94,9 +94,9 @@ def stopped(
 
 
 _SEND, _RECV, _VOTE, _UPDATE = Op.SEND, Op.RECV, Op.VOTE, Op.UPDATE
-_SAVE, _FOLD = Op.SAVE, Op.FOLD
+_SAVE, _SLICE = Op.SAVE, Op.SLICE
 _VERSIONED = frozenset({Op.INIT, Op.LOAD, Op.UPDATE})  # these make or consume VER
-_VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
+_VER, _PIECE, _RED = Kind.VER, Kind.PIECE, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
 
 
@@ -114,7 +114,7 @@ class _Run(DryRunStock):
         bytes_of: Callable[[Item], int] | None = None,
         measures: bool = True,
     ) -> None:
-        super().__init__(batch, bytes_of, measures)
+        super().__init__(bytes_of, measures)
         self.batch, self.layers, self.periodic = batch, layers, periodic
         self.durations, self.latency = costs.durations(), costs.latency
         self.agents = {a: DryRunAgent(a, p, parts_of(p)) for a, p in programs.items()}
@@ -185,7 +185,7 @@ class _Run(DryRunStock):
                         del inbox[0]
                         if item[0] is _RED or not measures:
                             held.setdefault(item, True)
-                        elif item[0] is _CHUNK:
+                        elif item[0] is _PIECE:
                             self.gain_slices(agent, (item,), True)
                         else:
                             self.gain(agent, item, True)
@@ -417,7 +417,7 @@ class _Run(DryRunStock):
         if self.measures or op in _VERSIONED:
             for item in consumed:
                 self.lose(agent, item)
-            if op is _FOLD and len(made) > 1:
+            if op is _SLICE:
                 self.gain_slices(agent, made, False)
             else:
                 for item in made:

@@ -24,7 +24,7 @@ from bamboo_core.scheduling.indexed_graph import Hub, IndexedGraph
 _SEND, _RECV, _REDUCE, _RED = Op.SEND, Op.RECV, Op.REDUCE, Kind.RED
 _new = tuple.__new__  # five times faster; two thirds of the instructions are messages
 _CLOSES = frozenset({Op.END, Op.EXIT})
-_EXCHANGES = frozenset({Op.FOLD, Op.REDUCE})
+_EXCHANGES = frozenset({Op.SLICE, Op.REDUCE})
 
 _T = TypeVar("_T")
 

@@ -71,7 +71,7 @@ class Network:
             layers=self.layers,
             holdings=self.held,
             costs=costs,
-            wire=wire_times(self.sums, batch.chunks) if self.sums else None,
+            wire=wire_times(self.sums) if self.sums else None,
         ).end
 
 

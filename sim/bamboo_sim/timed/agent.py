@@ -28,7 +28,7 @@ from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
 from bamboo_sim.timed.sizes import Times, hosted
 
-_GROWING = frozenset({Kind.PART, Kind.FOLDED, Kind.PREFIX})
+_GROWING = frozenset({Kind.PART, Kind.SUM, Kind.PREFIX})
 """The next item of the kind takes their place in memory. Others go when the instruction is over."""
 
 Span = tuple[Instruction, float, float]

@@ -17,7 +17,6 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
-    Numerics,
     PipelinesSpec,
     RedundancyMode,
     RedundancySpec,
@@ -61,7 +60,6 @@ def spec(
     mode: RedundancyMode = RedundancyMode.REPLICA,
     every: int = 2,
     microbatches: int = 4,
-    numerics: Numerics = Numerics.CANONICAL,
 ) -> JobSpec:
     return JobSpec(
         model=FactorySpec("zoo:gpt"),
@@ -71,7 +69,6 @@ def spec(
         worker=WorkerSpec("image"),
         checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every),
         redundancy=RedundancySpec(mode),
-        numerics=numerics,
     )
 
 
@@ -317,8 +314,11 @@ class Fleet:
                     pass
 
 
-def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
-    fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
+def running(
+    pipelines: int = 1, stages: int = 3, *, durable: Durable | None = None, **options: object
+) -> Fleet:
+    job = spec(pipelines=pipelines, stages=stages, **options)  # type: ignore[arg-type]
+    fleet = Fleet(job, layers=stages, durable=durable)
     fleet.add_grid(pipelines, stages)
     fleet.tell(a.DesiredState(pipelines))
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)

@@ -92,7 +92,7 @@ def peaks(wanted: PlanRequest) -> tuple[DryRunResult, int]:
     decision, rest = planned(wanted)
     plan = decision.plan
     need = hosting.memory_of(plan, wanted.spec.redundancy, wanted.costs, wanted.memory_bytes)
-    sizes = ItemBytes(wanted.costs, plan.batch.chunks)
+    sizes = ItemBytes(wanted.costs)
     orders = decision.directives.values()
     assert {(x.lane_limit, x.hosts_ahead) for x in orders} == {(need.ahead, need.ahead_bytes > 0)}
 

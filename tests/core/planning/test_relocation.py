@@ -55,8 +55,6 @@ def asked(
         spec=made,
         batch=choose(
             microbatches=microbatches,
-            pipelines=len(seats),
-            stages=stages,
             pipelines_max=len(seats),
         ),
         layers=stages,

@@ -107,7 +107,7 @@ def test_a_small_grid_has_stages_and_sums_of_the_whole_one() -> None:
 def test_the_scaled_step_is_near_the_planned_one() -> None:
     """A middle seat of 4 x 4 is empty: planned, and scaled from 2 x 4."""
     costs = Costs.even(4, latency=1 / 64)
-    batch = choose(microbatches=32, pipelines=4, stages=4, pipelines_max=4)
+    batch = choose(microbatches=32, pipelines_max=4)
     whole = StepShape(4, 4, batch, costs=costs, mode=NONE)
     lost = replace(whole, lost=((0, 2),), extra=8)
     lengths = [x.dry_run(x.build().programs).length for x in (whole, lost)]
@@ -130,7 +130,7 @@ def test_the_costliest_stage_sets_the_pace() -> None:
 def test_slices_take_longer_if_what_they_keep_goes_to_host_memory() -> None:
     """Without split backwards, as with a device of unknown size."""
     costs = layers(can_split=False, activation_bytes=60_000_000)
-    taken = 12 * 100_000_000 + 5 * 120_000_000 + 16 * 1_000_000
+    taken = 16 * 100_000_000 + 5 * 120_000_000 + 16 * 1_000_000
 
     def found(memory_bytes: int, host_bytes_per_s: float) -> Facts:
         assumed = Assumptions(host_bytes_per_s=host_bytes_per_s)
@@ -184,7 +184,7 @@ def test_what_cannot_be_recovered_has_no_figures() -> None:
 
 
 def test_an_interrupted_step_repeats_what_was_lost() -> None:
-    batch = choose(microbatches=8, pipelines=1, stages=2, pipelines_max=1)
+    batch = choose(microbatches=8, pipelines_max=1)
     before = StepShape(1, 2, batch, mode=RedundancyMode.REPLICA)
     after = replace(before, lost=((0, 1),))
     whole = before.dry_run(before.build().programs).length
@@ -303,7 +303,7 @@ def test_each_mode_has_the_schedule_for_which_the_device_has_room() -> None:
     """A replica takes as much of the device as an activation here, and so does a slice: three,
     two and one activations beyond P fit in None, in Replica and in Eager."""
     costs = layers(activation_bytes=300_000_000)
-    own = 6 * 100_000_000 + 4 * 600_000_000 + 16 * 1_000_000
+    own = 8 * 100_000_000 + 4 * 600_000_000 + 16 * 1_000_000
     memory = int((own + 3.5 * 600_000_000) / 0.8)
     job = spec(transport=TransportSpec(bandwidth_gbps=16.0))  # 0.05 s for a stage's gradient
     found = gather(job, costs, Seen(0.1, memory_bytes=memory), pipelines=2)
@@ -357,7 +357,7 @@ def test_memory_is_that_of_the_agent_that_holds_most() -> None:
     """The second: eight activations of 10 MB at once, eight outputs and input gradients of 1 MB."""
     found = gather(spec(), layers(), Seen(0.1, memory_bytes=1 << 40), pipelines=2)
     none, replica, eager = found.device_bytes
-    assert none == 6 * 100_000_000 + 8 * 10_000_000 + 16 * 1_000_000
+    assert none == 8 * 100_000_000 + 8 * 10_000_000 + 16 * 1_000_000
     assert replica == none + 4 * 100_000_000
     assert eager > replica + 10_000_000
 

@@ -132,10 +132,10 @@ def test_messages_between_two_agents_must_be_received_in_order():
 
 
 def test_a_copy_after_the_update_lacks_the_old_version():
-    report = run("UPDATE[0:1] 0:1; SEND (ver[0:1]) >b", "")
+    report = run("UPDATE[0:1] 0:1 0:1; SEND (ver[0:1]) >b", "")
     assert report.deadlock[A].instruction.op is Op.UPDATE
-    held = {A: {*HELD[A], Item.red(0, (0, 1), 0), Item.commit(0)}, B: set()}
-    programs = {A: parse("UPDATE[0:1] 0:1\nSEND (ver[0:1]) >b"), B: parse("RECV (ver[0:1]) <a")}
+    held = {A: {*HELD[A], Item.red(0, (0, 1), 0, 1), Item.commit(0)}, B: set()}
+    programs = {A: parse("UPDATE[0:1] 0:1 0:1\nSEND (ver[0:1]) >b"), B: parse("RECV (ver[0:1]) <a")}
     report = dry_run(programs, batch=BATCH, layers=2, holdings=held)
     assert report.deadlock[A].item == Item.ver(0, 0)
 
@@ -211,7 +211,7 @@ def test_a_second_send_of_a_version_needs_it_again():
 
 
 def test_messages_of_one_object_are_in_order_too():
-    reduced = [Item.red(0, (0, 1), z) for z in range(2)]
+    reduced = [Item.red(0, (0, 1), z, 2) for z in range(2)]
     sends = messages(Op.SEND, B, *reduced)
     assert shared_run(sends, messages(Op.RECV, A, *reduced), {*HELD[A], *reduced}).ok
     report = shared_run(sends, messages(Op.RECV, A, *reversed(reduced)), {*HELD[A], *reduced})
@@ -219,7 +219,7 @@ def test_messages_of_one_object_are_in_order_too():
 
 
 def test_what_is_sent_and_received_at_once_is_sent_to_all():
-    reduced = Item.red(0, (0, 1), 0)
+    reduced = Item.red(0, (0, 1), 0, 1)
     sends = (*messages(Op.SEND, B, reduced), *messages(Op.SEND, AgentId("c"), reduced))
     programs = {A: sends, B: messages(Op.RECV, A, reduced), "c": messages(Op.RECV, A, reduced)}
     assert dry_run(programs, batch=BATCH, layers=2, holdings={A: {reduced}}).ok
@@ -230,7 +230,7 @@ def test_what_is_sent_and_received_at_once_is_sent_to_all():
 
 def test_sums_are_counted_alike_with_and_without_bytes():
     """Slices of sums are taken many at once, unless each has a size."""
-    batch = choose(microbatches=16, pipelines=4, stages=2, pipelines_max=4)
+    batch = choose(microbatches=16, pipelines_max=4)
     shape = step(batch, 4, 2, lost=[(1, 1)])
     programs = shape.build().programs
 

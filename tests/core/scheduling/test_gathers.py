@@ -21,7 +21,7 @@ from bamboo_core.scheduling.costs import Costs
 
 from .steps import name, step
 
-EXCHANGED = (Kind.CHUNK, Kind.RED)
+EXCHANGED = (Kind.PIECE, Kind.RED)
 
 
 def exchanged(program, op):
@@ -43,8 +43,6 @@ def shapes(draw):
     pipelines, stages = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     batch = choose(
         microbatches=pipelines * draw(st.integers(1, 6)),
-        pipelines=draw(st.integers(1, pipelines)),
-        stages=stages,
         pipelines_max=pipelines,
     )
     seats = [(d, s) for d in range(pipelines) for s in range(stages)]
@@ -218,7 +216,7 @@ def tried(programs, held):
     return found
 
 
-ONE, TWO = Item.red(0, (0, 1), 0), Item.red(0, (0, 1), 1)
+ONE, TWO = Item.red(0, (0, 1), 0, 2), Item.red(0, (0, 1), 1, 2)
 
 
 def test_a_message_that_nobody_receives():

@@ -19,8 +19,6 @@ from .steps import step
 def batch_of(pipelines, stages, per_pipeline):
     return choose(
         microbatches=pipelines * per_pipeline,
-        pipelines=pipelines,
-        stages=stages,
         pipelines_max=pipelines,
     )
 
@@ -111,7 +109,7 @@ def test_no_two_agents_of_a_stage_send_to_one_agent_at_a_time(pipelines, stages,
     programs = shape.build().programs
     for stage in range(stages):
         owners = [row[stage] for row in shape.seats]
-        for kind, copies in ((Kind.CHUNK, 0), (Kind.RED, pipelines)):
+        for kind, copies in ((Kind.PIECE, 0), (Kind.RED, pipelines)):
             targets = [_targets(programs[owner], kind, shape.cut[stage]) for owner in owners]
             copies = copies if mode is RedundancyMode.REPLICA and stages > 1 else 0
             relays = 0

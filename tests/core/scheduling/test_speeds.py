@@ -153,7 +153,7 @@ def length(shape: StepShape, work: WorkMap, speeds: Mapping[AgentId, float]) -> 
 def test_a_step_with_an_agent_three_times_slower_is_a_quarter_shorter(
     stages: int, microbatches: int, split: bool, data: st.DataObject
 ) -> None:
-    batch = choose(microbatches=2 * microbatches, pipelines=2, stages=stages, pipelines_max=2)
+    batch = choose(microbatches=2 * microbatches, pipelines_max=2)
     shape = step(batch, 2, stages, split=split)
     slow = {data.draw(st.sampled_from(shape.live)): 1 / 3}
     plain = length(shape, shape.work(), slow)

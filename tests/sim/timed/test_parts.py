@@ -101,7 +101,7 @@ def test_an_agent_that_has_ended_receives_nothing() -> None:
     assert seen == []
 
 
-SIZES = ItemBytes((LAYER,) * 4, chunks=2)
+SIZES = ItemBytes((LAYER,) * 4)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ SIZES = ItemBytes((LAYER,) * 4, chunks=2)
         (Item.prefix(0, (0, 3), 0, 2), 2000),
         (Item.out(0, 2, 0), 100),
         (Item.ingrad(0, 2, 0), 100),
-        (Item.leaf(0, (1, 3), 0), 2400),
-        (Item.red(0, (1, 3), 0), 1200),
+        (Item.sum(0, (1, 3), (0, 1)), 2400),
+        (Item.red(0, (1, 3), 0, 2), 1200),
         (Item.ver(0, 3), 3600),
         (Item.commit(0), 256),
     ],

@@ -8,6 +8,7 @@ small sums come first and those of the largest last: the small ones are sent mea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
@@ -32,6 +33,15 @@ def positions(batch: BatchShape, work: WorkMap, pipelines: int) -> tuple[int, ..
             place[leaf] = at
     size = batch.leaf_size
     return tuple(place[batch.leaf_of(m)] * size + m % size for m in range(batch.microbatches))
+
+
+@lru_cache(maxsize=64)
+def undisturbed(batch: BatchShape, pipelines: int) -> tuple[tuple[int, ...], ...]:
+    """Pipeline -> its leaves in the order of the step, while no seat is empty."""
+    own: list[list[int]] = [[] for _ in range(pipelines)]
+    for leaf, d in enumerate(pipelines_of(batch, pipelines)):
+        own[d].append(leaf)
+    return tuple(tuple(_small_first(batch, leaves)) for leaves in own)
 
 
 def _in_turn(batch: BatchShape, groups: Sequence[Sequence[int]]) -> list[int]:

@@ -34,7 +34,7 @@ class Operators:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.store = Store()
+        self.store = Store(job.facts)
         self.elections = 1
         self.leader = OPERATOR
         self.goal = DesiredState(job.pipelines)  # what the user and the nodes want
