@@ -300,12 +300,12 @@ class _Planning:
         )
 
     def _likeliest(self, plan: Plan, step: StepWork) -> Candidate:
-        """The work map where nobody can wait for a comparison. plan: for the explorer."""
-        return likeliest(step, self._spec.recovery)
+        """The work map where nobody can wait for a comparison."""
+        return likeliest(step, self._spec.recovery, hosting.room_for_sums(plan, *self._room))
 
     def _options(self, plan: Plan, step: StepWork) -> list[Candidate]:
-        """The work maps to compare. plan: for the explorer."""
-        return candidates(step, self._spec.recovery)
+        """The work maps to compare."""
+        return candidates(step, self._spec.recovery, hosting.room_for_sums(plan, *self._room))
 
     def _transfer(self, cut: Cut) -> tuple[float, ...]:
         """Stage -> seconds that its gradient takes to another agent; empty: not measured."""

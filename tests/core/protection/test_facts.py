@@ -55,16 +55,14 @@ def test_lost_work_is_shared_by_more_agents_in_a_larger_grid() -> None:
     assert copied[0] < bare[0]
 
 
-def test_sums_that_are_sent_lengthen_a_step_as_far_as_no_other_way_sends_fewer() -> None:
-    """A leaf of one micro-batch takes 3 slots. No way is worse than to leave the work together."""
+def test_no_way_is_worse_than_to_leave_the_work_together() -> None:
+    """A leaf of one micro-batch takes 3 slots."""
     for sums in (0.0, 1.0, 2.5, 3.0, 12.0):
         grid = Shape(1, 4, 16, sums=(sums,) * 4)
         ways = [after(replace(grid, policy=x), REPLICA) for x in RecoveryPolicy]
         auto, shadow, *_ = (x.degraded for x in ways)
         assert auto <= min(x.degraded for x in ways) + 1e-9
         assert auto < shadow or sums > 2.5
-    free, slow = (after(Shape(1, 4, 16, sums=(t,) * 4), REPLICA).degraded for t in (0.0, 2.5))
-    assert free < slow
 
 
 def test_pieces_of_gradients_count_by_their_size() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from bamboo_core.api.spec import RecoveryPolicy
@@ -53,9 +54,10 @@ class Candidate(NamedTuple):
     pipelines: int  # among which the leaves are dealt
 
 
-def candidates(step: StepWork, policy: RecoveryPolicy) -> list[Candidate]:
+def candidates(step: StepWork, policy: RecoveryPolicy, room: float = inf) -> list[Candidate]:
     """All different maps that the policy allows, by their estimates. Deterministic.
 
+    room: sums for which an agent has memory; ways that need more are left out, unless all do.
     Where no work is lost there is one: with unequal speeds, slow agents are relieved.
     """
     if not step.orphans:
@@ -67,20 +69,23 @@ def candidates(step: StepWork, policy: RecoveryPolicy) -> list[Candidate]:
             found.append(_candidate(step, way, work))
     if not found:  # Shadow, and nobody holds a copy for another stage
         found.append(_candidate(step, "Peers", peers(step)))
+    least = max(room, min(x.estimate.held for x in found))
+    found = [x for x in found if x.estimate.held <= least]
     return sorted(found, key=lambda x: x.estimate.guess)
 
 
-def likeliest(step: StepWork, policy: RecoveryPolicy) -> Candidate:
-    """The map with the least estimate, for those who cannot wait for dry runs.
+def likeliest(step: StepWork, policy: RecoveryPolicy, room: float = inf) -> Candidate:
+    """The map with the least estimate, for those who cannot wait for dry runs. room: as above.
 
     In Diffuse the busiest agent has the least to do, so it is taken at once where its sums take no
     time to speak of.
     """
     if step.orphans and "Diffuse" in ALLOWED[policy]:
         found = _candidate(step, "Diffuse", diffuse(step))
-        if found.estimate.wire <= _LITTLE * found.estimate.top:
+        is_quick = found.estimate.wire <= _LITTLE * found.estimate.top
+        if is_quick and found.estimate.held <= room:
             return found
-    return candidates(step, policy)[0]
+    return candidates(step, policy, room)[0]
 
 
 def _undamaged(step: StepWork, policy: RecoveryPolicy) -> Candidate:

@@ -20,6 +20,7 @@ class Estimate(NamedTuple):
     wire: float  # the fullest interface sends or receives sums so long
     sums: int  # of gradients that agents have
     bound: float  # no step is shorter: the leaves of one agent take so long
+    held: float  # sums and slices of sums that the fullest agent has at the end of the step
 
     @property
     def guess(self) -> float:
@@ -37,8 +38,9 @@ def estimate(step: StepWork, work: WorkMap) -> Estimate:
     top = max(load.values())
     bound = max(x - step.loads[a] for a, x in load.items())
     if not any(step.transfer):
-        return Estimate(top, 0.0, 0, bound)
+        return Estimate(top, 0.0, 0, bound, 0.0)
     busy = dict.fromkeys(load, 0.0)  # time of each interface, in the fuller direction
+    held = dict.fromkeys(load, 0.0)
     total = 0
     for stage, found in enumerate(shares):
         sums = {a: len(cover(step.batch, leaves)) for a, leaves in found.items()}
@@ -48,4 +50,5 @@ def estimate(step: StepWork, work: WorkMap) -> Estimate:
         for agent, own in sums.items():
             sent, received = own * (owners - 1), every - own
             busy[agent] += part * max(sent, received)
-    return Estimate(top, max(busy.values()), total, bound)
+            held[agent] += own + received / owners
+    return Estimate(top, max(busy.values()), total, bound, max(held.values()))
