@@ -147,16 +147,21 @@ class _Planning:
             return None
         now = rest.sharing.taken.step_s
         found = relocation.tries(self._request, plan, now, self._moved)
-        lengths = [(move, after, self._length_after(after)) for move, after in found]
+        likely = [(move, after, self._length_after(after)) for move, after in found]
+        lengths = [
+            (move, after, self._length_after(after, every=True))
+            for move, after, _ in relocation.finalists(likely)
+        ]
         return relocation.best(self._request, plan, now, lengths)
 
-    def _length_after(self, plan: Plan) -> float:
-        """Time of a later step after a move, with lost work shared in the likeliest way; inf: its
-        programs cannot run, but others' may."""
+    def _length_after(self, plan: Plan, *, every: bool = False) -> float:
+        """Time of a later step after a move, with lost work shared in the likeliest way, or in the
+        shortest of all; inf: its programs cannot run, but others' may."""
         self._check_wanted()
         step = self._whole(plan)
+        options = self._options(plan, step) if every else [self._likeliest(plan, step)]
         try:
-            return self._steady(plan, step, [self._likeliest(plan, step)], measures=True).made.end
+            return self._steady(plan, step, options, measures=True).made.end
         except NoPlanError:
             return inf
 

@@ -22,6 +22,7 @@ _MADE_WITHIN = 4  # steps: the target step, and two plans
 _GOOD = 1.08  # times the mean load of the agents: no move makes such a step much shorter
 _ABOUT, _CLEARLY = 1.02, 0.97  # times the length of a step: no longer, and shorter
 _TRIES = 16  # more do not find clearly better moves (measured)
+_FINALISTS = 2
 _TASKS = 150_000  # of all tries together, so that the planner is soon free for other jobs
 _FOR_EACH = 4  # tasks of a stage for a micro-batch: F, I, W, and sums
 _PAUSES_S = 2.0  # two stops, with all that follows from them
@@ -73,6 +74,14 @@ def mean_load(plan: Plan, profile: Iterable[LayerCost]) -> float:
     split = sum(costs.input_gradient) + sum(costs.weight_gradient)
     each = sum(costs.forward) + (min(fused, split) if costs.can_split else fused)
     return plan.batch.microbatches * each / len(plan.live)
+
+
+def finalists(lengths: Iterable[tuple[Move, Plan, float]]) -> list[tuple[Move, Plan, float]]:
+    """The moves for which all ways to share lost work are tried: this takes several dry runs each.
+
+    lengths: as in :func:`best`, with the likeliest way.
+    """
+    return sorted(lengths, key=lambda x: x[2])[:_FINALISTS]
 
 
 def best(
