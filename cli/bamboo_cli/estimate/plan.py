@@ -6,7 +6,7 @@ The grid, the cut and the verdict come from the core's own functions, which the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,10 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
         "costs": plan.costs.source,
         "device": plan.costs.device or None,
         "cut": [_stage(plan, s) for s in range(len(plan.cut))],
-        "facts": {name: _plain(value) for name, value in asdict(found).items()},
+        "facts": {
+            **{x.name: _plain(getattr(found, x.name)) for x in fields(found) if x.name != "steps"},
+            "empty_share": found.share,
+        },
         "modes": [_mode(e) for e in plan.verdict.estimates],
         "shortage": plan.shortage or None,
         "requested": plan.spec.redundancy.mode.value,
@@ -255,6 +258,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
         "mode": estimate.mode.value,
         "excluded": estimate.excluded or None,
         "overhead": _plain(estimate.overhead),
+        "expectedStep": _plain(estimate.step),
         "pauseSeconds": _plain(estimate.pause_s),
         "fatalPerHour": _plain(estimate.fatal_per_hour),
         "lostSecondsPerHour": _plain(estimate.lost_s_per_hour),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.protection.job import USUAL, usual
+from tests.core.protection.job import USUAL, EachMore, usual
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.protection.choice import EAGER, MODES, NONE, REPLICA, Facts, Recovery, choose
@@ -43,6 +43,7 @@ def facts(draw: st.DrawFn) -> Facts:
         activation_bytes=draw(st.integers(0, 1 << 32)),
         boundary_bytes=draw(st.integers(0, 1 << 26)),
         layer_bytes=layer_bytes,
+        steps=EachMore(max(peers, all_), min(peers, all_)),
         device_bytes=(1, 2, 3),
         memory_bytes=draw(st.sampled_from([0, 1 << 34, 1 << 37])),
         host_memory_bytes=draw(st.sampled_from([0, 1 << 33, 1 << 38])),
