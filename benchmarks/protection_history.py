@@ -1,7 +1,9 @@
-"""A recorded pool of spot nodes, and what a job in each mode of redundancy makes of it.
+"""What a job makes of a recorded pool of spot nodes in each mode of redundancy, and with Auto.
 
-``protection_choice.py --history FILE`` runs it. FILE has a line for each node that came or went:
-milliseconds, ``add`` or ``remove``, name (the traces of the Bamboo paper).
+    python benchmarks/protection_history.py p3-trace.csv
+
+The file has a line for each node that came or went: milliseconds, ``add`` or ``remove``, name. Such
+traces come with the Bamboo paper (github.com/uclasystem/bamboo).
 
 BERT-Large asks for a whole grid. Each node that comes takes an empty seat, and each one that goes
 leaves an empty seat, where the planner's own rules seat them. A step takes as long as its programs
@@ -13,12 +15,13 @@ keeps. Nothing here is an estimate of the cost model but the time for lost work.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bamboo_core.api.spec import (
     Adjacency,
@@ -45,6 +48,7 @@ from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.device_memory import STATES
+from bamboo_sim.programs import results_file
 from bamboo_sim.timed.hardware import V100_32, V100_SPEED
 from bamboo_sim.timed.shapes import BERT
 
@@ -164,6 +168,7 @@ class _Run:
     paused_s: float = 0.0  # that are to come
     steps: float = 0.0
     fatal: int = 0
+    restores: bool = False  # it needs a whole pipeline to go on
     changes: int = 0  # of the mode
     hazard: Hazard = field(default_factory=Hazard)
     empty: EmptySeats = field(default_factory=EmptySeats)
@@ -177,7 +182,7 @@ class _Run:
             self.hazard = self.hazard.lost(_ZONE)
         self.nodes = [n for n in self.nodes if n not in gone]
         self.nodes += [n for n in change.come if n not in gone]
-        if lost and before:
+        if lost and before and not self.restores:
             self._lose(gone, lost)
         self._plan()
         self.empty = self.empty.taken(max(0, self._seated() - max(0, before - lost)))
@@ -205,6 +210,7 @@ class _Run:
             self.paused_s += facts.stop_s + (recovery.redone_s * lost if recovery else 0.0)
         else:
             self.fatal += 1
+            self.restores = True
             self.paused_s += facts.stop_s + facts.restart_s
             self.steps = max(0.0, self.steps - _CHECKPOINT / 2)
 
@@ -216,12 +222,14 @@ class _Run:
 
     def _plan(self) -> None:
         stages, agents = self.job.stages, len(self.nodes)
-        if agents < capacity.fewest(stages=stages):
+        least = stages if self.restores or not self.layout else capacity.fewest(stages=stages)
+        if agents < least:
             self.speed = 0.0
             self.layout = tuple(
                 tuple(a if a in self.nodes else None for a in row) for row in self.layout
             )
             return
+        self.restores = False
         used = capacity.pipelines_for(agents, stages=stages, wanted=self.job.pipelines)
         self.layout = seats.assign_all(
             [Candidate(AgentId(n), _ZONE) for n in self.nodes],
@@ -269,26 +277,48 @@ def run(job: Job, changes: Sequence[Change], mode: RedundancyMode | None) -> dic
     }
 
 
-def rows(changes: Sequence[Change]) -> Iterator[dict[str, object]]:
+def rows(changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
     """One row for each case and mode."""
     for pipelines, stages, gbps in CASES:
         job = Job(pipelines, stages, gbps)
+        network = "free" if gbps >= FREE else f"{gbps:g}_gbps"
         for mode in (*FIXED, None):
             name = "Auto" if mode is None else mode.value
-            network = "free" if gbps >= FREE else f"{gbps:g}_gbps"
             case = f"bert_{pipelines}x{stages}_{network}"
             yield {"case": case, "mode": name, **run(job, changes, mode)}
 
 
-def figures(found: Sequence[dict[str, object]]) -> dict[str, float]:
+def figures(found: Sequence[dict[str, Any]]) -> dict[str, float]:
     """For each case, what Auto reaches of the best fixed mode; and the least of these."""
     reached: dict[str, float] = {}
-    for case in dict.fromkeys(str(row["case"]) for row in found):
-        speed = {
-            str(row["mode"]): float(str(row["samples_per_s"]))
-            for row in found
-            if row["case"] == case
-        }
+    for case in dict.fromkeys(row["case"] for row in found):
+        speed = {row["mode"]: row["samples_per_s"] for row in found if row["case"] == case}
         auto = speed.pop("Auto")
-        reached[f"auto_over_best_{case}"] = round(auto / max(speed.values()), 4)
+        reached[f"{case}_auto_over_best"] = round(auto / max(speed.values()), 4)
     return {**reached, "auto_over_best_fixed": min(reached.values())}
+
+
+def main() -> None:
+    """Measure, write the file, print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trace", type=Path, help="a line for each node that came or went")
+    trace = parser.parse_args().trace
+    try:
+        changes = read(trace)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    found = []
+    for row in rows(changes):
+        print(row, flush=True)
+        found.append(row)
+    path = results_file.write(
+        "protection_history",
+        samples=results_file.columns(found),
+        figures=figures(found),
+        note=f"{trace.name}: {len(changes)} changes of the pool; samples are those of training",
+    )
+    print(*(f"{name}: {value}" for name, value in figures(found).items()), f"-> {path}", sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -261,7 +261,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
         "expectedStep": _plain(estimate.step),
         "pauseSeconds": _plain(estimate.pause_s),
         "fatalPerHour": _plain(estimate.fatal_per_hour),
-        "lostSecondsPerHour": _plain(estimate.lost_s_per_hour),
+        "lostSecondsPerHour": _plain(estimate.lost_s),
         "deviceBytes": estimate.device_bytes,
         "hostBytes": estimate.host_bytes,
         "replicaHostBytes": estimate.replica_host_bytes,

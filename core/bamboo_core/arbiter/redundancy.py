@@ -171,6 +171,8 @@ def _lose_seat(state: State, agent: AgentId) -> None:
     in_force, known = state.in_force, state.protection
     if in_force is None or agent not in in_force.plan.seats:
         return
+    if known.seats.wanted:  # from now on
+        known.seats = known.seats._replace(empty=min(known.seats.wanted, known.seats.empty + 1))
     if state.stopped_at is None:
         known.interrupted = _interrupted(state)
 

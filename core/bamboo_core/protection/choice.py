@@ -25,6 +25,7 @@ MODES = (NONE, REPLICA, EAGER)
 """From the least protection to the most."""
 
 _HOUR_S = 3600.0
+_NOTHING = 0.99  # of an hour that is lost
 _MARGIN_S = 18.0  # in an hour (0.5 %): a smaller gain is not worth a change of mode
 _RARE = 1e-3  # a number of empty seats that is less likely counts as the next one
 
@@ -126,7 +127,7 @@ class Estimate:
     step: float  # expected, with empty seats as often as they are, over the same one
     pause_s: float  # expected for a loss, restores included
     fatal_per_hour: float  # losses of a layer's last copy
-    lost_s: float  # in an hour, by everything together; may exceed it if losses are frequent
+    lost_s: float  # in an hour, by everything together; inf: there is no such mode
     device_bytes: int  # of the fullest agent
     host_bytes: int
     replica_host_bytes: int = 0  # of them, replicas; 0: these are on the device
@@ -137,11 +138,6 @@ class Estimate:
     @property
     def name(self) -> str:
         return self.mode.value
-
-    @property
-    def lost_s_per_hour(self) -> float:
-        """Training time lost in an hour; 3600: no progress is made; inf: there is no such mode."""
-        return min(self.lost_s, _HOUR_S) if isfinite(self.lost_s) else inf
 
 
 @dataclass(frozen=True)
@@ -268,15 +264,15 @@ def _hour(facts: Facts, mode: RedundancyMode, overhead: float, redone_s: float) 
     """A loss interrupts a step, and a pause ends with its work done again, or with a restore. While
     too few agents are left for any pipeline, nothing goes on."""
     progress = speeds = lost = fatal = paused = 0.0
-    restore_s = _restore_s(facts)
-    survived_s = min(facts.stop_s + redone_s, restore_s)
+    survived_s = min(facts.stop_s + redone_s, _restore_s(facts, facts.agents))
     for empty, chance in _numbers(facts):
         step = _step(facts, mode, overhead, empty)
         if not isfinite(step):
             continue
         losses = (facts.agents - empty) * _hazard(facts)
         ends = _fatal_chance(facts, mode, empty)
-        pause_s = (1 - ends) * survived_s + ends * restore_s
+        left = facts.agents - empty - 1 if mode.keeps_copies else facts.stages
+        pause_s = (1 - ends) * survived_s + ends * _restore_s(facts, left)
         speeds += chance / step
         progress += chance / step / (1 + losses * pause_s / _HOUR_S)
         lost += chance * losses
@@ -293,8 +289,8 @@ def _step(facts: Facts, mode: RedundancyMode, overhead: float, empty: int) -> fl
     As many pipelines as the agents need, or fewer with all seats taken if that is faster.
     """
     stages, agents = facts.stages, facts.agents - empty
-    if agents < capacity.fewest(stages=stages):
-        return inf
+    if agents < (capacity.fewest(stages=stages) if mode.keeps_copies else stages):
+        return inf  # without copies, the loss before has ended the attempt
     used = capacity.pipelines_for(agents, stages=stages, wanted=facts.pipelines)
     ways = [(used, max(0, used * stages - agents)), *((d, 0) for d in range(1, used))]
     return min(facts.steps.slower(mode, *way) for way in ways) + overhead - 1
@@ -316,10 +312,13 @@ def _fatal_chance(facts: Facts, mode: RedundancyMode, empty: int) -> float:
     return min(1.0, held * chance)
 
 
-def _restore_s(facts: Facts) -> float:
-    """The cost of a restore: half the interval between checkpoints is repeated on average. Where
-    seats must be taken again before, that counts as time with too few agents."""
-    return facts.restart_s + facts.stop_s + facts.checkpoint_s / 2
+def _restore_s(facts: Facts, agents: int) -> float:
+    """The cost of a restore with so many agents left: half the interval between checkpoints is
+    repeated on average. It begins with a whole pipeline; until then, empty seats are taken one by
+    one, each after ``refill_s`` on average."""
+    empty = facts.agents - agents
+    waits = (facts.refill_s / (empty - i) for i in range(facts.stages - agents))
+    return facts.restart_s + facts.stop_s + facts.checkpoint_s / 2 + sum(waits)
 
 
 # ---------------------------------------------------------------- overhead
@@ -415,9 +414,9 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
 
 def _cost(estimate: Estimate, verb: str = "", unit: str = "") -> str:
     """The cost of a mode in an hour, in words."""
-    name, lost_s = estimate.mode.value, estimate.lost_s_per_hour
-    if lost_s >= _HOUR_S:
-        return f"the job makes no progress in {name}"
+    name, lost_s = estimate.mode.value, estimate.lost_s
+    if lost_s >= _NOTHING * _HOUR_S:
+        return f"the job makes hardly any progress in {name}"
     return f"{name} {verb}{_seconds(lost_s)}{unit}"
 
 

@@ -304,7 +304,7 @@ def _estimate(estimate: Estimate) -> Object:
         "expectedStep": _number(estimate.step, 4),
         "pauseSeconds": _number(estimate.pause_s, 2),
         "fatalPerHour": f"{estimate.fatal_per_hour:.2g}",
-        "lostSecondsPerHour": _number(estimate.lost_s_per_hour, 1),
+        "lostSecondsPerHour": _number(estimate.lost_s, 1),
     }
 
 

@@ -23,16 +23,16 @@ from bamboo_core.protocol.messages import LayerCost
 
 @dataclass(frozen=True)
 class EachMore:
-    """Each empty seat of a grid of 4 stages makes a step longer by the same share of an undisturbed
-    one, and without a pipeline it takes half as long again."""
+    """Each empty seat makes a step longer by the same share of an undisturbed one, and the
+    micro-batches of a pipeline that is not there are those of the others."""
 
     bare: float = 0.6
     copied: float = 0.1
+    asked: int = 2  # pipelines
 
     def slower(self, mode: RedundancyMode, pipelines: int, empty: int) -> float:
-        assert empty >= 0
-        assert pipelines > 0
-        return 9 - pipelines + empty * (self.copied if mode.keeps_copies else self.bare)
+        more = empty * (self.copied if mode.keeps_copies else self.bare)
+        return self.asked / pipelines * (1 + more)
 
     def prepare(self, is_wanted: Callable[[], bool]) -> None:
         raise AssertionError("there is nothing to prepare")
@@ -65,7 +65,8 @@ USUAL = Facts(
 
 
 def usual(**changes: Any) -> Facts:
-    return replace(USUAL, **changes)
+    steps = EachMore(asked=changes.get("pipelines", 2))
+    return replace(USUAL, **{"steps": steps, **changes})
 
 
 def spec(pipelines: int = 2, stages: int = 4, **changes: Any) -> JobSpec:

@@ -94,7 +94,7 @@ def _modes(plan: JobPlan) -> Table:
             f"{e.step:.3f}" if isfinite(e.step) else "-",
             seconds(e.pause_s),
             f"{e.fatal_per_hour:.2g}" if isfinite(e.fatal_per_hour) else "-",
-            seconds(e.lost_s_per_hour),
+            seconds(e.lost_s),
             size(e.device_bytes),
             size(e.host_bytes),
         )
