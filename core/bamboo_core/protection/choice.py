@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf, isfinite
 from typing import Protocol
 
@@ -236,8 +237,10 @@ class _Hour:
 
 
 def _hazard(facts: Facts) -> float:
-    """At most one loss of an agent in the time that replaces it: beyond, no grid can be kept, and
-    the comparison of modes has no meaning."""
+    """Where nothing was seen of empty seats, at most one loss of an agent in the time that replaces
+    it: beyond, no grid can be kept, and the comparison of modes has no meaning."""
+    if facts.empty_share is not None:
+        return facts.hazard_per_agent_hour
     return min(facts.hazard_per_agent_hour, _HOUR_S / facts.refill_s)
 
 
@@ -265,8 +268,9 @@ def _hour(facts: Facts, mode: RedundancyMode, overhead: float, redone_s: float) 
     too few agents are left for any pipeline, nothing goes on."""
     progress = speeds = lost = fatal = paused = 0.0
     survived_s = min(facts.stop_s + redone_s, _restore_s(facts, facts.agents))
+    whole = _whole_grids(facts, mode)
     for empty, chance in _numbers(facts):
-        step = _step(facts, mode, overhead, empty)
+        step = _step(facts, mode, whole, empty) + overhead - 1
         if not isfinite(step):
             continue
         losses = (facts.agents - empty) * _hazard(facts)
@@ -282,9 +286,15 @@ def _hour(facts: Facts, mode: RedundancyMode, overhead: float, redone_s: float) 
     return _Hour(progress, 1 / speeds if speeds else inf, pause_s, fatal)
 
 
-def _step(facts: Facts, mode: RedundancyMode, overhead: float, empty: int) -> float:
-    """A step with so many empty seats over an undisturbed one of the whole grid without redundancy;
-    inf: too few agents are left.
+def _whole_grids(facts: Facts, mode: RedundancyMode) -> list[float]:
+    """Steps on at most 0, 1, 2, ... pipelines with all seats taken, on as many as are fastest."""
+    steps = (facts.steps.slower(mode, d, 0) for d in range(1, facts.pipelines))
+    return list(accumulate(steps, min, initial=inf))
+
+
+def _step(facts: Facts, mode: RedundancyMode, whole: list[float], empty: int) -> float:
+    """A step with so many empty seats over an undisturbed one of the same mode with none; inf: too
+    few agents are left.
 
     As many pipelines as the agents need, or fewer with all seats taken if that is faster.
     """
@@ -292,8 +302,7 @@ def _step(facts: Facts, mode: RedundancyMode, overhead: float, empty: int) -> fl
     if agents < (capacity.fewest(stages=stages) if mode.keeps_copies else stages):
         return inf  # without copies, the loss before has ended the attempt
     used = capacity.pipelines_for(agents, stages=stages, wanted=facts.pipelines)
-    ways = [(used, max(0, used * stages - agents)), *((d, 0) for d in range(1, used))]
-    return min(facts.steps.slower(mode, *way) for way in ways) + overhead - 1
+    return min(facts.steps.slower(mode, used, max(0, used * stages - agents)), whole[used - 1])
 
 
 def _fatal_chance(facts: Facts, mode: RedundancyMode, empty: int) -> float:

@@ -67,6 +67,7 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     return AfterLoss(1 + max(0.0, fmean(slower)), max(0.0, fmean(redone)))
 
 
+@lru_cache(maxsize=4096)
 def with_empty(shape: Shape, mode: RedundancyMode, pipelines: int, empty: int) -> float:
     """The length of a step of fewer or as many pipelines, with so many empty seats (less than
     stages), over the undisturbed step of the shape.
