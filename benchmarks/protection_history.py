@@ -116,7 +116,7 @@ class Job:
         return BERT.layers(V100_SPEED)
 
     def facts(self, hazard: float, empty: EmptySeats, current: RedundancyMode | None) -> Facts:
-        """What Auto knows."""
+        """As Auto gets them."""
         seen = Seen(hazard, memory_bytes=V100_32.memory_bytes, empty=empty, current=current)
         return gather(self.spec, self.costs, seen, pipelines=self.pipelines)
 
@@ -262,7 +262,7 @@ def _holes(layout: Seats) -> Lost:
 
 
 def run(job: Job, changes: Sequence[Change], mode: RedundancyMode | None) -> dict[str, float]:
-    """What the job does until the last change. mode: None: Auto."""
+    """Train until the last change. mode: None: Auto."""
     state = _Run(job, mode)
     for change in changes:
         state.change(change)

@@ -6,7 +6,7 @@ The grid, the cut and the verdict come from the core's own functions, which the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.counts import counted
 from bamboo_core.protection import facts, shapes
-from bamboo_core.protection.choice import Estimate, Verdict, choose
+from bamboo_core.protection.choice import Estimate, Recovery, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
 from bamboo_core.protocol.messages import LayerCost
 
@@ -271,5 +271,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no infinity."""
+    """JSON knows no infinity and no classes."""
+    if isinstance(value, Recovery):
+        return asdict(value)
     return None if isinstance(value, float) and not isfinite(value) else value

@@ -124,8 +124,8 @@ def _one(shape: Shape, kind: RedundancyMode) -> float | None:
 
 
 def _share(small: Shape, shape: Shape, mode: RedundancyMode, stage: int | None = None) -> float:
-    """Of what exceeds an undisturbed step of the small grid, the share in that of the job's. stage:
-    of the small grid, that has the empty seat; None: the mean of all."""
+    """The share in the job's grid of what exceeds an undisturbed step of the small one. stage: of
+    the small grid, that has the empty seat; None: the mean of all."""
     stages = range(small.stages) if stage is None else [stage]
     here = [_sharers(small, mode, s) for s in stages]
     there = [_sharers(shape, mode, grids.place(s, small.stages, shape.stages)) for s in stages]
@@ -134,7 +134,7 @@ def _share(small: Shape, shape: Shape, mode: RedundancyMode, stage: int | None =
 
 @lru_cache(maxsize=256)
 def _length(shape: Shape, mode: RedundancyMode) -> float:
-    """Of an undisturbed step, with its messages."""
+    """The length of an undisturbed step, with its messages."""
     step, made = grids.whole(shape, mode)
     return _run(step, made.programs, None).end
 
