@@ -6,7 +6,7 @@ The grid, the cut and the verdict come from the core's own functions, which the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -23,7 +23,7 @@ from bamboo_core.model.counts import counted
 from bamboo_core.planning import preview
 from bamboo_core.planning.preview import OneLoss
 from bamboo_core.protection import facts, shapes
-from bamboo_core.protection.choice import Estimate, Verdict, choose
+from bamboo_core.protection.choice import Estimate, Recovery, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
 from bamboo_core.protocol.messages import LayerCost
 
@@ -247,7 +247,10 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
         "costs": plan.costs.source,
         "device": plan.costs.device or None,
         "cut": [_stage(plan, s) for s in range(len(plan.cut))],
-        "facts": {name: _plain(value) for name, value in asdict(found).items()},
+        "facts": {
+            **{x.name: _plain(getattr(found, x.name)) for x in fields(found) if x.name != "steps"},
+            "empty_share": found.share,
+        },
         "oneLoss": _one_loss(plan.one_loss),
         "modes": [_mode(e) for e in plan.verdict.estimates],
         "shortage": plan.shortage or None,
@@ -284,9 +287,10 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
         "mode": estimate.mode.value,
         "excluded": estimate.excluded or None,
         "overhead": _plain(estimate.overhead),
+        "expectedStep": _plain(estimate.step),
         "pauseSeconds": _plain(estimate.pause_s),
         "fatalPerHour": _plain(estimate.fatal_per_hour),
-        "lostSecondsPerHour": _plain(estimate.lost_s_per_hour),
+        "lostSecondsPerHour": _plain(estimate.lost_s),
         "deviceBytes": estimate.device_bytes,
         "hostBytes": estimate.host_bytes,
         "replicaHostBytes": estimate.replica_host_bytes,
@@ -296,5 +300,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no infinity."""
+    """JSON knows no infinity and no classes."""
+    if isinstance(value, Recovery):
+        return asdict(value)
     return None if isinstance(value, float) and not isfinite(value) else value

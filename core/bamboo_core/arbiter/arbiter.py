@@ -493,5 +493,5 @@ def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
         ledger=Ledger(job.spec.training.steps),
         epoch=durable.plan.epoch,
         phase=phase,
-        protection=Protection(durable.hazard, durable.measured),
+        protection=Protection(durable.hazard, durable.measured, durable.empty),
     )

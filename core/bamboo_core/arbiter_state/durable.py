@@ -23,7 +23,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.processors import Kinds, ProcessorKind, bounded
 from bamboo_core.placement.plan import Cut, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
-from bamboo_core.protection.measured import Measured
+from bamboo_core.protection.measured import EmptySeats, Measured
 from bamboo_core.protocol.messages import Fork as Fork
 from bamboo_core.protocol.messages import Manifest
 
@@ -67,11 +67,12 @@ class Durable:
     # that ``manifests`` names
     bad: tuple[tuple[int, int], ...] = ()
     committed: int = -1  # newest commit known when this was written
-    # Of mode Auto: the mode of the newest plan (None: it is another one), the losses seen, and how
-    # long things have taken.
+    # Of mode Auto: the mode of the newest plan (None: it is another one), the losses seen, how long
+    # things have taken, and how long seats were empty.
     mode: RedundancyMode | None = None
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     measured: Measured = Measured()  # noqa: RUF009 - frozen
+    empty: EmptySeats = EmptySeats()  # noqa: RUF009 - frozen
     # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
     void: Fence = Fence()
     voided: tuple[int, ...] = ()  # the newest steps of this attempt that were void, ``void`` last
@@ -262,8 +263,11 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["hazard"] = [[z.zone, z.losses, z.agent_s] for z in d.hazard.zones]
     if d.measured != Measured():
         m = d.measured
-        durations = (list(m.stops), list(m.refills), list(m.restarts))
-        out["measured"] = [m.pipelines, m.step_s, *durations]
+        # an earlier version reads refills in the middle
+        out["measured"] = [m.pipelines, m.step_s, list(m.stops), [], list(m.restarts)]
+    if d.empty != EmptySeats():
+        e = d.empty
+        out["emptySeats"] = [e.seat_s, e.empty_s, e.pair_s, e.refilled]
     if d.void != Fence():
         out["void"] = list(d.void)
     if d.question is not None:
@@ -322,6 +326,7 @@ def _read(value: dict[str, Any]) -> Durable:
         mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
         hazard=_hazard(value.get("hazard", ())),
         measured=_measured(value["measured"]) if "measured" in value else Measured(),
+        empty=_empty(*value["emptySeats"]) if "emptySeats" in value else EmptySeats(),
         void=Fence(*value.get("void", ())),
         voided=tuple(int(step) for step in value.get("voided", ())),
         disputants=tuple(AgentId(agent) for agent in value.get("disputants", ())),
@@ -353,8 +358,12 @@ def _hazard(value: Any) -> Hazard:
 
 
 def _measured(value: Any) -> Measured:
-    pipelines, step_s, stops, refills, restarts = value
-    return Measured(int(pipelines), float(step_s), tuple(stops), tuple(refills), tuple(restarts))
+    pipelines, step_s, stops, _refills, restarts = value
+    return Measured(int(pipelines), float(step_s), tuple(stops), tuple(restarts))
+
+
+def _empty(seat_s: Any, empty_s: Any, pair_s: Any, refilled: Any) -> EmptySeats:
+    return EmptySeats(float(seat_s), float(empty_s), float(pair_s), float(refilled))
 
 
 def _processor(device: Any, products: Any, step: Any, attempt: Any) -> ProcessorKind:

@@ -41,7 +41,7 @@ from bamboo_core.planning.redone import Part, Redone
 from bamboo_core.planning.requests import Decision, Relocation
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
-from bamboo_core.protection.measured import Measured
+from bamboo_core.protection.measured import EmptySeats, Measured
 from bamboo_core.protocol.clock import Backlog, PatientClock
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
@@ -144,9 +144,6 @@ _NAMES: Mapping[type, ArbiterPhase] = {
     Running: ArbiterPhase.RUNNING,
     Over: ArbiterPhase.OVER,
 }
-
-
-# ---------------------------------------------------------------- state
 
 
 @dataclass
@@ -294,11 +291,11 @@ class Interrupted(NamedTuple):
     expected_s: float  # that the step should take, if the others go on at once
 
 
-class Vacancy(NamedTuple):
-    """A seat has lost its agent."""
+class Seats(NamedTuple):
+    """Seats of the grid that the job asks for; none: they do not count now."""
 
-    since: float  # real time
-    taken: int  # seats of all pipelines that had an agent before
+    wanted: int = 0
+    empty: int = 0
 
 
 @dataclass
@@ -307,13 +304,14 @@ class Protection:
 
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     measured: Measured = Measured()  # noqa: RUF009 - frozen
+    empty: EmptySeats = EmptySeats()  # noqa: RUF009 - frozen
     verdict: Verdict | None = None  # of this leader, in the newest answer of the planner
-    counted_at: float | None = None  # real time until which ``hazard`` counts; None: never yet
+    counted_at: float | None = None  # until when the first and third count; real time
     zones: dict[str, int] = field(default_factory=dict)  # members by zone since then
     committed: tuple[int, float] = (-1, 0.0)  # newest step, and when (real time)
     interrupted: Interrupted | None = None  # until training goes on
     started_at: float | None = None  # of an attempt that has committed nothing yet; real time
-    vacancies: list[Vacancy] = field(default_factory=list)
+    seats: Seats = Seats()  # noqa: RUF009 - since then
 
     def hold(self) -> None:
         """How long training stands still now does not show what a loss costs."""
@@ -322,7 +320,7 @@ class Protection:
     def end(self) -> None:
         """Nobody replaces agents now."""
         self.hold()
-        self.vacancies.clear()
+        self.seats = Seats()
 
 
 @dataclass

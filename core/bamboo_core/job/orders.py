@@ -34,6 +34,8 @@ def answers(
         request = replace(request, spec=replace(request.spec, redundancy=redundancy))
     for result in plan(request, is_wanted):
         yield Planned(order.id, result, verdict)
+    if verdict is not None:  # agents have their programs: nobody waits now
+        verdict.facts.steps.prepare(is_wanted)
 
 
 def _choose(request: PlanRequest, mode: facts.OpenMode) -> Verdict:

@@ -55,9 +55,11 @@ def plain(shape: Shape) -> Shape:
     return replace(shape, loads=(), sums=(), leaf_size=1, room=1 << 30)
 
 
-def smaller(shape: Shape, rounds: int = 0) -> Shape:
-    """A shape that is computed fast. rounds: its M over P, at most; 0: as many as are fast."""
-    stages, usual = near(shape), _PIPELINES if _is_slow(shape) else 2
+def smaller(shape: Shape, rounds: int = 0, *, is_wide: bool = False) -> Shape:
+    """A shape that is computed fast. rounds: its M over P, at most; 0: as many as are fast;
+    is_wide: it has as many pipelines as can be, and so fewer stages."""
+    is_wide = is_wide or _is_slow(shape)
+    stages, usual = _near(shape, is_wide), _PIPELINES if is_wide else 2
     few = min(shape.pipelines, usual)
     rounds = rounds or max(_LEAST_ROUNDS, _MOST_TASKS // (few * stages * stages))
     microbatches = min(shape.microbatches, rounds * stages)
@@ -75,6 +77,12 @@ def smaller(shape: Shape, rounds: int = 0) -> Shape:
     )
 
 
+def fewer(shape: Shape, pipelines: int) -> Shape:
+    """The same batch on fewer pipelines."""
+    rounds = -(-shape.pipelines * shape.microbatches // pipelines)
+    return replace(shape, pipelines=pipelines, microbatches=rounds)
+
+
 def with_whole_sums(shape: Shape) -> Shape:
     """A smaller shape whose gradients take as long as those of the job, however few micro-batches
     they sum up here."""
@@ -85,7 +93,11 @@ def with_whole_sums(shape: Shape) -> Shape:
 def near(shape: Shape) -> int:
     """Stages of the smaller shape. The work of a lost agent reaches no more: chains of stages that
     share it wait for each other, so that a step of twelve stages loses as much as one of eight."""
-    return min(shape.stages, _FEW_STAGES if _is_slow(shape) else _STAGES)
+    return _near(shape, _is_slow(shape))
+
+
+def _near(shape: Shape, is_wide: bool) -> int:
+    return min(shape.stages, _FEW_STAGES if is_wide else _STAGES)
 
 
 def _is_slow(shape: Shape) -> bool:

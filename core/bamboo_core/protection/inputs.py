@@ -36,6 +36,7 @@ def inputs(facts: Facts) -> tuple[Input, ...]:
     gbps = replace(
         seen("bandwidthGbps", "bytes_per_s", Source.SPEC), value=facts.bytes_per_s * 8 / 1e9
     )
+    share = Source.MEASURED if "empty_share" in facts.measured else Source.COMPUTED
     memory = [seen("deviceMemoryBytes", "memory_bytes")] if facts.memory_bytes else []
     return (
         seen("hazardPerAgentHour", "hazard_per_agent_hour"),
@@ -55,6 +56,8 @@ def inputs(facts: Facts) -> tuple[Input, ...]:
         Input("hostBandwidthGbps", facts.host_bytes_per_s * 8 / 1e9, Source.ASSUMED),
         seen("stopSeconds", "stop_s"),
         seen("refillSeconds", "refill_s"),
+        Input("emptySeatShare", facts.share, share),
+        Input("emptySeatsTogether", facts.empty_together, share),
         seen("restartSeconds", "restart_s"),
         Input("checkpointSeconds", facts.checkpoint_s, Source.COMPUTED),
     )

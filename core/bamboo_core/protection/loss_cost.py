@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import fmean
+from statistics import mode as mode_of
 from typing import NamedTuple
 
 from bamboo_core.api.spec import RedundancyMode
@@ -24,6 +25,8 @@ from bamboo_core.scheduling.schedule import Schedule
 from bamboo_core.scheduling.sharing.candidates import Candidate, candidates
 
 _FRACTIONS = (0.3, 0.7)  # of a step, when the agent is lost
+_SAMPLES = 4  # patterns of as many empty seats
+_DRAWS = 40  # in which these are found
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     an interrupted step of one pipeline, only the holder of the replica repeats what was lost. No
     agent passes gradients on here: in a small step that would save too large a share.
     """
-    if (shape.stages if mode.keeps_copies else shape.pipelines) == 1:
+    if _is_fatal(shape, mode):
         return None
     ahead = mode is RedundancyMode.EAGER
     kept = replace(shape, copied=0.0) if ahead else replace(shape, copied=0.0, slices=1, room=0)
@@ -61,10 +64,131 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
     slower, redone = [], []
     for more, lost, way in zip(*_lose_each(small, kind, ahead), strict=True):
-        share = _sharers(small, mode, way) / _sharers(shape, mode, way)
+        share = _share(small, shape, mode, way)
         slower.append(more * share)
         redone.append(lost * rounds * (share if shape.pipelines > 1 else 1.0))
     return AfterLoss(1 + max(0.0, fmean(slower)), max(0.0, fmean(redone)))
+
+
+@lru_cache(maxsize=4096)
+def with_empty(shape: Shape, mode: RedundancyMode, pipelines: int, empty: int) -> float:
+    """The length of a step of fewer or as many pipelines, with so many empty seats (less than
+    stages), over the undisturbed step of the shape.
+
+    One empty seat of a whole grid costs what :func:`after_loss` says. Else a few patterns run dry
+    on a small grid with as many of them for each stage, and what lies between is interpolated. More
+    empty seats never make a step shorter.
+    """
+    kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
+    shape = replace(shape, copied=0.0, slices=1, room=0, relays=False)
+    small = grids.smaller(shape, is_wide=True)
+    part = shape if pipelines == shape.pipelines else grids.fewer(shape, pipelines)
+    small_part = small
+    if pipelines < small.pipelines:
+        small_part = grids.fewer(small, pipelines)
+    usual = _length(small_part, kind) / _length(small, kind)
+    usual *= _slots(part) / _slots(shape) / (_slots(small_part) / _slots(small))
+    found = [(0.0, 1.0)]
+    for count in (1, *_counts(small.stages)):
+        if empty <= found[-1][0]:
+            break
+        one = _one(shape, kind) if count == 1 and part is shape else None
+        more, way = _several(small_part, kind, count)
+        at = 1.0 if count == 1 else count * shape.stages / small.stages
+        found.append((at, max(found[-1][1], one or 1 + more * _share(small_part, part, kind, way))))
+    return usual * _between(found, empty)
+
+
+def _between(points: list[tuple[float, float]], x: float) -> float:
+    """Interpolated between the last two points; beyond, as the last one."""
+    (x1, y1), (x2, y2) = points[-2:] if len(points) > 1 else points * 2
+    return y2 if x >= x2 else y1 + (y2 - y1) * (x - x1) / (x2 - x1)
+
+
+def _slots(shape: Shape) -> int:
+    """In 1F1B a step takes M + P - 1."""
+    return shape.microbatches + shape.stages - 1
+
+
+def _counts(stages: int) -> list[int]:
+    """How many empty seats of a small grid are tried, beside one."""
+    return sorted({x for x in (2, 2 + (stages - 2) // 2, stages - 1) if 1 < x < stages})
+
+
+def _one(shape: Shape, kind: RedundancyMode) -> float | None:
+    """With one empty seat, as in :func:`after_loss`; None: it has no such step."""
+    if _is_fatal(shape, kind):
+        return None
+    small = grids.smaller(shape)
+    _, slower, ways = _degrade_each(small, kind)
+    shares = [_share(small, shape, kind, way) for way in ways]
+    return 1 + max(0.0, fmean(x * y for x, y in zip(slower, shares, strict=True)))
+
+
+def _share(small: Shape, shape: Shape, mode: RedundancyMode, way: str) -> float:
+    """The share in the job's grid of what exceeds an undisturbed step of the small one."""
+    return _sharers(small, mode, way) / _sharers(shape, mode, way)
+
+
+@lru_cache(maxsize=256)
+def _length(shape: Shape, mode: RedundancyMode) -> float:
+    """The length of an undisturbed step, with its messages."""
+    step, made = grids.whole(shape, mode)
+    return _run(step, made.programs, None).end
+
+
+@lru_cache(maxsize=1024)
+def _several(shape: Shape, mode: RedundancyMode, empty: int) -> tuple[float, str]:
+    """By which share a step with so many empty seats is longer than an undisturbed one, as a mean
+    over patterns, and the way in which most of them share lost work: the likeliest one, since to
+    compare all would take too long."""
+    one = grids.without(shape, mode, 0, split=_splits(shape, mode))
+    steps = [replace(one, lost=lost) for lost in _patterns(shape, mode, empty)]
+    lengths = [_run(x, x.build().programs, None).end for x in steps]
+    way = mode_of(x.likeliest.way for x in steps)
+    return fmean(lengths) / _length(shape, mode) - 1, way
+
+
+def _splits(shape: Shape, mode: RedundancyMode) -> bool:
+    """Whether steps with empty seats have I and W instead of B."""
+    return not _is_fatal(shape, mode) and _degrade_each(shape, mode).split
+
+
+def _patterns(shape: Shape, mode: RedundancyMode, empty: int) -> list[tuple[tuple[int, int], ...]]:
+    """Some patterns in which each stage has a copy. If hardly any has one, then of those in which
+    agents read what they do not hold from a checkpoint. Equal arguments give equal patterns."""
+    seats = [(d, s) for d in range(shape.pipelines) for s in range(shape.stages)]
+    drawn = []
+    for draw in range(_DRAWS):
+        order = sorted(seats, key=lambda seat: _mixed(draw, *seat))
+        drawn.append(tuple(sorted(order[:empty])))
+    drawn = list(dict.fromkeys(drawn))
+    kept = [x for x in drawn if _has_copies(shape, mode, x)]
+    return (kept or drawn)[:_SAMPLES]
+
+
+def _mixed(draw: int, pipeline: int, stage: int) -> int:
+    """A number that looks like chance (a step of splitmix64)."""
+    x = (draw * 0x9E3779B97F4A7C15 + pipeline * 0xBF58476D1CE4E5B9 + stage * 0x94D049BB133111EB) % (
+        1 << 64
+    )
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % (1 << 64)
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % (1 << 64)
+    return x ^ (x >> 31)
+
+
+def _has_copies(shape: Shape, mode: RedundancyMode, lost: tuple[tuple[int, int], ...]) -> bool:
+    """Whether an agent is left for each stage that holds it."""
+    gone, before = set(lost), 1 if mode.keeps_copies else 0
+    return all(
+        any({(d, s), (d, (s - before) % shape.stages)} - gone for d in range(shape.pipelines))
+        for s in range(shape.stages)
+    )
+
+
+def _is_fatal(shape: Shape, mode: RedundancyMode) -> bool:
+    """Whether the loss of one agent takes the last copy of a layer from a full grid."""
+    return (shape.stages if mode.keeps_copies else shape.pipelines) == 1
 
 
 def _victims(shape: Shape) -> list[int]:

@@ -321,9 +321,10 @@ def _estimate(estimate: Estimate) -> Object:
     return {
         "mode": estimate.mode.value,
         "overhead": _number(estimate.overhead, 4),
+        "expectedStep": _number(estimate.step, 4),
         "pauseSeconds": _number(estimate.pause_s, 2),
         "fatalPerHour": f"{estimate.fatal_per_hour:.2g}",
-        "lostSecondsPerHour": _number(estimate.lost_s_per_hour, 1),
+        "lostSecondsPerHour": _number(estimate.lost_s, 1),
     }
 
 

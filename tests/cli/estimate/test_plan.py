@@ -76,7 +76,7 @@ def test_the_view_shows_grid_cut_schedule_modes_and_verdict() -> None:
         "0-1",
         "schedule: a step takes",
         "0-0 | F0 F1 F2 F3",
-        "spec.redundancy.mode is Auto; Auto takes Replica: with 4 losses an hour among 8 agents,",
+        "spec.redundancy.mode is Auto; Auto takes Replica: with 3.9 losses an hour among 8 agents,",
     ):
         assert part in shown, shown
     assert [m for m in ("None", "Replica", "Eager") if f" {m} " not in shown] == []
@@ -197,6 +197,10 @@ def test_json_has_the_whole_answer() -> None:
     assert found["auto"]["mode"] in ("None", "Replica", "Eager")
     assert found["auto"]["reason"]
     assert found["facts"]["hazard_per_agent_hour"] == 0.3
+    assert found["facts"]["empty_share"] == pytest.approx(0.3 * 180 / 3654)
+    assert found["facts"]["bare"]["degraded"] > 1
+    assert found["modes"][0]["expectedStep"] > 1
+    assert "steps" not in found["facts"]
 
 
 def test_json_has_no_infinity(manifest: dict[str, Any], write: Any) -> None:

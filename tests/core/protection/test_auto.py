@@ -231,11 +231,14 @@ def test_an_interrupted_step_does_not_say_how_long_steps_take(beyond: int, expec
     assert verdict.facts.step_s == expected
 
 
-def test_the_facts_are_those_of_the_agents_that_stay() -> None:
+def test_the_facts_are_those_of_the_grid_that_the_job_asks_for() -> None:
+    """How many of its seats are empty is counted by itself."""
     made = fleet(3)
     made.kill("a5")
     made.kill("a4")
-    made.run()
+    made.until(lambda: len(made.requests[-1].participants) == 4)
+    made.until(lambda: made.arbiter.status().phase is ArbiterPhase.RUNNING)
     verdict = made.arbiter.status().verdict
     assert verdict is not None
-    assert verdict.facts.pipelines == 2
+    assert verdict.facts.pipelines == 3
+    assert made.arbiter.state.protection.seats == (6, 2)

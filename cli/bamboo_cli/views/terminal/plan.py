@@ -107,15 +107,23 @@ def _one_loss(plan: JobPlan) -> list[RenderableType]:
 
 def _modes(plan: JobPlan) -> Table:
     table = _table(
-        "mode", "overhead", "pause per loss", "fatal losses / h", "lost / h", "device", "host"
+        "mode",
+        "overhead",
+        "step / none",
+        "pause per loss",
+        "fatal losses / h",
+        "lost / h",
+        "device",
+        "host",
     )
     for e in plan.verdict.estimates:
         table.add_row(
             Text(e.mode.value, style="bold green" if e.mode is plan.verdict.mode else ""),
             f"{100 * (e.overhead - 1):.2f} %",
+            f"{e.step:.3f}" if isfinite(e.step) else "-",
             seconds(e.pause_s),
             f"{e.fatal_per_hour:.2g}" if isfinite(e.fatal_per_hour) else "-",
-            seconds(e.lost_s_per_hour),
+            seconds(e.lost_s),
             size(e.device_bytes),
             size(e.host_bytes),
         )

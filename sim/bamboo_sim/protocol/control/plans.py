@@ -73,7 +73,7 @@ class _Remembering(planner._Planning):
 
     def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
         super().__init__(request)
-        self._known = known
+        self._known, self._draws = known, True
 
     def _gathers(self, plan: Plan) -> bool:
         """As in large grids. Often, so that a history has plans of both kinds."""
@@ -81,14 +81,25 @@ class _Remembering(planner._Planning):
 
     def _likeliest(self, plan: Plan, step: StepWork) -> Candidate:
         """Any way to share lost work that the policy allows, whatever it costs."""
-        return self._options(plan, step)[0]
+        return self._options(plan, step)[0] if self._draws else super()._likeliest(plan, step)
 
     def _options(self, plan: Plan, step: StepWork) -> list[Candidate]:
         found = super()._options(plan, step)
-        if self._spec.recovery is not RecoveryPolicy.AUTO:
+        if self._spec.recovery is not RecoveryPolicy.AUTO or not self._draws:
             return found
         lot = sum(map(ord, "".join(plan.live))) + plan.target
         return [found[lot % len(found)]]
+
+    def relocate(self, plan: Plan, rest: Continuations) -> Relocation | None:
+        """Weighed with the shortest ways: for those of the lot agents would move again and again."""
+        if rest.sharing is None or plan.holes < 2:
+            return super().relocate(plan, rest)
+        self._draws = False
+        step = self._whole(plan)
+        usual = self._steady(plan, step, self._options(plan, step), measures=True).comparison
+        found = super().relocate(plan, replace(rest, sharing=usual))
+        self._draws = True
+        return found
 
     def _undisturbed(self, plan: Plan) -> Any:
         facts = {f: getattr(plan, f) for f in _LASTING}
