@@ -91,7 +91,7 @@ class _Remembering(planner._Planning):
         return [found[lot % len(found)]]
 
     def relocate(self, plan: Plan, rest: Continuations) -> Relocation | None:
-        """Weighed with the shortest ways: for those of the lot agents would move again and again."""
+        """Weighed with the shortest ways: by those of the lot agents would move too often."""
         if rest.sharing is None or plan.holes < 2:
             return super().relocate(plan, rest)
         self._draws = False
