@@ -11,7 +11,7 @@ from tests.core.protection.job import spec as job
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
-from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Timing
+from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Tick, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.choice import Facts, choose
 from bamboo_core.protection.facts import Seen, gather
@@ -268,7 +268,9 @@ def test_a_seat_that_stays_empty_counts_while_it_is_empty() -> None:
     kill(made, "a3", pause_s=0.0)
     before = made.arbiter.state.protection.empty
     made.step_s = 120.0
-    train(made, 30)
+    for _ in range(30):
+        train(made, 1)
+        made.tell(Tick())
     found = made.arbiter.state.protection.empty
     assert found.empty_s - before.empty_s == pytest.approx(3600, rel=0.03)
     assert found.seat_s - before.seat_s == pytest.approx(4 * 3600, rel=0.03)
