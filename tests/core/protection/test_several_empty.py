@@ -47,10 +47,11 @@ def test_a_step_on_fewer_pipelines_has_their_micro_batches() -> None:
     assert with_empty(GRID, NONE, 2, 0) == pytest.approx(29 / 17, rel=0.06)
 
 
-def test_the_cost_of_holes_is_no_multiple_of_that_of_one() -> None:
-    """Two of them are at different stages as a rule, and both are waited for at once."""
+def test_two_holes_cost_less_than_two_in_one_stage() -> None:
+    """In three of four patterns they are at different stages, and both are waited for at once. In
+    one stage, two agents would do the work of four: with one, three do."""
     one, two = (with_empty(GRID, NONE, 4, n) - 1 for n in (1, 2))
-    assert two < 1.7 * one
+    assert one < two < 2.5 * one
 
 
 def test_eager_is_as_replica() -> None:
@@ -67,14 +68,14 @@ def test_work_that_stays_together_is_as_dear_on_a_large_grid() -> None:
 
 
 def test_one_pipeline_without_copies_reads_what_it_does_not_hold() -> None:
-    """After a restore an agent has two stages, so the step takes about twice as long."""
-    assert with_empty(Shape(1, 4, 16), NONE, 1, 1) == pytest.approx(2, rel=0.15)
+    """After a restore an agent has two stages: 96 slots of work, in a step of 57 before."""
+    assert with_empty(Shape(1, 4, 16), NONE, 1, 1) == pytest.approx(96 / 57, rel=0.05)
 
 
 def test_the_scaled_steps_are_near_the_planned_ones() -> None:
     """3 of 16 seats of 4 x 4 are empty, in five patterns."""
     shape = Shape(4, 4, 12, latency=1 / 64)
-    batch = choose_batch(microbatches=48, pipelines=4, stages=4, pipelines_max=4)
+    batch = choose_batch(microbatches=48, pipelines_max=4)
     whole = StepShape(4, 4, batch, costs=Costs.even(4, latency=1 / 64), mode=NONE, extra=8)
     patterns = [
         ((0, 0), (1, 2), (3, 3)),
