@@ -46,6 +46,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("commonLabels", {"/team": "a"}),
     ("commonLabels", {LONG: "a"}),
     ("commonLabels", {"app.kubernetes.io/name": "mine"}),
+    ("commonLabels", {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}),
     ("podLabels", {"Example.com/team": "a"}),
     ("podLabels", {"app.kubernetes.io/instance": "mine"}),
     ("podLabels", {"team": 1}),

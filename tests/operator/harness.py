@@ -138,6 +138,12 @@ class Harness:
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile("ns", "job")
 
+    async def settle(self) -> None:
+        """Wait until the arbiters have nothing to write, to plan or to dismiss. Not while agents
+        are served: their streams never end."""
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
     def lead(self, **spec: Any) -> JobActor:
         """The job's actor, without a reconcile."""
         self.apply(**spec)

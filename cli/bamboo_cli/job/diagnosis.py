@@ -14,8 +14,7 @@ from bamboo_cli.job.state import Job, Manifest, read_job
 from bamboo_cli.job.what_if import Held, Outlook, held, loss
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.spec import AGENT_CONTAINER
-from bamboo_core.controller.reconcile import UNREADY_S
-from bamboo_core.controller.view import PodPhase
+from bamboo_core.controller.view import UNREADY_S, PodPhase
 from bamboo_core.model.counts import duration
 
 _TROUBLE = (  # type, and the statuses that tell of trouble; the gravest first

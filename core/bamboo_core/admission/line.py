@@ -54,10 +54,11 @@ def competes(one: Claim, other: Claim) -> bool:
 
 def is_unheard(view: ClusterView, now: float) -> bool:
     """Whether a pod has waited for long without a word of the scheduler: perhaps none looks at it,
-    and it never takes the room that is kept for it."""
+    and it never takes the room that is kept for it. Nor does one that needs a missing object."""
     waiting = (pod for pod in view.pods if pod.is_alive and not pod.node)
     return any(
-        pod.refused_at is None and 0 < pod.created_at <= now - ASK_ELSEWHERE_S for pod in waiting
+        (pod.refused_at is None or pod.missing) and 0 < pod.created_at <= now - ASK_ELSEWHERE_S
+        for pod in waiting
     )
 
 

@@ -143,8 +143,9 @@ class Reason(StrEnum):
     """The agents' pods name a PersistentVolumeClaim, Secret or ConfigMap that does not exist, or
     does not have what they ask for."""
     STARTS_FAIL = "StartsFail"
-    """The pods of agents end before the operator has heard the agents. The message has the last
-    end, how often it has happened, when there will be new pods, and what to do."""
+    """The pods of agents end before the operator has heard the agents, or soon afterwards without
+    an order. The message has the last end, how often it has happened, when there will be new pods,
+    and what to do."""
     NOT_HEARD = "NotHeard"
     """The containers of agents run, but these agents have never connected to the operator."""
     NO_PROGRESS = "NoProgress"
@@ -241,7 +242,8 @@ class FailureCause(StrEnum):
     model does not have. No agent of Bamboo sends that."""
     START_FAILED = "StartFailed"
     """The agent's pod ended, or was deleted, before the operator had heard the agent: for example,
-    an init container failed, a probe failed, or the kubelet refused or evicted the pod."""
+    an init container failed, a probe failed, or the kubelet refused or evicted the pod. Or the
+    agent was killed soon after its start, while its node stayed."""
     OOM_KILLED = "OOMKilled"
     """The agent's container used more memory than its limit."""
     AGENT_FAILED = "AgentFailed"

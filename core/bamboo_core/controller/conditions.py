@@ -32,9 +32,7 @@ from bamboo_core.model.counts import counted
 from bamboo_core.validation import overridden
 
 _MAX_LISTED = 3
-_MAX_OBJECTS = 8
-_MAX_RUNS = 8
-_MAX_COUNTS = 8
+_MAX_OBJECTS = _MAX_RUNS = _MAX_COUNTS = 8
 
 
 @dataclass(frozen=True)
@@ -120,6 +118,7 @@ def _capacity(seen: Seen) -> Condition:
     turn = seen.turn
     if turn is not None and turn.is_barred:
         text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
+        text += f"; {absent}" if (absent := _absent(seen)) else ""
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
@@ -334,7 +333,9 @@ def _stalled(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.LAST_WRITE_WAITS, text)
     if training.unreachable and not seen.is_resting:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
-    if seen.memory.failures.starts.slots and not seen.is_resting:
+    starts = seen.memory.failures.starts
+    is_known = starts.rounds > 1 or not starts.were_heard  # one kill may be a node that goes
+    if starts.slots and is_known and not seen.is_resting:
         return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
     if not seen.is_resting and (silent := failure_limits.silent(seen.memory, seen.now)):
         return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
@@ -406,8 +407,10 @@ def _not_heard(silent: Sequence[str]) -> str:
 
 def _failed_starts(seen: Seen) -> str:
     starts = seen.memory.failures.starts
+    what = "agents end soon after their start" if starts.were_heard else ""
     text = (
-        f"pods end before their agents are heard, in {counted(starts.rounds, 'round')} of new pods"
+        f"{what or 'pods end before their agents are heard'}, in"
+        f" {counted(starts.rounds, 'round')} of new pods"
         f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
     )
     if seen.now < starts.until:

@@ -1,23 +1,23 @@
-"""How agents and jobs end: counting failures, limits, deadlines, the terminal outcome."""
+"""How agents end: which ends are failures or failed starts, and counting them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from bamboo_core.api import texts
 from bamboo_core.api.events import EventFact, EventReason, Severity
-from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import FailureCause, Reason, failure_cause, user_reason
+from bamboo_core.api.reasons import FailureCause, Reason, failure_cause
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller import failures, pod_zones
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.failures import FailedStarts, Failure, Failures
 from bamboo_core.controller.view import (
     Awaited,
     ClusterView,
-    JobView,
     LastWords,
     Memory,
     NodeView,
@@ -37,8 +37,14 @@ GONE_S = 2.0
 """The last state of a deleted pod, which says how it ended, may come so much later than a list."""
 SILENT_S = 60.0
 """An agent connects within seconds after its start."""
-_USERS_ERRORS = 2
-"""Agents in which the user's code must fail before it is at fault for certain."""
+NODE_STAYS_S = 60.0
+"""An agent that somebody has killed is judged so long after its end: if its machine has gone, its
+node is not ready by then. Kubernetes says so after 40 to 50 s."""
+PROVEN_S = 600.0
+"""An agent that has run for so long has started well. If one that ends after it is replaced at
+once, there are at most as many new pods as after failed starts."""
+_CONFIGURATION = "bamboo-agent: "
+"""The agent's last words begin so if its own configuration is wrong: see its ``__main__``."""
 _MOST_WORDS = 300
 """Bytes of what a pod's status says, so that a remedy can follow."""
 
@@ -59,9 +65,12 @@ def settle(
     policy, committed = spec.run_policy, training.progress.committed + 1
     told = {words.agent for words in training.failed}
     seen = {pod.agent for pod in view.pods}
-    ended = {pod.agent for pod in view.pods if pod.is_decided(now)}
+    ended = {pod.agent for pod in view.pods if _is_judged(pod, training, now)}
+    # What agents say of their nodes is left out: it would excuse all others there.
+    memory = replace(memory, failing=view.fleet.failing(memory.failing, now))
     taken = [] if spec.suspend else list(_taken(view, training, memory, now=now))
     before = memory.settled
+    is_ordered = spec.suspend  # the arbiter releases agents
     gone = {end.words.agent for end in taken}
     # The last state of a deleted pod may come later than a list without it.
     started = (f for f in memory.failures.recent if f.cause is FailureCause.START_FAILED)
@@ -73,7 +82,8 @@ def settle(
     known = failures.settle(memory.failures, committed, policy, now=now)
     nodes = view.fleet.by_name
     until = memory.not_before
-    for end in [*taken, *_fresh(view, training, memory, before, now=now)]:
+    fresh = _fresh(view, training, memory, before, is_ordered=is_ordered, now=now)
+    for end in [*taken, *fresh]:
         words = end.words
         if words.is_refused and words.cause == Reason.DEVICE_DIFFERS:
             known = _with_misfit(known, words, nodes.get(words.node), spec, now)
@@ -89,23 +99,39 @@ def settle(
             is_tolerated=not end.counts or (words.is_refused and training.epoch > 0),
         )
         known = failures.add(known, failure, words.message, policy)
+        if failure.is_tolerated and words.is_refused:
+            known = failures.add_refusal(known, now=now)
         until = max(until, now + _pause_s(known, failure))
         if end.start is not None:
             slot, number, text = end.start.slot, end.start.incarnation, words.message
-            known = failures.add_start(known, slot, number, f"{text}; {end.remedy}", now=now)
+            text = f"{text}; {end.remedy}"
+            is_heard, template = words.agent in training.heard, turns.template(spec)
+            known = failures.add_start(
+                known, slot, number, text, template, is_heard=is_heard, now=now
+            )
     known = _without_old_starts(spec, view, training, known, now)
-    return replace(memory, failures=known, not_before=max(until, known.misfits.until))
+    return replace(memory, failures=known, not_before=max(until, known.paused_until))
 
 
 def _without_old_starts(
     spec: JobSpec, view: ClusterView, training: TrainingView, known: Failures, now: float
 ) -> Failures:
-    """A suspension is the chance to mend the cause, so the job begins anew after it."""
-    if spec.suspend or not known.starts.rounds:
+    """A suspension is the chance to mend the cause. If the pods are others after it, the job begins
+    anew; else its pauses could be avoided.
+
+    Where agents that were heard have been killed, only time proves those that come after them.
+    After the pause, a pod without a node lacks room, and not a start.
+    """
+    starts = known.starts
+    if not starts.rounds or (spec.suspend and starts.template != turns.template(spec)):
         return replace(known, starts=FailedStarts())
     alive = [pod for pod in view.pods if pod.is_alive]
-    heard = {pod.slot for pod in alive if pod.agent in training.connected}
-    newest = max((p.incarnation for p in alive if p.agent in training.members), default=-1)
+    proven = [p for p in alive if not starts.were_heard or _ran_s(p, now) >= PROVEN_S]
+    staying = training.connected & {pod.agent for pod in view.staying(training)}
+    heard = {pod.slot for pod in proven if pod.agent in staying}
+    if now >= starts.until:
+        heard.update(pod.slot for pod in alive if not pod.node)
+    newest = max((p.incarnation for p in proven if p.agent in training.members), default=-1)
     wanted = frozenset(pod_zones.slots(spec))
     return failures.settle_starts(known, heard, wanted, newest, now=now)
 
@@ -130,7 +156,13 @@ def _pause_s(known: Failures, failure: Failure) -> float:
 
 
 def _fresh(
-    view: ClusterView, training: TrainingView, memory: Memory, settled: Set[str], *, now: float
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    settled: Set[str],
+    *,
+    is_ordered: bool,
+    now: float,
 ) -> list[_End]:
     """Failures that are not counted yet; errors of the user's code last, and before them those that
     count towards the limit.
@@ -143,14 +175,17 @@ def _fresh(
         first.setdefault(words.agent, words)
     found = [_End(words) for agent, words in first.items() if agent not in settled]
     known = {*settled, *first}
-    ended = [pod for pod in view.pods if pod.is_decided(now) and pod.agent not in known]
+    ended = [p for p in view.pods if _is_judged(p, training, now) and p.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
     for pod in ended:
         if _is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory):
             continue
-        if not _is_new(pod, training):
-            found += [_End(_words(pod))] if pod.has_failed else []
-        elif not _is_excused(pod, view, training):
+        if pod.agent in training.heard:
+            if pod.has_failed:
+                found.append(_End(_words(pod)))
+            elif not is_ordered and _is_unordered(pod, view, training, memory):
+                found += _cut_short(pod, now)
+        elif not _is_excused(pod, view, training, memory):
             found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))
 
@@ -159,35 +194,116 @@ def _is_renewed(
     pod: PodView, node: NodeView | None, training: TrainingView, memory: Memory
 ) -> bool:
     """Whether its node was started again, or is another machine, since the agent began there."""
-    if pod_troubles.is_unseen(pod.exit_reason):
+    if pod_troubles.is_unseen(pod.exit_reason) and not pod.beside.reason:
         return True
     before = memory.awaited.get(pod.agent)
     first = training.heard.get(pod.agent, "") or (before.machine if before is not None else "")
     return node is not None and first not in ("", node.machine)
 
 
-def _is_excused(pod: PodView, view: ClusterView, training: TrainingView) -> bool:
+def _is_excused(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
     """Whether an agent that was of no use yet has ended by order or because of its node.
 
     A crash is none of both, even if the pod is deleted or the node about to go.
     """
-    if pod.beside.ends_with_node or not _is_up(pod.node, view):
+    node = view.fleet.by_name.get(pod.node)
+    has_lost_node = _has_lost_node(pod.node, pod.created_at, view, memory)
+    if pod.beside.ends_with_node or (has_lost_node and (node is None or not node.ready)):
         return True
     is_ordered = pod.deleting_at is not None or pod.agent in training.dismissed
     if _is_own_fault(pod):
         return is_ordered and pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)
-    return is_ordered or _is_leaving(pod.node, view)
+    return is_ordered or has_lost_node or pod.agent in training.departing
 
 
-def _is_up(name: str, view: ClusterView) -> bool:
-    """Whether the node is there and ready. A pod that never had a node has lost none."""
+def _is_judged(pod: PodView, training: TrainingView, now: float) -> bool:
+    """Whether its end is known as a whole, and whether its node has gone with it."""
+    is_sure = pod.agent not in training.heard or pod.has_failed or not _may_be_lost(pod)
+    if is_sure or pod.ended_at is None:
+        return pod.is_decided(now)
+    return now >= pod.ended_at + NODE_STAYS_S
+
+
+def _may_be_lost(pod: PodView) -> bool:
+    """Whether its end looks like that of an agent whose node, or whose network, has gone."""
+    return pod.is_killed or pod.exit_code == ExitCode.FENCED
+
+
+def _is_unordered(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
+    """Whether an agent has ended as if by order, or was killed, though nobody had told it to go and
+    its node is as before. An agent that only another leader has heard may have had its order."""
+    if not (pod.is_killed or pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)):
+        return False
+    if training.unwritten is not None or training.outcome is not None:
+        return False
+    told = training.dismissed | training.departing | training.slow
+    if pod.deleting_at is not None or pod.agent in told - training.signalled:
+        return False
+    has_lost_node = _has_lost_node(pod.node, pod.created_at, view, memory)
+    is_going = pod.beside.ends_with_node or has_lost_node
+    return bool(training.heard[pod.agent]) and not is_going
+
+
+def _cut_short(pod: PodView, now: float) -> list[_End]:
+    """The end of an agent that was heard and that nobody has told to end. Early it is a failed
+    start. Late a kill is a loss, since nobody knows better."""
+    is_early = _ran_s(pod, now) < PROVEN_S
+    seat = Awaited(pod.slot, pod.incarnation) if is_early else None
+    if not _may_be_lost(pod):
+        text = (
+            f"agent {pod.name} ended with exit code {pod.exit_code}, and the operator had not"
+            " released it"
+        )
+        words = LastWords(pod.agent, FailureCause.AGENT_FAILED, text, node=pod.node)
+        remedy = f"{_start_remedy(pod)}, be the last that ends, and end with the agent's exit code"
+        return [_End(words, seat, remedy=remedy)]
+    if not is_early:
+        return []
+    text = (
+        f"agent {pod.name} ended {_ran_s(pod, now):.0f} s after its start with exit code"
+        f" {pod.exit_code}, while its node stayed: {_who_ended(pod)}"
+    )
+    words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
+    return [_End(words, seat, counts=False, remedy=_start_remedy(pod))]
+
+
+def _who_ended(pod: PodView) -> str:
+    if pod.is_killed:
+        return "a liveness probe or somebody has killed it"
+    return "it lost the operator, or its command says so"
+
+
+def _ran_s(pod: PodView, now: float) -> float:
+    begun = pod.created_at if pod.started_at is None else pod.started_at
+    return max(0.0, (now if pod.ended_at is None else pod.ended_at) - begun)
+
+
+def _cut_short_again(
+    view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> set[Slot]:
+    """Seats whose agents end early again and again, while the last end is not judged yet. The
+    first of them is replaced at once: its node may be about to go."""
+    found = [
+        pod
+        for pod in view.pods
+        if pod.has_ended
+        and pod.agent in training.heard
+        and not pod.has_failed
+        and _is_unordered(pod, view, training, memory)
+        and not _is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory)
+        and _ran_s(pod, now) < PROVEN_S
+    ]
+    times = Counter([pod.slot for pod in found] + [Slot(*x) for x in memory.failures.starts.slots])
+    return {p.slot for p in found if times[p.slot] > 1 and not _is_judged(p, training, now)}
+
+
+def _has_lost_node(name: str, created_at: float, view: ClusterView, memory: Memory) -> bool:
+    """Whether the node of a pod that was made then is gone, or began to fail later. A pod that
+    tolerates a failing node would come back to it for ever. One without a node has lost none."""
     node = view.fleet.by_name.get(name)
-    return not name or (node is not None and node.ready)
-
-
-def _is_leaving(name: str, view: ClusterView) -> bool:
-    node = view.fleet.by_name.get(name)
-    return node is not None and node.departing
+    if node is None:
+        return bool(name)
+    return memory.failing.get(node.machine, 0.0) > created_at
 
 
 def _is_own_fault(pod: PodView) -> bool:
@@ -201,7 +317,15 @@ def _is_own_fault(pod: PodView) -> bool:
 def _taken(
     view: ClusterView, training: TrainingView, memory: Memory, *, now: float
 ) -> Iterator[_End]:
-    """Pods that somebody else has deleted before their agents were heard."""
+    """Pods that somebody else has deleted before their agents were heard, and those that wait for
+    nodes that were not ready when they were made."""
+    for pod, at in view.stranded_at(training):
+        is_lost = _has_lost_node(pod.node, pod.created_at, view, memory)
+        if at <= now and not is_lost and pod.agent not in memory.settled | training.heard.keys():
+            text = f"agent {pod.name} was never heard: node {pod.node} is not ready"
+            words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
+            seat, remedy = Awaited(pod.slot, pod.incarnation), "let pods not tolerate such nodes"
+            yield _End(words, seat, counts=False, remedy=remedy)
     for agent, seat, is_there in _missed(view, training, memory):
         if is_there or 0 < seat.gone_since <= now - GONE_S:
             text = f"agent {agent} was never heard: somebody has deleted its pod"
@@ -222,7 +346,7 @@ def _missed(
         if agent in training.heard or agent in training.dismissed or agent in memory.settled:
             continue
         is_renewed = node is not None and seat.machine not in ("", node.machine)
-        if is_renewed or not _is_up(seat.node, view) or _is_leaving(seat.node, view):
+        if is_renewed or _has_lost_node(seat.node, seat.created_at, view, memory):
             continue
         if pod is None or not pod.beside.is_disrupted:
             yield agent, seat, pod is not None
@@ -243,7 +367,7 @@ def awaited(
         seat = memory.awaited.get(pod.agent, Awaited(pod.slot, pod.incarnation))
         if pod.node and not seat.node:
             machine = nodes[pod.node].machine if pod.node in nodes else ""
-            seat = seat._replace(node=pod.node, machine=machine)
+            seat = seat._replace(node=pod.node, machine=machine, created_at=pod.created_at)
         if pod.phase is PodPhase.RUNNING and not seat.runs_since:
             seat = seat._replace(runs_since=now)
         found[pod.agent] = seat
@@ -267,15 +391,11 @@ def wake_times(memory: Memory) -> Iterator[float]:
 def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> set[Slot]:
     """Slots for which no pods are made now, since the last ones have failed to start, or nobody
     knows yet why they have ended."""
-    unknown = [pod for pod in view.pods if pod.has_ended and not pod.is_decided(now)]
+    unheard = [pod for pod in view.pods if pod.agent not in training.heard]
+    unknown = {pod.slot for pod in unheard if pod.has_ended and not pod.is_decided(now)}
     slots = {Slot(*slot) for slot in memory.failures.starts.held(now)}
     slots.update(seat.slot for _, seat, _ in _missed(view, training, memory))
-    return slots.union(pod.slot for pod in unknown if _is_new(pod, training))
-
-
-def _is_new(pod: PodView, training: TrainingView) -> bool:
-    """Whether the agent was of no use before it ended."""
-    return pod.agent not in training.heard or (pod.is_killed and training.epoch == 0)
+    return slots | unknown | _cut_short_again(view, training, memory, now)
 
 
 def start_records(before: Failures, now: Failures) -> tuple[Record, ...]:
@@ -315,10 +435,21 @@ def _failed_start(pod: PodView) -> _End:
     fault counts for the node, and not towards the limit."""
     counts, seat = _is_own_fault(pod), Awaited(pod.slot, pod.incarnation)
     if pod.exit_code is not None and not pod.beside.reason and counts:
-        return _End(_words(pod), seat, remedy=_start_remedy(pod))
+        words = _words(pod)
+        if words.is_user_error and not _says_configuration(pod):
+            text = f"agent {pod.name} was never heard: {words.message}"
+            words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
+        return _End(words, seat, remedy=_start_remedy(pod))
     text = f"agent {pod.name} was never heard: {_how_it_ended(pod)}"
     words = LastWords(pod.agent, FailureCause.START_FAILED, text, node="" if counts else pod.node)
     return _End(words, seat, counts, _start_remedy(pod))
+
+
+def _says_configuration(pod: PodView) -> bool:
+    """Whether the agent itself says with exit code 2 that its configuration is wrong. Other
+    programs end with that code, too."""
+    is_told = failure_cause(pod.trouble) is not FailureCause.AGENT_FAILED
+    return is_told or any(x.startswith(_CONFIGURATION) for x in pod.trouble.splitlines())
 
 
 def _how_it_ended(pod: PodView) -> str:
@@ -353,126 +484,6 @@ def _start_remedy(pod: PodView) -> str:
     if beside.container:
         return f"kubectl logs {pod.name} -c {beside.container}"
     return see
-
-
-def conclude(
-    spec: JobSpec,
-    training: TrainingView,
-    memory: Memory,
-    *,
-    job: JobView,
-    now: float,
-) -> Memory:
-    """Adopt the arbiter's outcome, check limits and deadlines, keep the clocks."""
-    if training.outcome is Outcome.FAILED and memory.terminal in (None, Outcome.FAILED):
-        # Even after our own verdict: the arbiter has the important line of the traceback.
-        at = memory.finished_at or now
-        reason = training.reason or Reason.USER_CODE_FAILED
-        return _fail(replace(memory, terminal=None), reason, training.message, at)
-    if memory.terminal is not None:
-        return memory
-    if training.outcome is Outcome.COMPLETE:
-        words = training.message or f"all {spec.training.steps} steps are committed"
-        return replace(
-            memory,
-            terminal=Outcome.COMPLETE,
-            finished_at=now,
-            reason=Reason.STEPS_REACHED,
-            message=words,
-        )
-    memory = _keep_clocks(spec, training, memory, job=job, now=now)
-    memory = _check_failures(spec, training, memory, now=now)
-    return _check_deadlines(spec, training, memory, now=now)
-
-
-def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, now: float) -> Memory:
-    """An error of the user's code ends the job at once if it is everywhere: in two agents, before
-    any agent was ready. Else it may be the fault of one machine, and counts as other failures do.
-    """
-    known, policy = memory.failures, spec.run_policy
-    is_exceeded = known.is_exceeded(policy)
-    last = known.last
-    if last is not None and last.is_user_error and not training.has_begun:
-        users = {failure.agent for failure in known.recent if failure.is_user_error}
-        if is_exceeded or len(users) >= _USERS_ERRORS:
-            return _fail(memory, user_reason(last.cause), known.message, now)
-    if is_exceeded:
-        text = (
-            f"agents have failed {known.unforgiven} times, more than spec.runPolicy.backoffLimit"
-            f" {policy.backoff_limit}; the last: {known.message}"
-        )
-        return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
-    return memory
-
-
-def _keep_clocks(
-    spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView, now: float
-) -> Memory:
-    """The job is started now, unless it was before, or is suspended."""
-    if spec.suspend:
-        return replace(memory, started_at=None, trained=False)
-    started_at = now if memory.started_at is None else memory.started_at
-    return replace(memory, started_at=started_at, trained=memory.trained or training.planned)
-
-
-def _check_deadlines(
-    spec: JobSpec, training: TrainingView, memory: Memory, *, now: float
-) -> Memory:
-    """Both count the time in which the job may have agents: not while it is suspended or waits in a
-    line. The one for its beginning counts anew after a suspension."""
-    if spec.suspend:
-        return memory
-    policy, active_s = spec.run_policy, memory.times.active_s(now)
-    limit_s = _active_limit_s(spec, training)
-    if limit_s is not None and active_s >= limit_s:
-        text = (
-            f"the job has run for spec.runPolicy.activeDeadlineSeconds {policy.active_deadline_s}"
-        )
-        return _fail(memory, Reason.ACTIVE_DEADLINE_EXCEEDED, text, now)
-    limit_s = _pending_limit_s(spec, memory)
-    if limit_s is not None and active_s >= limit_s:
-        text = (
-            f"no step began within spec.runPolicy.pendingDeadlineSeconds"
-            f" {policy.pending_deadline_s}; {training.detail or 'agents were missing'}"
-        )
-        return _fail(memory, Reason.PENDING_DEADLINE_EXCEEDED, text, now)
-    return memory
-
-
-def _active_limit_s(spec: JobSpec, training: TrainingView) -> float | None:
-    """It limits training. Once all steps are committed, it gives the last checkpoint its time, and
-    once a write of that has failed, only the arbiter, which tries again, knows when to give up."""
-    policy, last, steps = spec.run_policy, training.unwritten, spec.training.steps
-    if not policy.active_deadline_s or (last is not None and last.step >= steps):
-        return None
-    is_computed = training.progress.committed + 1 >= steps
-    more_s = policy.last_write_deadline_s if is_computed and spec.checkpoint is not None else 0
-    return policy.active_deadline_s + more_s
-
-
-def _pending_limit_s(spec: JobSpec, memory: Memory) -> float | None:
-    limit_s = spec.run_policy.pending_deadline_s
-    return memory.times.resumed_s + limit_s if limit_s and not memory.trained else None
-
-
-def deadlines(
-    spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView
-) -> Iterable[float]:
-    """Instants of the deadlines that may be reached."""
-    if memory.terminal is not None or spec.suspend:
-        return
-    for limit_s in (_active_limit_s(spec, training), _pending_limit_s(spec, memory)):
-        at = None if limit_s is None else memory.times.active_at(limit_s)
-        if at is not None:
-            yield at
-
-
-def _fail(memory: Memory, reason: str, message: str, now: float) -> Memory:
-    if memory.terminal is not None:
-        return memory
-    return replace(
-        memory, terminal=Outcome.FAILED, finished_at=now, reason=str(reason), message=message
-    )
 
 
 def _last_message(pod: PodView) -> str:

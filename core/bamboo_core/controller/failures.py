@@ -9,8 +9,9 @@ An agent on another kind of processor is a misfit, and no failure either. Its ma
 once, and so are the other nodes of its kind. The pause before new pods doubles with each round of
 pods in which there was one, as after failures.
 
-A failed start is the end of a pod before its agent was ever heard. Whatever the cause, the pause
-before new pods for the same seats grows with each round of them, up to :data:`LONGEST_START_S`.
+A failed start is the end of a pod before its agent was ever heard, or of an agent that was heard,
+soon and without an order. Whatever the cause, the pause before new pods for the same seats grows
+with each round of them, up to :data:`LONGEST_START_S`.
 
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause
@@ -33,16 +35,20 @@ MOST_AVOIDED = 16
 """Machines that are avoided at once; those with the earliest expiry are dropped."""
 LONGEST_MESSAGE = 512
 """Bytes of the message of the newest failure, and of the newest misfit."""
-LONGEST_START_S = 300.0
+LONGEST_START_S = 240.0
 """Longest pause after failed starts."""
 FORGET_STARTS_S = 600.0
 """Failed starts are forgotten so long after the pause if no seat is without its agent by then."""
 LONGEST_START_MESSAGE = 768
 """Bytes of the newest failed start's message, which ends with a remedy."""
+FORGET_REFUSALS_S = 60.0
+"""Refusals beside a plan are forgotten so long after the pause: nodes that do not fit now and then
+delay nothing."""
+LONGEST_PAUSE_S = 60.0
+"""Longest pause after anything else."""
 _FIRST_START_S = 5.0
 _START_GROWTH = 3.0  # at most 5 further pods for a seat within 10 minutes
 _SHORTEST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,11 +77,20 @@ class Avoided:
 
 
 @dataclass(frozen=True)
-class Misfits:
-    """Agents that were refused since their processor computes other bits."""
+class Refusals:
+    """Agents that were refused while others train."""
 
     rounds: int = 0  # of pods, in which there was one
     until: float = 0.0  # no new pods before this instant
+
+
+_Refusals = TypeVar("_Refusals", bound=Refusals)
+
+
+@dataclass(frozen=True)
+class Misfits(Refusals):
+    """Agents that were refused since their processor computes other bits."""
+
     message: str = ""  # of the last one
 
 
@@ -88,6 +103,8 @@ class FailedStarts:
     slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are awaited
     incarnation: int = -1  # highest of those pods
     message: str = ""  # of the last one, with the remedy
+    were_heard: bool = False  # agents of the last round: to be heard proves nothing
+    template: str = ""  # short for what its pod was made from
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:
         """Slots for which no pods are made now."""
@@ -106,6 +123,7 @@ class Failures:
     last: Failure | None = None  # forgiven or not
     message: str = ""  # of the last one
     misfits: Misfits = Misfits()
+    refusals: Refusals = Refusals()
     starts: FailedStarts = FailedStarts()
 
     @property
@@ -117,6 +135,11 @@ class Failures:
     def unforgiven(self) -> int:
         """Failures that count towards the limit."""
         return self.older + sum(not failure.is_tolerated for failure in self.recent)
+
+    @property
+    def paused_until(self) -> float:
+        """No new pods before this instant, since agents were refused."""
+        return max(self.misfits.until, self.refusals.until)
 
     def is_exceeded(self, policy: RunPolicy) -> bool:
         """Whether there are more failures than the policy tolerates."""
@@ -187,27 +210,41 @@ def add_misfit(
     return replace(known, misfits=misfits, avoided=avoided)
 
 
+def add_refusal(known: Failures, *, now: float) -> Failures:
+    """Remember the round of an agent that was refused while others train. The caller passes the
+    agent to :func:`add`, too, for its node."""
+    if now < known.refusals.until:
+        return known
+    rounds = known.refusals.rounds + 1
+    return replace(known, refusals=Refusals(rounds, now + pause_s(rounds)))
+
+
 def pause_s(times: int) -> float:
     """Time without new pods after something that has happened so often."""
-    return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** max(0, min(times - 1, 6)))
+    return min(LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** max(0, min(times - 1, 6)))
 
 
 def add_start(
-    known: Failures, slot: tuple[int, int], incarnation: int, message: str, *, now: float
-) -> Failures:
+    known: Failures, slot: tuple[int, int], incarnation: int, message: str, template: str, *,
+    is_heard: bool = False, now: float,
+) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
-    Those that come during the pause are of the same round.
+    Those that come during the pause are of the same round. template: short for what the pod was
+    made from.
     """
     starts = known.starts
     if now >= starts.until:
         rounds = starts.rounds + 1
-        starts = replace(starts, rounds=rounds, until=now + start_pause_s(rounds))
+        until = now + start_pause_s(rounds)
+        starts = replace(starts, rounds=rounds, until=until, were_heard=False)
     starts = replace(
         starts,
         slots=starts.slots | {slot},
         incarnation=max(starts.incarnation, incarnation),
         message=texts.cut(message, LONGEST_START_MESSAGE),
+        were_heard=starts.were_heard or is_heard,
+        template=template,
     )
     return replace(known, starts=starts)
 
@@ -227,13 +264,17 @@ def settle_starts(
 ) -> Failures:
     """Forget failed starts of seats whose agents are there, and all of them once agents take part.
 
-    heard: slots of connected agents. wanted: all slots. newest: highest incarnation of an agent
-    that takes part; an older one says nothing about new pods.
+    heard: slots of connected agents, and of those that lack no more than a node. wanted: all slots.
+    newest: highest incarnation of an agent that takes part; an older one says nothing about new
+    pods. The clock of an earlier operator may have been ahead, so that the pause seems to be longer
+    than any.
     """
     starts = known.starts
-    slots = (starts.slots & wanted) - heard
-    is_over = newest > starts.incarnation or now >= starts.until + FORGET_STARTS_S
-    starts = FailedStarts() if is_over and not slots else replace(starts, slots=slots)
+    until = min(starts.until, now + start_pause_s(starts.rounds))
+    slots = (starts.slots if now < until else starts.slots & wanted) - heard
+    is_over = newest > starts.incarnation or now >= until + FORGET_STARTS_S
+    starts = replace(starts, slots=slots, until=until)
+    starts = FailedStarts() if is_over and not slots else starts
     return replace(known, starts=starts)
 
 
@@ -255,5 +296,12 @@ def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) ->
         older=0 if is_older_forgiven else known.older,
         older_step=older_step,
         avoided=tuple(place for place in known.avoided if now < place.until),
-        misfits=known.misfits if now < known.misfits.until + AVOID_S else Misfits(),
+        misfits=_settled(known.misfits, AVOID_S, now),
+        refusals=_settled(known.refusals, FORGET_REFUSALS_S, now),
     )
+
+
+def _settled(known: _Refusals, forget_s: float, now: float) -> _Refusals:
+    """Forgotten so long after the pause. The clock of an earlier operator may have been ahead."""
+    until = min(known.until, now + pause_s(known.rounds))
+    return type(known)() if now >= until + forget_s else replace(known, until=until)

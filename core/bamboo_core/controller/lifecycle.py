@@ -1,4 +1,4 @@
-"""Status and phase of a job, as users see them, computed from the same view.
+"""Status, phase and end of a job, with its limits and deadlines, computed from the same view.
 
 It has the conditions of :mod:`bamboo_core.controller.conditions`. A job that cannot be led, since
 its spec is refused or the operator fails, gets its conditions here.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
-from bamboo_core.api.reasons import JobPhase, Reason
+from bamboo_core.api.reasons import JobPhase, Reason, user_reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.api.totals import Times, TimeState, Totals
@@ -34,6 +34,8 @@ from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 
+_USERS_ERRORS = 2
+"""Agents in which the user's code must fail before it is at fault for certain."""
 _TIME_STATES = {
     JobPhase.PENDING: TimeState.WAITING,
     JobPhase.STARTING: TimeState.STARTING,
@@ -237,3 +239,123 @@ def _zone_counts(seen: Seen) -> tuple[ZoneCount, ...]:
             spot=old.spot + (pod.node in nodes and nodes[pod.node].spot),
         )
     return tuple(found[zone] for zone in sorted(found))
+
+
+def conclude(
+    spec: JobSpec,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> Memory:
+    """Adopt the arbiter's outcome, check limits and deadlines, keep the clocks."""
+    if training.outcome is Outcome.FAILED and memory.terminal in (None, Outcome.FAILED):
+        # Even after our own verdict: the arbiter has the important line of the traceback.
+        at = memory.finished_at or now
+        reason = training.reason or Reason.USER_CODE_FAILED
+        return _fail(replace(memory, terminal=None), reason, training.message, at)
+    if memory.terminal is not None:
+        return memory
+    if training.outcome is Outcome.COMPLETE:
+        words = training.message or f"all {spec.training.steps} steps are committed"
+        return replace(
+            memory,
+            terminal=Outcome.COMPLETE,
+            finished_at=now,
+            reason=Reason.STEPS_REACHED,
+            message=words,
+        )
+    memory = _keep_clocks(spec, training, memory, job=job, now=now)
+    memory = _check_failures(spec, training, memory, now=now)
+    return _check_deadlines(spec, training, memory, now=now)
+
+
+def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, now: float) -> Memory:
+    """An error of the user's code ends the job at once if it is everywhere: in two agents, before
+    any agent was ready. Else it may be the fault of one machine, and counts as other failures do.
+    """
+    known, policy = memory.failures, spec.run_policy
+    is_exceeded = known.is_exceeded(policy)
+    last = known.last
+    if last is not None and last.is_user_error and not training.has_begun:
+        users = {failure.agent for failure in known.recent if failure.is_user_error}
+        if is_exceeded or len(users) >= _USERS_ERRORS:
+            return _fail(memory, user_reason(last.cause), known.message, now)
+    if is_exceeded:
+        text = (
+            f"agents have failed {known.unforgiven} times, more than spec.runPolicy.backoffLimit"
+            f" {policy.backoff_limit}; the last: {known.message}"
+        )
+        return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
+    return memory
+
+
+def _keep_clocks(
+    spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView, now: float
+) -> Memory:
+    """The job is started now, unless it was before, or is suspended."""
+    if spec.suspend:
+        return replace(memory, started_at=None, trained=False)
+    started_at = now if memory.started_at is None else memory.started_at
+    return replace(memory, started_at=started_at, trained=memory.trained or training.planned)
+
+
+def _check_deadlines(
+    spec: JobSpec, training: TrainingView, memory: Memory, *, now: float
+) -> Memory:
+    """Both count the time in which the job may have agents: not while it is suspended or waits in a
+    line. The one for its beginning counts anew after a suspension."""
+    if spec.suspend:
+        return memory
+    policy, active_s = spec.run_policy, memory.times.active_s(now)
+    limit_s = _active_limit_s(spec, training)
+    if limit_s is not None and active_s >= limit_s:
+        text = (
+            f"the job has run for spec.runPolicy.activeDeadlineSeconds {policy.active_deadline_s}"
+        )
+        return _fail(memory, Reason.ACTIVE_DEADLINE_EXCEEDED, text, now)
+    limit_s = _pending_limit_s(spec, memory)
+    if limit_s is not None and active_s >= limit_s:
+        text = (
+            f"no step began within spec.runPolicy.pendingDeadlineSeconds"
+            f" {policy.pending_deadline_s}; {training.detail or 'agents were missing'}"
+        )
+        return _fail(memory, Reason.PENDING_DEADLINE_EXCEEDED, text, now)
+    return memory
+
+
+def _active_limit_s(spec: JobSpec, training: TrainingView) -> float | None:
+    """It limits training. Once all steps are committed, it gives the last checkpoint its time, and
+    once a write of that has failed, only the arbiter, which tries again, knows when to give up."""
+    policy, last, steps = spec.run_policy, training.unwritten, spec.training.steps
+    if not policy.active_deadline_s or (last is not None and last.step >= steps):
+        return None
+    is_computed = training.progress.committed + 1 >= steps
+    more_s = policy.last_write_deadline_s if is_computed and spec.checkpoint is not None else 0
+    return policy.active_deadline_s + more_s
+
+
+def _pending_limit_s(spec: JobSpec, memory: Memory) -> float | None:
+    limit_s = spec.run_policy.pending_deadline_s
+    return memory.times.resumed_s + limit_s if limit_s and not memory.trained else None
+
+
+def deadlines(
+    spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView
+) -> Iterable[float]:
+    """Instants of the deadlines that may be reached."""
+    if memory.terminal is not None or spec.suspend:
+        return
+    for limit_s in (_active_limit_s(spec, training), _pending_limit_s(spec, memory)):
+        at = None if limit_s is None else memory.times.active_at(limit_s)
+        if at is not None:
+            yield at
+
+
+def _fail(memory: Memory, reason: str, message: str, now: float) -> Memory:
+    if memory.terminal is not None:
+        return memory
+    return replace(
+        memory, terminal=Outcome.FAILED, finished_at=now, reason=str(reason), message=message
+    )

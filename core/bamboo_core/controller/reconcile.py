@@ -20,6 +20,7 @@ from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     REASON_S,
+    UNREADY_S,
     ClusterView,
     JobView,
     Memory,
@@ -37,10 +38,6 @@ UNREACHABLE_GRACE_S = 10.0
 """A deleted pod on a node that does not answer is force-deleted after so long."""
 STUCK_GRACE_S = 60.0
 """On any other node, so long after its own grace period."""
-UNREADY_S = 30.0
-"""An agent that cannot have any state is replaced after its node has been unready for so long. By
-default Kubernetes deletes its pod after 5 minutes, but not while a large part of a zone is unready.
-"""
 MOVE_AFTER_S = 20.0
 """A pod that waits so long in a zone without room moves to a zone with room."""
 ASK_ELSEWHERE_S = 300.0
@@ -106,13 +103,13 @@ def step(
 ) -> Step:
     """Decide about the job's pods. ``now``: seconds since 1970. turn: what the jobs that compete
     with it leave to it; None: it has no competitors."""
-    view = replace(view.located(), nodes=_with_notices(view, training))
-    before = memory.failures
+    view, before = view.located(), memory.failures
     memory = failure_limits.settle(spec, view, training, memory, now=now)
+    view = replace(view, nodes=_with_notices(view, training))
     records = failure_limits.start_records(before, memory.failures)
     bad, good = memory.failures.avoided, _good_types(view, training)
     view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, bad, good))
-    memory = failure_limits.conclude(spec, training, memory, job=job, now=now)
+    memory = lifecycle.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now)
@@ -148,7 +145,7 @@ def _keep_shortage(
 ) -> Memory:
     """A job that waits in the line goes without nodes, too."""
     is_resting = spec.suspend or memory.terminal is not None
-    staying = _staying(view, training)
+    staying = view.staying(training)
     short = on_demand.settle(spec, staying, memory.short, is_resting=is_resting, now=now)
     return replace(memory, short=short)
 
@@ -209,9 +206,10 @@ def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
 
 
 def _withdrawn(view: ClusterView) -> Iterable[Action]:
-    """The job has not started, and a job ahead of it needs the room."""
+    """The job has not started, and a job ahead of it needs the room. Pods that cannot take it, as
+    an object is missing, stay, so that no new ones are made to find that again."""
     for pod in view.pods:
-        if pod.is_alive:
+        if pod.is_alive and (pod.node or pod.missing is None):
             reason = "a job ahead of this one in the line needs the room"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
@@ -221,7 +219,7 @@ def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterabl
     scheduler would give them the room that the other waits for."""
     if turn.word is not Word.KEEPS:
         return
-    staying = _staying(view, training)
+    staying = view.staying(training)
     waiting = sorted((pod for pod in staying if not pod.node), key=lambda pod: pod.slot)
     beyond = len(staying) - turn.assured
     for pod in reversed(waiting[max(0, len(waiting) - beyond) :] if beyond > 0 else []):
@@ -233,33 +231,24 @@ def _outlived(view: ClusterView) -> Iterable[Action]:
     """Pods whose agents have ended beside containers that run on: they would keep the node's GPU
     for ever. The kubelet ends restartable init containers itself."""
     for pod in view.pods:
-        if pod.has_ended and pod.beside.runs_on and pod.deleting_at is None:
+        is_alone = pod.is_over or not pod.beside.runs_on
+        if pod.has_ended and not is_alone and pod.deleting_at is None:
             reason = "its agent has ended, and other containers run on"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in view.pods:
-        if pod.is_alive and pod.agent in training.dismissed:
+        # The kubelet ends one with a signal, and if somebody has deleted it, that must show.
+        if pod.is_alive and pod.agent in training.dismissed - training.signalled:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the arbiter does not need it")
 
 
 def _stranded(view: ClusterView, training: TrainingView, now: float) -> Iterable[Action]:
-    for pod, at in _stranded_at(view, training):
+    for pod, at in view.stranded_at(training):
         if at <= now:
             reason = f"node {pod.node} has not been ready for {UNREADY_S:.0f} s"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
-
-
-def _stranded_at(view: ClusterView, training: TrainingView) -> Iterable[tuple[PodView, float]]:
-    """Agents on nodes that are not ready, and when they are given up. Only those that never ran, or
-    are not heard before the first plan: others may hold the only copy of a layer."""
-    nodes, has_plan = view.fleet.by_name, training.epoch > 0
-    for pod in view.pods:
-        node, never_ran = nodes.get(pod.node), pod.phase is PodPhase.PENDING
-        is_empty = (never_ran or not has_plan) and pod.agent not in training.connected
-        if node is not None and node.unready_since > 0 and is_empty and pod.is_alive:
-            yield pod, max(node.unready_since, pod.created_at) + UNREADY_S
 
 
 def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
@@ -268,8 +257,8 @@ def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory:
     if spec.suspend or memory.terminal is not None:
         return False
     if training.unwritten is not None:
-        return _lacking_successors(_staying(view, training), training) > 0
-    return not set(pod_zones.slots(spec)) <= {pod.slot for pod in _staying(view, training)}
+        return _lacking_successors(view.staying(training), training) > 0
+    return not set(pod_zones.slots(spec)) <= {pod.slot for pod in view.staying(training)}
 
 
 def _lacking_successors(staying: Iterable[PodView], training: TrainingView) -> int:
@@ -296,7 +285,7 @@ def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterab
     which ones will leave."""
     if training.recovering or training.unwritten is not None:
         return
-    staying = _staying(view, training)
+    staying = view.staying(training)
     seats = set(pod_zones.slots(spec))
     idle = [pod for pod in staying if pod.agent not in training.members]
     risky = training.at_risk
@@ -324,7 +313,7 @@ def _fill(
     A replacement may have to leave before the agent that it replaces. So there are at most two pods
     for a seat.
     """
-    staying = _staying(view, training)
+    staying = view.staying(training)
     taken = {pod.slot for pod in staying}
     seats = pod_zones.slots(spec)
     most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
@@ -373,7 +362,7 @@ def _moved(
     spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, now: float
 ) -> Iterable[Action]:
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
-    staying, avoided = _staying(view, training), _avoided(view)
+    staying, avoided = view.staying(training), _avoided(view)
     types = _avoided_types(view, training, memory)
     dry = dry_zones.tried(memory.dry, now)
     ripe = on_demand.ripe(spec, memory.short, now=now) if on_demand.budget(spec, staying) else ()
@@ -421,14 +410,6 @@ def _good_types(view: ClusterView, training: TrainingView) -> frozenset[str]:
     return frozenset(nodes[name].instance_type for name in members if name in nodes)
 
 
-def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
-    """Pods that keep their seats. Draining agents keep working, but their replacements are created
-    now: with enough notice they take over before the seats are empty."""
-    nodes, gone = view.fleet.by_name, training.dismissed | training.departing | training.slow
-    staying = [pod for pod in view.pods if pod.is_alive and pod.agent not in gone]
-    return [pod for pod in staying if pod.node not in nodes or not nodes[pod.node].departing]
-
-
 def _with_notices(view: ClusterView, training: TrainingView) -> NodeViews:
     """The nodes, with the notices that agents got from the cloud without a taint on the node. A
     slow agent keeps its place until it is replaced, and its node stays."""
@@ -464,7 +445,7 @@ def _wake_times(
     job: JobView,
     now: float,
 ) -> Iterable[float]:
-    times = list(failure_limits.deadlines(spec, training, memory, job=job))
+    times = list(lifecycle.deadlines(spec, training, memory, job=job))
     if memory.terminal is not None and memory.finished_at is not None:
         times.append(memory.finished_at + _farewell_s(memory))
         if spec.run_policy.ttl_s is not None:
@@ -472,13 +453,14 @@ def _wake_times(
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
-    times += (pod.ended_at + REASON_S for pod in view.pods if pod.ended_at is not None)
+    ends = [pod.ended_at for pod in view.pods if pod.ended_at is not None]
+    times += (at + s for at in ends for s in (REASON_S, failure_limits.NODE_STAYS_S))
     times += failure_limits.wake_times(memory)
     starts = (stuck_at(pod.beside, pod.waiting, pod.started_at) for pod in view.pods)
     times += (at for at in starts if at is not None)
     times += (at for at in force_deletes if at is not None)
     times += memory.failures.avoided_until().values()
-    times += (at for _, at in _stranded_at(view, training))
+    times += (at for _, at in view.stranded_at(training))
     waiting = [pod for pod in view.pods if not pod.node]
     times += [pod.created_at + s for pod in waiting for s in (MOVE_AFTER_S, ASK_ELSEWHERE_S)]
     times += dry_zones.wake_times(memory.dry, waiting)

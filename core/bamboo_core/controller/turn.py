@@ -173,6 +173,12 @@ def remembered(spec: JobSpec, view: ClusterView, training: TrainingView, memory:
     return replace(memory, assured=agents, assured_of=known or (wish(spec) if agents else ""))
 
 
+def template(spec: JobSpec) -> str:
+    """Short for what the agents' pods are made from."""
+    text = json.dumps([records.encode(spec.worker), records.encode(spec.placement)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def wish(spec: JobSpec) -> str:
     """Short for what an agent asks for, and where."""
     worker = [spec.worker.resources, spec.worker.pod_template]

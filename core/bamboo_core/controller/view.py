@@ -41,6 +41,10 @@ class Slot(NamedTuple):
 
 
 _ON_ORDER = (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED)
+UNREADY_S = 30.0
+"""An agent that cannot have any state is replaced after its node has been unready for so long. By
+default Kubernetes deletes its pod after 5 minutes, but not while a large part of a zone is unready.
+"""
 REASON_S = 10.0
 """For so long the reason of a pod's end is awaited after the end of its container."""
 _POD_NAME = re.compile(r"p(\d+)-s(\d+)-i(\d+)")
@@ -119,6 +123,17 @@ class NodeViews:
         is_any = any(node.avoided_until for node in self.alike)
         return tuple(node for node in self if node.avoided_until) if is_any else ()
 
+    def failing(self, known: Mapping[str, float], now: float) -> dict[str, float]:
+        """Machines that are about to go or not ready -> since when. known: the last answer."""
+        return {machine: known.get(machine, now) for machine in self._failing}
+
+    @cached_property
+    def _failing(self) -> tuple[str, ...]:
+        is_any = any(node.departing or not node.ready for node in self.alike)
+        if not is_any:
+            return ()
+        return tuple(node.machine for node in self if node.departing or not node.ready)
+
     def changed(self, nodes: Iterable[NodeView]) -> NodeViews:
         """With these in place of those of their names, which must be there."""
         known, alike, found = dict(self.by_name), self.alike.copy(), NodeViews()
@@ -191,10 +206,10 @@ class PodView:
     @property
     def has_failed(self) -> bool:
         """It has ended by itself. Lost nodes, preemptions and orders are no failures."""
+        if self.has_ended and self.beside.is_of_pod:
+            return True
         if not self.has_ended or pod_troubles.is_unseen(self.exit_reason):
             return False
-        if self.beside.is_of_pod:
-            return True
         code = self.exit_code
         return code is not None and code not in _ON_ORDER and not self.is_killed
 
@@ -250,6 +265,23 @@ class ClusterView:
         known, gone = self.fleet.by_name, training.dismissed
         pods = [p for p in self.pods if not p.is_over and p.agent not in gone]
         return {p.node for p in pods if p.node in known and known[p.node].ready}
+
+    def staying(self, training: TrainingView) -> list[PodView]:
+        """Pods that keep their seats. Draining agents keep working, but their replacements are
+        created now: with enough notice they take over before the seats are empty."""
+        nodes, gone = self.fleet.by_name, training.dismissed | training.departing | training.slow
+        found = [pod for pod in self.pods if pod.is_alive and pod.agent not in gone]
+        return [pod for pod in found if pod.node not in nodes or not nodes[pod.node].departing]
+
+    def stranded_at(self, training: TrainingView) -> Iterator[tuple[PodView, float]]:
+        """Agents on nodes that are not ready, and when they are given up. Only those that never
+        ran, or are not heard before the first plan: others may hold the only copy of a layer."""
+        nodes, has_plan = self.fleet.by_name, training.epoch > 0
+        for pod in self.pods:
+            node, never_ran = nodes.get(pod.node), pod.phase is PodPhase.PENDING
+            is_empty = (never_ran or not has_plan) and pod.agent not in training.connected
+            if node is not None and node.unready_since > 0 and is_empty and pod.is_alive:
+                yield pod, max(node.unready_since, pod.created_at) + UNREADY_S
 
     def located(self) -> ClusterView:
         """With the zones of pods that could go anywhere and have got a node."""
@@ -315,6 +347,8 @@ class TrainingView:
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
+    # Agents that were ended by a signal, as far as they know: nobody has told them why.
+    signalled: frozenset[AgentId] = frozenset()
     slow: frozenset[AgentId] = frozenset()  # computes too slowly, and leaves once it is replaced
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
@@ -368,6 +402,7 @@ class Awaited(NamedTuple):
     incarnation: int
     node: str = ""  # empty: none yet
     machine: str = ""  # that the node was first
+    created_at: float = 0.0  # 0: the pod was not seen with its node
     runs_since: float = 0.0  # when it was first seen to run; 0: it was not
     gone_since: float = 0.0  # when it was first missed; 0: it is there
 
@@ -407,6 +442,8 @@ class Memory:
     times: Times = Times()  # noqa: RUF009 - frozen
     # Pods that are wanted, of agents that are not heard yet. Not kept in the status.
     awaited: Mapping[AgentId, Awaited] = field(default_factory=dict)
+    # Machines that are about to go or not ready -> when they were first seen so. Not kept either.
+    failing: Mapping[str, float] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = field(default=())
 
     @property

@@ -127,8 +127,8 @@ def needed(template: Mapping[str, Any]) -> list[str]:
     """The objects without which the volumes of a pod template cannot be mounted, in words, with the
     keys that they must have. While one is missing, only the pod's events tell."""
     found = set[str]()
-    for volume in _part(template, "spec").get("volumes") or []:
-        for source in (volume, *(_part(volume, "projected").get("sources") or [])):
+    for volume in _parts(_part(template, "spec"), "volumes"):
+        for source in (volume, *_parts(_part(volume, "projected"), "sources")):
             for kind, key, name in _SOURCES:
                 told = _part(source, key)
                 if not told.get(name) or told.get("optional"):
@@ -178,6 +178,12 @@ def delay(trouble: PodTrouble, pod: str) -> str:
 def _part(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = given.get(key)
     return found if isinstance(found, dict) else {}
+
+
+def _parts(given: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects of a list. What is of another type is left to the API server."""
+    found = given.get(key)
+    return [x for x in found if isinstance(x, dict)] if isinstance(found, list) else []
 
 
 def is_killed(code: int | None, reason: str) -> bool:

@@ -52,6 +52,9 @@ reconnect all the time reach this."""
 
 _SOONER_S = 1.0
 
+_FAREWELL_S = 60.0
+"""An agent that got SIGTERM has ended so long after its grace period."""
+
 NODE = "Node"
 """Source of the notices that come from taints and conditions of nodes."""
 
@@ -108,6 +111,8 @@ class Leadership:
         self._ended: set[AgentId] = set()  # agents whose pods were last seen to have ended
         self._reported_lost: set[AgentId] = set()
         self._departing: set[AgentId] = set()
+        # Agents that got SIGTERM, and until when they end by themselves.
+        self._signalled: dict[AgentId, float] = {}
         self._at_risk: dict[AgentId, str] = {}  # by a hint of this source
         self._node_ends: dict[AgentId, tuple[float, str]] = {}  # when, of our clock, and why
         self._tally = Tally(reported.losses, durable.members)
@@ -154,7 +159,7 @@ class Leadership:
             case Observed():
                 self._observe(event, now, is_leading=is_leading)
             case Received():
-                self._receive(event, is_listening=is_listening)
+                self._receive(event, now, is_listening=is_listening)
             case Connected(hello):
                 hello = replace(hello, zone=hello.zone or self._zones.get(hello.agent, ""))
                 self._tally.connected(hello)
@@ -190,6 +195,7 @@ class Leadership:
             self.arbiter.durable,
             dismissed=self._dismissed,
             departing=self._departing,
+            signalled=self._signalled.keys(),
             at_risk=self._at_risk.keys(),
             reported=replace(
                 self._reported,
@@ -231,6 +237,11 @@ class Leadership:
         present = {pod.agent for pod in seen.cluster.pods}
         self._reported_lost &= present
         self._dismissed &= present
+        self._signalled = {
+            agent: until
+            for agent, until in self._signalled.items()
+            if agent in present and (agent in self._ended or now < until)
+        }
         desired = cluster.desired_state(seen.spec, seen.cluster, self._dismissed)
         if desired != self._desired:
             self._desired = desired
@@ -285,12 +296,15 @@ class Leadership:
         facts[EventFact.SOURCE] = source
         self._out.append(Record(Severity.NORMAL, reason, text, facts))
 
-    def _receive(self, event: Received, *, is_listening: bool) -> None:
+    def _receive(self, event: Received, now: float, *, is_listening: bool) -> None:
         if isinstance(event.message, Notice) and event.message.is_hint:
             self._hint(event.agent, event.message.reason, event.message.source)
             return
         if isinstance(event.message, Notice):
             self._departing.add(event.agent)
+            if not event.message.source:
+                until = now + self._spec.worker.grace_period_s + _FAREWELL_S
+                self._signalled.setdefault(event.agent, until)
             self._out.append(Wake())  # for a replacement pod
         before = self._storage.trouble
         event, is_known, record = self._storage.screen(event, self.arbiter.durable)
@@ -371,6 +385,8 @@ class Leadership:
                 if agent in self._ended:  # nobody has told it to end, and its log is of use
                     return
                 self._dismissed.add(agent)
+                if agent in self._signalled:  # it ends by itself, and its end must show
+                    return
             case Record(reason=reason):
                 leaving = self._leaving()
                 self._tally.hear(effect, leaving, now)

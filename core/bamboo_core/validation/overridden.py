@@ -1,4 +1,5 @@
-"""Fields of the pod template that the agents' pods do not get, since the operator overrides them.
+"""Fields of the pod template that do not do what they say: those that the operator overrides, and
+a deadline of the pods.
 
 A new job with one is refused, so that nobody takes for granted what has no effect. A job that has
 trained is told, and goes on.
@@ -26,6 +27,7 @@ def problems(spec: JobSpec) -> list[Problem]:
     return [
         *_metadata(_object(template.get("metadata"))),
         *_links(body),
+        *_deadline(body),
         *_selector(_object(body.get("nodeSelector")), spec.placement),
         *_container(body, worker),
     ]
@@ -47,6 +49,15 @@ def _links(body: Mapping[str, Any]) -> Iterator[Problem]:
     if body.get("enableServiceLinks"):
         text = "is always false, since agents find each other without it; remove it"
         yield Problem(f"{_PATH}.spec.enableServiceLinks", text)
+
+
+def _deadline(body: Mapping[str, Any]) -> Iterator[Problem]:
+    if body.get("activeDeadlineSeconds") is not None:
+        text = (
+            "ends each agent after that time, and another one begins: remove it, and set"
+            " spec.runPolicy.activeDeadlineSeconds to end the job"
+        )
+        yield Problem(f"{_PATH}.spec.activeDeadlineSeconds", text)
 
 
 def _selector(own: Mapping[str, Any], placement: PlacementSpec) -> Iterator[Problem]:

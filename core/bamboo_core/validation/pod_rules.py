@@ -25,7 +25,7 @@ _ALIKE = 0.75
 _METADATA = frozenset({"labels", "annotations"})
 _POD = frozenset(
     {
-        "affinity", "automountServiceAccountToken", "containers",
+        "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers",
         "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "hostUsers",
         "imagePullSecrets", "initContainers", "nodeSelector", "os", "overhead",
         "preemptionPolicy", "priorityClassName", "readinessGates", "resourceClaims", "resources",

@@ -20,7 +20,6 @@ from bamboo_core.validation import pod_rules, reserved
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
-_DEADLINE = "activeDeadlineSeconds"
 _LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")
 _CONTAINER_LISTS = ("env", "envFrom", "ports", "volumeMounts")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -132,12 +131,6 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
         for key in _OWNED
         if key in spec
     ]
-    if _DEADLINE in spec:
-        text = (
-            "would end each agent after that time, and another one would begin: remove it, and set"
-            " spec.runPolicy.activeDeadlineSeconds to end the job"
-        )
-        found.append(Problem(f"{path}.{_DEADLINE}", text))
     found += _no_strings(spec, ("nodeSelector",), path) or label_problems(
         spec.get("nodeSelector", {}), path=f"{path}.nodeSelector"
     )

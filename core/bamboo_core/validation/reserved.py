@@ -67,10 +67,14 @@ def _ports(container: dict[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _mounts(container: dict[str, Any], path: str) -> Iterator[Problem]:
-    """Below the agent's own folder, which is read-only, nothing can be mounted either."""
+    """Below the agent's own folder, which is read-only, nothing can be mounted either. No other
+    container gets the agent's token."""
     owners = dict[str, str]()
     for index, mount in enumerate(container.get("volumeMounts", [])):
         given, where = mount.get("mountPath"), f"{path}[{index}]"
+        if mount.get("name") == IDENTITY_VOLUME:
+            text = f"{IDENTITY_VOLUME!r} has the agent's token, which is for the agent only; remove"
+            yield Problem(f"{where}.name", f"{text} the mount")
         if not isinstance(given, str):
             continue
         folder = _plain(given)

@@ -89,16 +89,12 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
 def _beside(pod: Object) -> PodTrouble:
     """The status, read for what it says against the pod and its other containers."""
     status = pod.get("status") or {}
-    conditions = status.get("conditions") or []
-    is_disrupted = any(
-        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in conditions
-    )
     found = PodTrouble(
         reason=status.get("reason") or "",
         message=_shortened(status.get("message")),
-        is_disrupted=is_disrupted,
+        is_disrupted=is_disrupted(pod),
         runs_on=_runs_on(status),
-        has_volumes=_has_volumes(conditions),
+        has_volumes=_has_volumes(status.get("conditions") or []),
     )
     is_over = status.get("phase") in (PodPhase.SUCCEEDED, PodPhase.FAILED)
     again = set() if is_over else _started_again(pod)
@@ -231,6 +227,14 @@ def _shortened(message: str | None) -> str:
 def has_exit_code(pod: Object) -> bool:
     """True if the agent's container has ended, and the kubelet has reported how."""
     return "terminated" in _agent_state(pod.get("status") or {})
+
+
+def is_disrupted(pod: Object) -> bool:
+    """Whether a controller, the scheduler or the node takes the pod away, as its status says."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(
+        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in conditions
+    )
 
 
 def _agent_state(status: Object) -> Object:

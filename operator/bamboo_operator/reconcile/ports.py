@@ -41,6 +41,7 @@ class Known:
     rejected: str = ""  # why the API server takes no pods
     refusal: Refusal | None = None
     spec: JobSpec | None = None  # the last one that was accepted
+    unsent: list[Record] = field(default_factory=list)  # events that no status tells of yet
     fault: str = ""  # why the last reconcile ended early
 
 

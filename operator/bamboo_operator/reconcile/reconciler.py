@@ -139,13 +139,15 @@ class Reconciler:
         turn = await self._turn(job, spec, view, training, known)
         decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
+        known.unsent += decided.records
         if not lacks_pods(spec, view, training, known.memory):
             known.rejected = ""  # what was rejected is not wanted any more
         self._ports.deleted_pods.counted(pods)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
         again_s += [FULL_PAUSE_S] if full else []
-        for record in decided.records:
+        for record in known.unsent:
             self._ports.record(job, record)
+        known.unsent.clear()
         status = replace(decided.status, conditions=known.shown)
         self.shown.show(figures(job, spec, status, kept, rate))
         await self._pods.act(job, spec, known, decided.actions)
@@ -318,7 +320,9 @@ class Reconciler:
             reason=known.refusal.reason,
             is_unled=is_unled,
         )
-        if refused != before or written.get("observedGeneration") != job.generation:
+        # Of long problems the status has only the beginning.
+        shown = statuses.conditions(refused, job.generation)
+        if shown != written.get("conditions"):
             written = await self._writer.write_conditions(job, body, refused)
             known.memory = statuses.read_memory(body | {"status": written})
             known.shown, known.fault = refused, ""

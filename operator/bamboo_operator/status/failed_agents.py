@@ -13,6 +13,7 @@ from bamboo_core.controller.failures import (
     Failure,
     Failures,
     Misfits,
+    Refusals,
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_operator.kube.api import Object
@@ -41,6 +42,9 @@ def write(known: Failures, job: str) -> Object:
             "until": instant(misfits.until),
             "message": misfits.message,
         }
+    if known.refusals.rounds:
+        refusals = known.refusals
+        found["refusals"] = {"rounds": refusals.rounds, "until": instant(refusals.until)}
     if known.starts.rounds:
         found["starts"] = _write_starts(known.starts)
     return found
@@ -48,13 +52,15 @@ def write(known: Failures, job: str) -> Object:
 
 def _write_starts(starts: FailedStarts) -> Object:
     slots = " ".join(f"{pipeline}-{stage}" for pipeline, stage in sorted(starts.slots))
-    return {
+    found: Object = {
         "rounds": starts.rounds,
         "until": instant(starts.until),
         "slots": slots,
         "incarnation": starts.incarnation,
         "message": starts.message,
+        "template": starts.template,
     }
+    return found | ({"heard": True} if starts.were_heard else {})
 
 
 def _read_starts(value: Object) -> FailedStarts:
@@ -65,6 +71,8 @@ def _read_starts(value: Object) -> FailedStarts:
         slots=frozenset((int(pipeline), int(stage)) for pipeline, stage in slots),
         incarnation=int(value.get("incarnation", -1)),
         message=value.get("message", ""),
+        were_heard=bool(value.get("heard")),
+        template=value.get("template", ""),
     )
 
 
@@ -121,6 +129,7 @@ def read(value: Any, job: str) -> Failures:
             for entry in avoided
         ),
         misfits=_read_misfits(value.get("misfits") or {}),
+        refusals=_read_refusals(value.get("refusals") or {}),
         starts=_read_starts(value.get("starts") or {}),
         last=None if last is None else _read(last, job),
         message="" if last is None else last.get("message", ""),
@@ -130,6 +139,10 @@ def read(value: Any, job: str) -> Failures:
 def _read_misfits(value: Object) -> Misfits:
     until = timestamp(value.get("until")) or 0.0
     return Misfits(int(value.get("rounds", 0)), until, value.get("message", ""))
+
+
+def _read_refusals(value: Object) -> Refusals:
+    return Refusals(int(value.get("rounds", 0)), timestamp(value.get("until")) or 0.0)
 
 
 def _read(value: Object, job: str) -> Failure:

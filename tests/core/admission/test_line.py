@@ -32,6 +32,7 @@ from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Aside, Word
 from bamboo_core.controller.view import ClusterView, PodPhase
 
 A, AB = shape("n"), shape("a", "b", "c")
+MISSING = '0/2 nodes are available: persistentvolumeclaim "data" not found'
 
 
 def test_two_jobs_for_one_room_the_older_one_starts_and_the_other_has_no_pods() -> None:
@@ -284,12 +285,16 @@ def test_a_job_whose_pods_no_scheduler_looks_at_goes_last_for_a_while() -> None:
         ({}, True),
         ({"created_at": 1.0 + 1e-3}, False),
         ({"created_at": 0.0}, False),  # unknown
-        ({"refused_at": 5.0}, False),
+        ({"refused_at": 5.0, "refusal": "0/2 nodes are available: 2 Insufficient cpu"}, False),
+        ({"refused_at": 5.0, "refusal": MISSING}, True),
+        ({"refused_at": 5.0, "refusal": MISSING, "created_at": 2.0}, False),
         ({"node": "a-0"}, False),
         ({"deleting_at": 9.0}, False),
     ],
 )
-def test_pods_without_a_word_of_the_scheduler(waits: dict[str, Any], expected: bool) -> None:
+def test_pods_that_cannot_take_the_room_that_is_kept_for_them(
+    waits: dict[str, Any], expected: bool
+) -> None:
     waiting = replace(pod(0, 0, node="", phase=PodPhase.PENDING), **{"created_at": 1.0} | waits)
     view = ClusterView((), (pod(1, 0), waiting))
     assert is_unheard(view, 1.0 + ASK_ELSEWHERE_S) == expected

@@ -102,6 +102,7 @@ def pod(
     phase: PodPhase = PodPhase.RUNNING,
     zone: str = "a",
     node: str | None = None,
+    created_at: float = 0.0,
     **changes: Any,
 ) -> PodView:
     """A pod of JOB, on the node of its zone."""
@@ -113,7 +114,7 @@ def pod(
         slot=slot,
         incarnation=incarnation,
         phase=phase,
-        created_at=0.0,
+        created_at=created_at,
         zone=zone,
         node=f"node-{zone}" if node is None else node,
         **changes,

@@ -13,6 +13,7 @@ from bamboo_core.controller.view import (
     ClusterView,
     Condition,
     Memory,
+    NodeView,
     PodPhase,
     PodView,
     TrainingView,
@@ -47,10 +48,16 @@ def exited(code: int, reason: str = "Error", *, runs_on: bool = False) -> Change
     return change
 
 
-def evicted(message: str, *, by_node: bool = False) -> Change:
-    """The kubelet evicts the pod, and kills its containers."""
+def evicted(message: str, *, by_node: bool = False, said: str = "Error") -> Change:
+    """The kubelet evicts the pod, and kills its containers. said: what it says of their ends."""
     trouble = PodTrouble(reason="Evicted", message=message, is_disrupted=by_node)
-    return lambda pod: replace(pod, phase=PodPhase.FAILED, exit_code=137, beside=trouble)
+    return lambda pod: replace(exited(137, said)(pod) or pod, beside=trouble)
+
+
+def unseen(reason: str) -> Change:
+    """The kubelet refuses the pod after it had its containers, whose ends it does not know."""
+    trouble = PodTrouble(reason=reason, message="Predicate failed")
+    return lambda pod: replace(exited(137, "ContainerStatusUnknown")(pod) or pod, beside=trouble)
 
 
 KINDS: Mapping[str, Change] = {
@@ -79,6 +86,13 @@ KINDS: Mapping[str, Change] = {
     "labels of another node": failed(reason="NodeAffinity", message="Predicate failed"),
     "an unknown refusal": failed(reason="TopologyAffinityError", message="cannot be aligned"),
     "too much disk of its own": evicted("Pod ephemeral local storage usage exceeds the limit 1Gi"),
+    "too much of an empty volume": evicted(
+        'Usage of EmptyDir volume "x" exceeds the limit "50Mi".', said="ContainerStatusUnknown"
+    ),
+    "too little memory on the node": evicted(
+        "The node was low on resource: memory", by_node=True, said="ContainerStatusUnknown"
+    ),
+    "a refusal after a restart of the kubelet": unseen("NodeAffinity"),
     "too little disk on the node": evicted("The node was low on resource: disk", by_node=True),
     "a deadline of the pod": failed(reason="DeadlineExceeded", message="Pod was active too long"),
     "an end without a reason": failed(),
@@ -108,12 +122,13 @@ class Cluster:
     memory: Memory = field(default_factory=Memory)
     now: float = 1000.0
     pods: dict[str, PodView] = field(default_factory=dict)
+    there: tuple[NodeView, ...] = field(default_factory=lambda: nodes(a=8, b=8))
     made: int = 0
     records: int = 0
 
     def reconcile(self) -> Step:
         """One step, whose actions are performed."""
-        view = ClusterView(nodes(a=8, b=8), tuple(self.pods[name] for name in sorted(self.pods)))
+        view = ClusterView(self.there, tuple(self.pods[name] for name in sorted(self.pods)))
         found = step(self.wanted, view, self.training, self.memory, job=JOB, now=self.now)
         self.memory = found.memory
         self.records += len(found.records)

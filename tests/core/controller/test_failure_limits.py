@@ -11,7 +11,7 @@ from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CheckpointSpec, JobSpec, RunPolicy
 from bamboo_core.api.totals import Times, TimeState
-from bamboo_core.controller import failure_limits
+from bamboo_core.controller import failure_limits, lifecycle
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
     ClusterView,
@@ -41,7 +41,7 @@ def settle(
     memory = memory if memory is not None else Memory()
     view = ClusterView(nodes(a=1, b=1), pods)
     memory = failure_limits.settle(wanted, view, training, memory, now=now)
-    return failure_limits.conclude(wanted, training, memory, job=JOB, now=now)
+    return lifecycle.conclude(wanted, training, memory, job=JOB, now=now)
 
 
 def words(number: int, cause: str = "WorkerExited", *, is_user_error: bool = False) -> LastWords:
@@ -270,7 +270,7 @@ def test_the_arbiters_reason_of_a_failure_takes_precedence() -> None:
         outcome=Outcome.FAILED, reason=Reason.USER_CODE_FAILED,
         message="ValueError: layers must be positive",
     )  # fmt: skip
-    better = failure_limits.conclude(spec(), training, memory, job=JOB, now=9.0)
+    better = lifecycle.conclude(spec(), training, memory, job=JOB, now=9.0)
     assert better.message == "ValueError: layers must be positive"
     assert better.finished_at == 1.0
 
@@ -310,8 +310,8 @@ ALL_COMMITTED = TrainingView(planned=True, progress=TrainingProgress(committed=9
 def reason_at(now: float, job_spec: JobSpec, training: TrainingView) -> tuple[str, list[float]]:
     """Why a job that began at 0 has failed by now, and its deadlines."""
     begun = Memory(trained=True, times=Times(TimeState.TRAINING, 0.0))
-    over = failure_limits.conclude(job_spec, training, begun, job=JOB, now=now)
-    return over.reason, list(failure_limits.deadlines(job_spec, training, begun, job=JOB))
+    over = lifecycle.conclude(job_spec, training, begun, job=JOB, now=now)
+    return over.reason, list(lifecycle.deadlines(job_spec, training, begun, job=JOB))
 
 
 def test_the_active_deadline_does_not_end_the_wait_for_the_last_write() -> None:
@@ -337,20 +337,20 @@ def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     policy = spec(run_policy=RunPolicy(pending_deadline_s=10))
     waiting = Memory(times=Times(TimeState.WAITING, 0.0))
     training = TrainingView(detail="3 agents ready; 4 are needed")
-    ended = failure_limits.conclude(policy, training, waiting, job=JOB, now=10.0)
+    ended = lifecycle.conclude(policy, training, waiting, job=JOB, now=10.0)
     assert ended.reason == Reason.PENDING_DEADLINE_EXCEEDED
     assert "3 agents ready" in ended.message
-    begun = failure_limits.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)
-    later = failure_limits.conclude(policy, TrainingView(), begun, job=JOB, now=99.0)
+    begun = lifecycle.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)
+    later = lifecycle.conclude(policy, TrainingView(), begun, job=JOB, now=99.0)
     assert later.terminal is None
 
 
 def test_a_complete_job_names_its_steps() -> None:
-    done = failure_limits.conclude(
+    done = lifecycle.conclude(
         spec(), TrainingView(outcome=Outcome.COMPLETE), Memory(), job=JOB, now=7.0
     )
     assert (done.reason, done.message) == (Reason.STEPS_REACHED, "all 10 steps are committed")
-    assert failure_limits.conclude(spec(), TrainingView(), done, job=JOB, now=8.0) == done
+    assert lifecycle.conclude(spec(), TrainingView(), done, job=JOB, now=8.0) == done
 
 
 @pytest.mark.parametrize("epoch", [0, 3])

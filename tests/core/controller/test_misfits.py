@@ -138,3 +138,25 @@ def test_avoided_nodes_of_another_kind_are_told_apart_from_bad_ones() -> None:
         " processors compute other bits than those of the other agents; in 2 rounds of new pods an"
         " agent was refused, the last: device of agent x is 'y': use a node pool of one kind"
     )
+
+
+def test_agents_that_are_refused_beside_a_plan_come_back_ever_more_rarely() -> None:
+    """Their state does not fit, say, so that each new one is refused, on any node."""
+    kept, memory, now, made = pod(0, 1, zone="b"), Memory(), 1000.0, []
+    training = TrainingView(epoch=3, planned=True, members=frozenset({kept.agent}))
+    (words,) = REFUSED.failed
+    for number in range(5):
+        new = pod(0, 0, number)
+        told = replace(words, agent=new.agent, cause="FingerprintMismatch")
+        gone = frozenset({new.agent})
+        training = replace(training, failed=(told,), dismissed=gone, heard={new.agent: ""})
+        result = run(new, kept, training=training, memory=memory, nodes_=NODES, now=now)
+        assert created(result) == []
+        assert result.wake_at is not None
+        now = result.wake_at
+        again = run(kept, training=training, memory=result.memory, nodes_=NODES, now=now)
+        assert len(created(again)) == 1
+        memory = again.memory
+        made.append(now)
+    assert [later - at for at, later in pairwise([1000.0, *made])] == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert (memory.failures.unforgiven, memory.failures.total) == (0, 5)

@@ -17,7 +17,6 @@ from bamboo_core.controller.reconcile import (
     MOVE_AFTER_S,
     STUCK_GRACE_S,
     UNREACHABLE_GRACE_S,
-    UNREADY_S,
     CreatePod,
     DeleteJob,
     DeletePod,
@@ -25,6 +24,7 @@ from bamboo_core.controller.reconcile import (
     step,
 )
 from bamboo_core.controller.view import (
+    UNREADY_S,
     ClusterView,
     Memory,
     NodeView,

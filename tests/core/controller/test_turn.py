@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import Reason
+from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
 from bamboo_core.controller.turn import Aside, Turn, Word, assured, is_training
@@ -47,6 +47,19 @@ def test_no_raised_minimum_makes_pods_before_others() -> None:
 def run(turn: Turn | None, *pods_: object, spec_: JobSpec = SPEC) -> Step:
     view = ClusterView(nodes(a=8, b=8), pods_)  # type: ignore[arg-type]
     return step(spec_, view, TrainingView(), Memory(), job=JOB, now=1000.0, turn=turn)
+
+
+def test_in_the_line_pods_stay_that_miss_an_object_and_it_is_told() -> None:
+    """They cannot take the room, and new ones would only find out the same."""
+    refusal = '0/2 nodes are available: persistentvolumeclaim "data" not found'
+    first = pod(0, 0, zone="a", node="", phase=PodPhase.PENDING, refusal=refusal, refused_at=1.0)
+    found = run(WAITS, first)
+    assert found.actions == ()
+    said = {c.type: c for c in found.status.conditions}
+    assert said[ConditionType.CAPACITY_AVAILABLE].reason == Reason.WAITS_IN_LINE
+    for kind in (ConditionType.CAPACITY_AVAILABLE, ConditionType.STALLED):
+        assert "PersistentVolumeClaim data in namespace ns does not exist" in said[kind].message
+    assert len(run(WAITS, replace(first, node="node-a", waiting="")).actions) == 1
 
 
 def test_without_its_turn_a_job_has_no_pods() -> None:

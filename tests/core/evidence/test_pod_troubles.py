@@ -115,3 +115,12 @@ def test_what_the_volumes_of_a_template_need() -> None:
 )
 def test_a_template_without_volumes_that_can_be_read_needs_nothing(template: Any) -> None:
     assert pod_troubles.needed(template) == []
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, True, [5, "text", None], {"a": 1}])
+def test_parts_of_a_template_that_are_of_a_wrong_type_need_nothing(wrong: Any) -> None:
+    kept = {"secret": {"secretName": "s3"}}
+    for volumes in (wrong, [{"projected": {"sources": wrong}}], [{"projected": wrong}]):
+        assert pod_troubles.needed({"spec": {"volumes": volumes}}) == []
+    both = [{"projected": {"sources": wrong}}, kept]
+    assert pod_troubles.needed({"spec": {"volumes": both}}) == ["Secret s3"]

@@ -51,6 +51,8 @@ def agent(**fields: Any) -> dict[str, Any]:
         (agent(args=["python", "train.py"]), {}, "spec.containers[0].args",
          "the agent takes no arguments; remove it, or set command, too"),
         ({"spec": {"enableServiceLinks": True}}, {}, "spec.enableServiceLinks", "remove it"),
+        ({"spec": {"activeDeadlineSeconds": 60}}, {}, "spec.activeDeadlineSeconds",
+         "set spec.runPolicy.activeDeadlineSeconds to end the job"),
         ({"metadata": {"labels": {"bamboo.dev/job": "x"}}}, {}, "metadata.labels.bamboo.dev/job",
          "is set by the operator"),
         ({"metadata": {"labels": {"app.kubernetes.io/name": "x"}}}, {},

@@ -32,7 +32,6 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
         ({"spec": {"affinity": []}}, "t.spec.affinity"),
         ({"spec": {"restartPolicy": "Always"}}, "t.spec.restartPolicy"),
         ({"spec": {"nodeName": "n"}}, "t.spec.nodeName"),
-        ({"spec": {"activeDeadlineSeconds": 60}}, "t.spec.activeDeadlineSeconds"),
         ({"spec": {"volumes": "v"}}, "t.spec.volumes"),
         ({"spec": {"volumes": [{"emptyDir": {}}]}}, "t.spec.volumes[0].name"),
         ({"spec": {"containers": [{"image": "i"}]}}, "t.spec.containers[0].name"),
@@ -550,10 +549,3 @@ def test_accepted() -> None:
     }
     assert problems(template, path="t") == []
     assert problems({}, path="t") == []
-
-
-@pytest.mark.parametrize("rules", [RESTRICTED, PodRules(trusted=True)])
-def test_a_deadline_of_the_pods_is_refused_with_the_field_for_the_job(rules: PodRules) -> None:
-    """It would end each agent in turn, and another one would begin, for ever."""
-    (found,) = problems({"spec": {"activeDeadlineSeconds": 60}}, path="t", rules=rules)
-    assert "set spec.runPolicy.activeDeadlineSeconds to end the job" in found.message

@@ -40,6 +40,7 @@ def volumes(*names: str) -> dict[str, Any]:
     return {"spec": {"volumes": [{"name": name, "emptyDir": {}} for name in names]}}
 
 
+IDENTITY = {"name": "bamboo-identity", "mountPath": "/stolen"}
 TAKEN: list[tuple[dict[str, Any], str, str]] = [
     (volumes("bamboo-identity"), "t.spec.volumes[0].name", "'bamboo-identity' is the name of the"),
     (volumes("a", "b", "a"), "t.spec.volumes[2].name", "of t.spec.volumes[0] too; choose another"),
@@ -51,6 +52,18 @@ TAKEN: list[tuple[dict[str, Any], str, str]] = [
             "/var//run/../run/bamboo",
             "/run/bamboo",
             "/var/run/bamboo/cache",
+        )
+    ),
+    *(
+        (
+            {"spec": {kind: [{"name": name, "image": "i", "volumeMounts": [IDENTITY]}]}},
+            f"t.spec.{kind}[0].volumeMounts[0].name",
+            "which is for the agent only; remove the mount",
+        )
+        for kind, name in (
+            ("initContainers", "init"),
+            ("containers", "proxy"),
+            ("containers", "agent"),
         )
     ),
     (

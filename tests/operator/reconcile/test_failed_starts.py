@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.core.controller.builders import JOB
 
 from bamboo_core.api.events import EventReason
-from bamboo_core.controller.failure_limits import GONE_S
-from bamboo_core.evidence.pod_troubles import PodTrouble
-from bamboo_operator.kube import api, object_views
+from bamboo_core.controller.failure_limits import GONE_S, KEPT
+from bamboo_operator.kube import api
+from bamboo_operator.kube.timestamps import instant
 
-from ..harness import PATH, Harness
-from ..objects import Object, node_object, pod_object
+from ..harness import PATH, Harness, failing
+from ..objects import Object, node_object
 
 MANY = {"runPolicy": {"backoffLimit": 1000, "nodeFailureLimit": 0}}
 SEATS = 2
@@ -44,6 +43,10 @@ def runs(name: str) -> Object:
     }
 
 
+UNSEEN = ended(
+    137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated"
+)
+"""The kubelet's words for a container that it has not seen end before it ended the pod."""
 INITIALIZING = [waits("agent", "PodInitializing")]
 DISK = (
     "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 900Mi."
@@ -79,6 +82,13 @@ KINDS: Mapping[str, Object] = {
         "phase": "Failed",
         "reason": "NodeAffinity",
         "message": "Pod was rejected: Predicate NodeAffinity failed",
+        "containerStatuses": [UNSEEN],
+    },
+    "too much of an empty volume": {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": 'Usage of EmptyDir volume "scratch" exceeds the limit "50Mi". ',
+        "containerStatuses": [UNSEEN],
     },
     "too much disk of its own": {
         "phase": "Failed",
@@ -127,7 +137,7 @@ KINDS: Mapping[str, Object] = {
 def report(harness: Harness, name: str, status: Object, *, node: str = "node-a") -> None:
     """The kubelet writes a pod's status."""
     pod = harness.kube.objects[api.pod("ns", name)]
-    pod["metadata"].setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+    pod["metadata"].setdefault("creationTimestamp", instant(harness.now))
     pod["spec"]["nodeName"] = node
     pod["status"] = status
 
@@ -137,6 +147,7 @@ async def live(harness: Harness, status: Object, seconds: int, every_s: int = 1)
     seen: set[str] = set()
     for _ in range(0, seconds, every_s):
         await harness.reconcile()
+        await harness.settle()
         for name in harness.pods():
             if name not in seen:
                 seen.add(name)
@@ -165,6 +176,8 @@ async def test_a_start_that_fails_makes_few_pods_and_is_told(kind: str, harness:
     assert (starts["rounds"], starts["slots"]) == (made // SEATS, "0-0 0-1")
     events = [x for x in harness.records if x.reason is EventReason.START_FAILED]
     assert len(events) == made // SEATS
+    if "beside a live sidecar" not in kind and "beside a sidecar" not in kind:
+        assert len(harness.pods()) == min(made, KEPT), "their logs are kept"
 
 
 @pytest.mark.parametrize(
@@ -243,6 +256,74 @@ async def test_a_sidecar_of_the_kubelet_ends_by_itself(harness: Harness) -> None
     assert "job-p0-s0-i0" in harness.pods()
 
 
+async def changing(harness: Harness, changes: list[Object]) -> int:
+    """Pods that are made in 120 s, while the spec changes every 2 s."""
+    seen: set[str] = set()
+    for number in range(60):
+        harness.kube.objects[PATH]["spec"] |= changes[number % len(changes)]
+        await harness.reconcile()
+        for name in harness.pods():
+            if name not in seen:
+                seen.add(name)
+                report(harness, name, KINDS["too few processors"])
+        harness.now += 2.0
+    return len(seen)
+
+
+async def test_suspensions_do_not_end_the_pauses(harness: Harness) -> None:
+    harness.apply(**MANY)
+    assert SEATS < await changing(harness, [{"suspend": False}, {"suspend": True}]) <= 6 * SEATS
+
+
+async def test_other_numbers_of_pipelines_do_not_end_the_pauses(harness: Harness) -> None:
+    harness.apply(**MANY)
+    counts: list[Object] = [{"pipelines": {"count": n, "stages": 2}} for n in (1, 8)]
+    assert 8 * SEATS < await changing(harness, counts) <= 6 * 8 * SEATS
+
+
+async def test_a_suspension_that_changes_the_pods_begins_anew(harness: Harness) -> None:
+    harness.apply(**MANY)
+    await live(harness, KINDS["too few processors"], 30)
+    harness.kube.objects[PATH]["spec"]["suspend"] = True
+    await harness.reconcile()
+    assert harness.status["failures"]["starts"]["rounds"] == 3
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    await harness.reconcile()
+    assert "starts" not in harness.status["failures"]
+
+
+async def test_the_pause_of_an_operator_whose_clock_was_ahead_is_no_longer_than_others(
+    harness: Harness,
+) -> None:
+    harness.apply(**MANY)
+    harness.now += 3600.0
+    await live(harness, KINDS["too few processors"], 30)
+    fresh = Harness()
+    fresh.kube.objects, fresh.now = harness.kube.objects, harness.now - 3600.0
+    before = set(fresh.pods())
+    await fresh.reconcile()
+    fresh.now += 5.0 * 3**2 - 1.0  # the third pause
+    await fresh.reconcile()
+    assert set(fresh.pods()) == before
+    fresh.now += 1.0
+    await fresh.reconcile()
+    assert set(fresh.pods()) > before
+
+
+async def test_an_event_comes_although_the_status_could_not_be_written(harness: Harness) -> None:
+    harness.apply()
+    await harness.reconcile()
+    report(harness, "job-p0-s0-i0", KINDS["too few processors"])
+    harness.kube.fail = failing("apply", "/status", api.ApiError(500, "InternalError", "etcd"))
+    with pytest.raises(api.ApiError):
+        await harness.reconcile()
+    assert harness.records == []
+    harness.kube.fail = lambda verb, path: None
+    for _ in range(2):
+        await harness.reconcile()
+    assert [x.reason for x in harness.records] == [EventReason.START_FAILED]
+
+
 # ---------------------------------------------------------------- nodes that go
 
 
@@ -288,13 +369,64 @@ async def test_pods_that_go_with_their_nodes_are_replaced_at_once(
     assert "job-p0-s0-i1" in harness.pods()
 
 
+def tainted(harness: Harness, key: str, zones: str = "a") -> None:
+    """Somebody announces the ends of these nodes."""
+    for zone in zones:
+        node = node_object(f"node-{zone}", zone)
+        node["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+        harness.kube.put(f"{api.nodes()}/node-{zone}", node)
+    harness.nodes.changed()
+
+
 async def test_a_node_that_is_out_of_service_is_about_to_go(harness: Harness) -> None:
-    node = node_object("node-a", "a")
-    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
-    node["spec"]["taints"] = [taint]
-    harness.kube.put(f"{api.nodes()}/node-a", node)
-    await after(harness, KINDS["a liveness probe"])
+    await after(harness, {"phase": "Pending"})
+    harness.now += 5.0
+    tainted(harness, "node.kubernetes.io/out-of-service")
+    report(harness, "job-p0-s0-i0", KINDS["a liveness probe"])
+    await harness.reconcile()
     assert harness.status["failures"]["total"] == 0
+
+
+async def test_pods_that_tolerate_a_cordon_come_more_and_more_slowly(harness: Harness) -> None:
+    key = "node.kubernetes.io/unschedulable"
+    tainted(harness, key, "abc")
+    tolerations = [{"key": key, "operator": "Exists"}]
+    worker = {"image": "agent:1", "podTemplate": {"spec": {"tolerations": tolerations}}}
+    harness.apply(**MANY, worker=worker)
+    made = await live(harness, KINDS["a liveness probe"], 600, every_s=5)
+    assert SEATS < made <= 6 * SEATS
+    assert harness.condition("Stalled")["reason"] == "StartsFail"
+
+
+@pytest.mark.parametrize("is_deleting", [True, False])
+async def test_a_pod_that_is_preempted_while_its_image_is_pulled_is_no_failure(
+    is_deleting: bool, harness: Harness
+) -> None:
+    """No container has run, so that only the event of the deletion says why, and no list does."""
+    waiting = {"phase": "Pending", "containerStatuses": [waits("agent", "ContainerCreating")]}
+    await after(harness, waiting)
+    last = harness.kube.objects.pop(api.pod("ns", "job-p0-s0-i0"))
+    if is_deleting:
+        last["metadata"]["deletionTimestamp"] = instant(harness.now)
+    last["status"]["conditions"] = [DISRUPTED | {"reason": "PreemptionByScheduler"}]
+    harness.deleted_pods.deleted(last)
+    for _ in range(5):
+        await harness.reconcile()
+        harness.now += 1.0
+    assert harness.status["failures"]["total"] == 0
+    assert "job-p0-s0-i1" in harness.pods()
+    assert harness.forced == 0
+
+
+async def test_a_refused_pod_that_is_deleted_at_once_tells_its_reason(harness: Harness) -> None:
+    await after(harness, {"phase": "Pending"})
+    report(harness, "job-p0-s0-i0", KINDS["too few processors"])
+    harness.deleted_pods.deleted(harness.kube.objects.pop(api.pod("ns", "job-p0-s0-i0")))
+    for _ in range(5):
+        await harness.reconcile()
+        harness.now += 1.0
+    assert harness.status["failures"]["total"] == 1
+    assert "OutOfcpu" in harness.condition("Stalled")["message"]
 
 
 # ---------------------------------------------------------------- somebody deletes pods
@@ -365,155 +497,3 @@ async def test_pods_that_the_api_server_rejects_were_not_deleted(harness: Harnes
 
 
 # ---------------------------------------------------------------- what is not there
-
-
-async def test_a_missing_claim_is_told_with_its_remedy(harness: Harness) -> None:
-    harness.apply()
-    await harness.reconcile()
-    words = (
-        '0/3 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/3 nodes are'
-        " available: 3 Preemption is not helpful for scheduling."
-    )
-    for name in harness.pods():
-        refusal = {
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words,
-            "lastTransitionTime": "1970-01-01T00:16:40Z",
-        }  # fmt: skip
-        report(harness, name, {"phase": "Pending", "conditions": [refusal]}, node="")
-    before = harness.pods()
-    for _ in range(100):
-        await harness.reconcile()
-        harness.now += 10.0
-    assert harness.pods() == before
-    said = harness.condition("Stalled")
-    assert (said["status"], said["reason"]) == ("True", "ObjectMissing")
-    assert "PersistentVolumeClaim data in namespace ns does not exist" in said["message"]
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "words"),
-    [
-        (
-            {
-                "initContainerStatuses": [
-                    waits("fetch", "CreateContainerConfigError", 'secret "s3" not found')
-                ],
-                "containerStatuses": INITIALIZING,
-            },
-            "ObjectMissing",
-            "Secret s3 in namespace ns does not exist",
-        ),
-        (
-            {
-                "containerStatuses": [
-                    waits("agent", "CreateContainerConfigError", 'configmap "c" not found')
-                ]
-            },
-            "ObjectMissing",
-            "ConfigMap c in namespace ns does not exist",
-        ),
-        (
-            {
-                "initContainerStatuses": [waits("fetch", "ErrImagePull", "no such tag")],
-                "containerStatuses": INITIALIZING,
-            },
-            "ImagePullFailed",
-            "container fetch: ErrImagePull: no such tag",
-        ),
-        (
-            {
-                "initContainerStatuses": [
-                    waits("proxy", "CrashLoopBackOff", "back-off 10s")
-                    | {"lastState": {"terminated": {"exitCode": 2, "message": "no config"}}}
-                ],
-                "containerStatuses": INITIALIZING,
-            },
-            "ContainerCannotStart",
-            "container proxy: CrashLoopBackOff: it ended with exit code 2: no config",
-        ),
-        (
-            {"containerStatuses": [waits("agent", "RunContainerError", "no such file")]},
-            "ContainerCannotStart",
-            "RunContainerError: no such file",
-        ),
-    ],
-)
-async def test_a_container_that_cannot_start_is_named(
-    status: Object, reason: str, words: str, harness: Harness
-) -> None:
-    await after(harness, {"phase": "Pending"} | status)
-    said = harness.condition("Stalled")
-    assert (said["status"], said["reason"]) == ("True", reason)
-    assert words in said["message"]
-    assert harness.status["failures"]["total"] == 0
-
-
-def test_a_sidecar_that_failed_once_and_runs_again_is_no_trouble() -> None:
-    body = pod_object()
-    body["status"]["containerStatuses"].append(
-        runs("proxy") | {"lastState": {"terminated": {"exitCode": 2}}}
-    )
-    body["status"]["initContainerStatuses"] = [ended(0, "Completed", name="fetch")]
-    (view,) = object_views.pod_views([body], JOB)
-    assert (view.beside.container, view.beside.runs_on) == ("", True)
-
-
-PROXY = [{"name": "proxy", "restartPolicy": "Always"}]
-NO_CONFIG = {"terminated": {"exitCode": 5, "reason": "Error", "message": "bad config\n"}}
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        {"state": NO_CONFIG},
-        {"state": {"running": {}}, "started": False, "lastState": NO_CONFIG},
-        waits("proxy", "CrashLoopBackOff", "back-off 10s") | {"lastState": NO_CONFIG},
-    ],
-)
-def test_a_sidecar_that_ends_again_and_again_is_told_all_the_time(shown: Object) -> None:
-    """It was told only while it waited, so the alert began anew whenever it ran."""
-    body = pod_object(phase="Pending")
-    body["spec"]["initContainers"] = PROXY
-    body["status"]["initContainerStatuses"] = [{"name": "proxy"} | shown]
-    body["status"]["containerStatuses"] = INITIALIZING
-    (view,) = object_views.pod_views([body], JOB)
-    words = "it ended with exit code 5: bad config"
-    assert view.beside == PodTrouble(container="proxy", state="CrashLoopBackOff", words=words)
-
-
-def test_a_sidecar_that_is_there_again_keeps_nobody() -> None:
-    """Its startup probe has succeeded: another one is awaited, or the agent's image."""
-    body = pod_object(phase="Pending")
-    body["spec"]["initContainers"] = [*PROXY, {"name": "fetch"}]
-    again = runs("proxy") | {"started": True, "lastState": NO_CONFIG}
-    body["status"]["initContainerStatuses"] = [again, runs("fetch") | {"started": True}]
-    body["status"]["containerStatuses"] = INITIALIZING
-    (view,) = object_views.pod_views([body], JOB)
-    assert (view.beside.container, view.beside.awaited) == ("", "fetch")
-
-
-def test_the_kubelet_says_whether_the_volumes_are_there() -> None:
-    body = pod_object(phase="Pending")
-    assert object_views.pod_views([body], JOB)[0].beside.has_volumes is None
-    for status, has_volumes in (("False", False), ("True", True)):
-        told = {"type": "PodReadyToStartContainers", "status": status}
-        body["status"]["conditions"] = [told]
-        assert object_views.pod_views([body], JOB)[0].beside.has_volumes is has_volumes
-
-
-async def test_a_sidecar_that_has_failed_is_told_and_costs_nothing(harness: Harness) -> None:
-    failed = ended(5, name="proxy")
-    failed["state"]["terminated"]["message"] = "mount lost"
-    status = {"phase": "Running", "containerStatuses": [runs("agent"), failed]}
-    await after(harness, status)
-    said = harness.condition("Stalled")
-    assert (said["status"], said["reason"]) == ("False", "ContainerFailed")
-    assert "container proxy: Error: it ended with exit code 5: mount lost" in said["message"]
-    assert harness.status["failures"]["total"] == 0
-    assert "job-p0-s0-i0" in harness.pods()
-
-
-def test_a_sidecar_that_ends_with_its_pod_is_not_the_cause() -> None:
-    body = pod_object(phase="Failed")
-    body["status"]["containerStatuses"] = [ended(1), ended(143, name="proxy")]
-    assert object_views.pod_views([body], JOB)[0].beside.container == ""

@@ -225,10 +225,10 @@ def fail(harness: Harness, name: str, code: int, message: str) -> None:
 async def test_two_ends_with_exit_code_2_fail_the_job_for_good(harness: Harness) -> None:
     harness.apply()
     await harness.reconcile()
-    fail(harness, "job-p0-s0-i0", 2, "no such module")
+    fail(harness, "job-p0-s0-i0", 2, "UserCodeFailed: no such module")
     await harness.reconcile()
     assert harness.status["phase"] == "Pending"
-    fail(harness, "job-p0-s1-i0", 2, "no such module")
+    fail(harness, "job-p0-s1-i0", 2, "UserCodeFailed: no such module")
     await harness.reconcile()
     assert harness.status["phase"] == "Failed"
     assert "no such module" in harness.condition("Failed")["message"]

@@ -255,3 +255,13 @@ async def test_a_job_that_has_trained_with_such_a_field_is_told_and_goes_on(
     assert "the spec is usable, but spec.worker.podTemplate" in accepted["message"]
     assert "is 'mine:2', but the agents run spec.worker.image" in accepted["message"]
     assert len(harness.pods()) == 2
+
+
+async def test_problems_that_are_too_long_for_the_status_are_written_once(harness: Harness) -> None:
+    both = [[{"name": f"V{n}", "value": value} for n in range(90)] for value in "ab"]
+    template = {"spec": {"containers": [{"name": "agent", "env": both[1]}]}}
+    harness.apply(worker={"image": "agent:1", "env": both[0], "podTemplate": template})
+    for _ in range(10):
+        await harness.reconcile()
+    written = [path for _, path in harness.kube.requests if path.endswith("/status")]
+    assert len(written) == 1

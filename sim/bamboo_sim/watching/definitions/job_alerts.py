@@ -56,16 +56,17 @@ PROGRESS = (
         "BambooStartsFail",
         f"max {BY_JOB} (bamboo_job_condition_reason"
         '{type="Stalled",status="True",reason="StartsFail"}) == 1'
+        f" and sum {BY_JOB} (increase(bamboo:job_failures:max[${{window}}])) > ${{starts}} - 0.5"
         f" or max {BY_JOB}"
         ' (increase(bamboo:job_failures:max{cause="StartFailed"}[${window}])) > ${starts} - 0.5'
         " and bamboo:job_missing_agents:max > 0",
         "5m",
         "warning",
         f"{WHO}: agents do not start",
-        "Pods of agents end before the operator has heard the agents, at least ${starts} in"
-        " ${window}, and agents are still missing.",
+        "Pods of agents end before the operator has heard the agents, or soon afterwards without an"
+        " order, at least ${starts} in ${window}, and agents are still missing.",
         f"{DESCRIBE}: the message of the condition Stalled has the last end and what to do.",
-        {"window": "15m", "starts": 3},
+        {"window": "20m", "starts": 3},  # the longest pause between two is 5 minutes
     ),
     Alert(
         "BambooJobNotRunning",

@@ -53,6 +53,7 @@ def handed_on(counter: str, before: str, after: str) -> dict[str, str]:
 
 LEADER = "bamboo_operator_leader"
 TRAINING = spent("Training")
+FAILED_AGENTS = "bamboo_job_failures_total|cause=AgentFailed"
 FAILED_STARTS = "bamboo_job_failures_total|cause=StartFailed"
 NEWEST = "bamboo_checkpoint_last_timestamp_seconds"
 RESTARTS = "kube_pod_container_status_restarts_total|pod=bamboo-operator-5d4f-x|container=operator"
@@ -124,8 +125,13 @@ CASES: list[Case] = [
     ),
     Case(
         "BambooStartsFail",
-        {reason("Stalled", "StartsFail"): "1x200"},
+        {reason("Stalled", "StartsFail"): "1x200", FAILED_AGENTS: "0x108 2x2 4x90"},
         {reason("Stalled", "StartsFail"): "1x100"},
+    ),
+    Case(  # one failure is not three
+        "BambooStartsFail",
+        {reason("Stalled", "StartsFail"): "1x200", FAILED_AGENTS: "0x108 2x2 4x90"},
+        {FAILED_AGENTS: "0x108 1x92"},
     ),
     Case("BambooStartsFail", STARTS_FAIL, {"bamboo_job_workers|state=connected|zone=a": "2x200"}),
     Case("BambooStartsFail", STARTS_FAIL, {FAILED_STARTS: "0x110 2x90"}),

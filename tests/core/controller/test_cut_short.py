@@ -1,0 +1,242 @@
+"""Agents that were heard, and end soon, though nobody has told them to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import Unwritten
+from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
+from bamboo_core.controller.failure_limits import NODE_STAYS_S, PROVEN_S
+from bamboo_core.controller.failures import FailedStarts, Failures
+from bamboo_core.controller.reconcile import CreatePod, Step
+from bamboo_core.controller.view import Memory, NodeView, PodPhase, PodView, TrainingView
+from bamboo_core.evidence.pod_troubles import PodTrouble
+from bamboo_core.model.ids import AgentId
+
+from .builders import nodes, pod
+from .failing_starts import Change, Cluster, after, condition, exited
+
+SEATS = 2
+NOW = 1000.0
+
+
+@dataclass
+class Living(Cluster):
+    """Agents are heard after some seconds, live for a while, and then end."""
+
+    starts_s: float = 10.0
+    lives_s: float = 20.0
+    ends: set[str] = field(default_factory=set)
+
+    def _go_on(self) -> None:
+        for name, seen in list(self.pods.items()):
+            age = self.now - seen.created_at
+            if not seen.is_alive or age < self.starts_s:
+                continue
+            if self.change is None or age < self.starts_s + self.lives_s:
+                self._hear(seen)
+                continue
+            ended = self.change(replace(seen, started_at=seen.created_at))
+            assert ended is not None
+            self.pods[name] = replace(ended, ended_at=self.now)
+            known, lost = self.training, frozenset({seen.agent})
+            self.training = replace(
+                known, epoch=3, connected=known.connected - lost, members=known.members - lost
+            )
+
+
+@pytest.mark.parametrize("lives_s", [1.0, 20.0, 55.0])
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+def test_agents_that_are_ended_again_and_again_come_more_and_more_slowly(
+    code: int, lives_s: float
+) -> None:
+    """A liveness probe, and a command that ends before the agent does."""
+    cluster = Living(exited(code), lives_s=lives_s)
+    cluster.live(600)
+    assert SEATS < cluster.made <= 6 * SEATS
+    last = condition(cluster.reconcile(), ConditionType.STALLED)
+    assert (last.status, last.reason) == (True, Reason.STARTS_FAIL)
+    assert f"exit code {code}" in last.message
+    cause = FailureCause.AGENT_FAILED if code == 0 else FailureCause.START_FAILED
+    assert dict(cluster.memory.failures.counts) == {cause: cluster.memory.failures.total}
+    assert bool(cluster.memory.failures.unforgiven) == (code == 0)
+
+
+def test_a_new_operator_goes_on_with_the_pause() -> None:
+    cluster = Living(exited(137))
+    for _ in range(600):
+        cluster.live(1)
+        known = cluster.memory
+        cluster.memory = Memory(
+            incarnation=known.incarnation, failures=known.failures, settled=known.settled
+        )
+    assert cluster.made <= 6 * SEATS
+
+
+def test_agents_that_live_on_end_the_count() -> None:
+    cluster = Living(exited(143))
+    cluster.live(600)
+    cluster.change = None
+    cluster.live(300 + 15)
+    assert cluster.heard == SEATS
+    assert cluster.memory.failures.starts.rounds > 1, "only time proves them"
+    cluster.live(int(PROVEN_S))
+    assert cluster.memory.failures.starts == FailedStarts()
+    assert not condition(cluster.reconcile(), ConditionType.STALLED).status
+
+
+# ---------------------------------------------------------------- one end
+
+
+def one(change: Change, *, ended_s: float, ran_s: float = 30.0, **fields: object) -> PodView:
+    """A pod that ended so long ago."""
+    found = change(pod(started_at=NOW - ended_s - ran_s, ended_at=NOW - ended_s))
+    assert found is not None
+    return replace(found, **fields)  # type: ignore[arg-type]
+
+
+def heard(seen: PodView, **fields: object) -> TrainingView:
+    """The operator has heard its agent itself."""
+    found = TrainingView(epoch=3, heard={seen.agent: "machine-a"})
+    return replace(found, **fields)  # type: ignore[arg-type]
+
+
+def made(found: Step) -> bool:
+    return any(isinstance(x, CreatePod) and x.slot == (0, 0) for x in found.actions)
+
+
+@pytest.mark.parametrize("code", [3, 137, 143])
+def test_the_first_end_is_replaced_at_once_and_judged_once_its_node_has_stayed(code: int) -> None:
+    soon = one(exited(code), ended_s=1.0)
+    first = after(soon, pod(0, 1, zone="b"), training=heard(soon))
+    assert made(first)
+    assert first.memory.failures == Failures()
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    found = after(late, training=heard(late)).memory.failures
+    assert (found.starts.rounds, found.unforgiven) == (1, 0)
+    assert "while its node stayed" in found.message
+    assert first.wake_at is not None
+    assert first.wake_at <= NOW + NODE_STAYS_S
+
+
+def test_one_kill_is_not_told_as_a_start_that_fails() -> None:
+    late = one(exited(137), ended_s=NODE_STAYS_S)
+    found = after(late, training=heard(late))
+    assert condition(found, ConditionType.STALLED).reason != Reason.STARTS_FAIL
+
+
+def test_a_second_end_of_a_seat_waits_until_it_is_judged() -> None:
+    before = one(exited(137), ended_s=50.0)
+    again = one(exited(137), ended_s=1.0)
+    again = replace(again, name=again.name[:-1] + "1", uid="uid-again", incarnation=1)
+    training = replace(heard(before), heard={before.agent: "machine-a", again.agent: "machine-a"})
+    assert not made(after(before, again, training=training))
+    gone = tuple(node for node in nodes(a=8, b=8) if node.name != "node-a")
+    assert made(after(before, again, training=training, there=gone))
+
+
+def changed(**fields: object) -> tuple[NodeView, ...]:
+    first, *others = nodes(a=8, b=8)
+    return (replace(first, **fields), *others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+@pytest.mark.parametrize(
+    "there",
+    [
+        nodes(b=8),
+        changed(ready=False),
+        changed(departing=True),
+        changed(machine="another boot"),
+    ],
+)
+def test_an_agent_whose_node_goes_has_not_failed(code: int, there: tuple[NodeView, ...]) -> None:
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    assert after(late, training=heard(late), there=there).memory.failures == Failures()
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"dismissed": True},
+        {"departing": True},
+        {"slow": True},
+        {"unwritten": Unwritten(9, "why", 1.0)},
+        {"outcome": Outcome.SUSPENDED},
+        {"heard": {AgentId("job-p0-s0-i0"): ""}},  # by an earlier operator, which may have ordered
+    ],
+)
+def test_an_agent_that_was_told_to_go_has_not_failed(code: int, order: dict[str, object]) -> None:
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    fields = {key: frozenset({late.agent}) if x is True else x for key, x in order.items()}
+    assert after(late, training=heard(late, **fields)).memory.failures == Failures()
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+@pytest.mark.parametrize(
+    "fields", [{"deleting_at": 1010.0}, {"beside": PodTrouble(is_disrupted=True)}]
+)
+def test_an_agent_whose_pod_is_taken_away_has_not_failed(
+    code: int, fields: dict[str, object]
+) -> None:
+    late = one(exited(code), ended_s=NODE_STAYS_S, **fields)
+    assert after(late, training=heard(late)).memory.failures == Failures()
+
+
+def test_an_agent_that_a_signal_has_ended_has_no_order() -> None:
+    """It hands over and is dismissed, but nobody has said why."""
+    late = one(exited(143), ended_s=NODE_STAYS_S)
+    gone = frozenset({late.agent})
+    training = heard(late, departing=gone, dismissed=gone, signalled=gone)
+    assert after(late, training=training).memory.failures.starts.rounds == 1
+
+
+@pytest.mark.parametrize(("code", "total"), [(0, 1), (3, 0), (137, 0), (143, 0)])
+def test_late_ends_pause_no_seat(code: int, total: int) -> None:
+    """Nobody knows better than that a kill was a loss. Without an order, 0 is a failure."""
+    late = one(exited(code), ended_s=NODE_STAYS_S, ran_s=PROVEN_S)
+    found = after(late, training=heard(late)).memory.failures
+    assert (found.total, found.unforgiven, found.starts.rounds) == (total, total, 0)
+
+
+# ---------------------------------------------------------------- exit code 2, and room
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("python: can't open file 'train.py'", FailureCause.START_FAILED),
+        ("", FailureCause.START_FAILED),
+        ("bamboo-agent: BAMBOO_JOB is not set", FailureCause.USER_CODE_FAILED),
+        ("UserCodeFailed: no module named x", FailureCause.USER_CODE_FAILED),
+    ],
+)
+def test_exit_code_2_of_another_program_is_no_error_of_the_users_code(
+    said: str, cause: FailureCause
+) -> None:
+    one_, other = (
+        replace(exited(2)(seen) or seen, trouble=said) for seen in (pod(), pod(0, 1, zone="b"))
+    )
+    found = after(one_, other)
+    assert found.memory.failures.last is not None
+    assert found.memory.failures.last.cause is cause
+    is_users = cause is FailureCause.USER_CODE_FAILED
+    assert found.memory.reason == (Reason.USER_CODE_FAILED if is_users else "BackoffLimitExceeded")
+    if not is_users:
+        assert "must start the agent" in found.memory.failures.starts.message
+
+
+def test_a_pod_without_a_node_lacks_room_and_not_a_start() -> None:
+    starts = FailedStarts(1, NOW - 1.0, frozenset({(0, 0)}), 4, "somebody has deleted its pod")
+    memory = Memory(incarnation=5, failures=Failures(starts=starts))
+    waiting = pod(0, 0, 5, phase=PodPhase.PENDING, node="", created_at=NOW - 1.0)
+    found = after(waiting, memory=memory)
+    assert condition(found, ConditionType.STALLED).reason != Reason.STARTS_FAIL
+    assert found.memory.failures.starts.rounds == 1, "the next failure is of the next round"
+    early = replace(starts, until=NOW + 1.0)
+    found = after(waiting, memory=Memory(incarnation=5, failures=Failures(starts=early)))
+    assert condition(found, ConditionType.STALLED).reason == Reason.STARTS_FAIL
