@@ -113,7 +113,7 @@ class Run:
                 assert self.losses.setdefault(commit.step, commit.loss) == commit.loss
 
     def outcome(self, manifest: Manifest, layers: int) -> Outcome:
-        """What the last checkpoint has."""
+        """The contents of the last checkpoint."""
         assert self.job.checkpoint is not None
         checkpoints = Checkpoints(self.job.checkpoint.uri, "uid")
         found = (checkpoints.read_layer(manifest, layer) for layer in range(layers))
@@ -122,7 +122,7 @@ class Run:
 
 
 def digest(record: LayerRecord) -> str:
-    """Of all bits of a layer's state."""
+    """A hash of all bits of a layer's state."""
     found = hashlib.sha256(record.extra.encode())
     for name, tensor in sorted(record.tensors.items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -56,7 +56,7 @@ class JobPlan:
 
     @cached_property
     def one_loss(self) -> OneLoss | None:
-        """What one loss would cost in each later step; None: it is fatal, or not known."""
+        """The cost of one loss in each later step; None: it is fatal, or not known."""
         spec, found = self.spec, self.verdict.facts
         if found.agents * found.microbatches > _MOST_TASKS:
             return None

@@ -111,11 +111,11 @@ class _Search:
         if staying:
             return Addend(run, staying[0])
         self.fetched.append(run)
-        return Addend(run, self._heir(run))
+        return Addend(run, self._successor(run))
 
-    def _heir(self, run: Range) -> AgentId:
-        """Who goes on with the sum of an agent on short notice: the one with the chunk's next leaf,
-        else with its own first leaf."""
+    def _successor(self, run: Range) -> AgentId:
+        """The agent that goes on with a sum of one on short notice: it has the chunk's next leaf,
+        or else the first leaf."""
         first, end = run
         goes_on = end < self._batch.leaves and self._batch.chunk_of(end) == self._batch.chunk_of(
             end - 1

@@ -276,7 +276,7 @@ class _Planning:
         return holders, {a: ranges_of(x) for a, x in need.items()}
 
     def _rest(self, seats: Seats, holders: list[list[AgentId]], cut: Cut) -> StepWork:
-        """What is left of the target step."""
+        """The rest of the target step."""
         batch, index = self._request.batch, self._seating.index
         left = remaining(index, batch=batch, cut=cut, holders=holders, costs=self._costs)
         return StepWork(

@@ -59,7 +59,7 @@ class OneLoss:
 
 
 def one_loss(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) -> OneLoss | None:
-    """What the loss of an agent in the middle of the grid would cost in each step, on the network
+    """The cost of the loss of an agent in the middle of the grid in each step, on the network
     of the spec. Arguments: as in :func:`draw`. None: the loss is fatal, the agents are too many to
     compare ways, or the layers' sizes are not known.
     """

@@ -84,7 +84,7 @@ def _drawing(plan: JobPlan) -> str:
 
 
 def _one_loss(plan: JobPlan) -> list[RenderableType]:
-    """What one loss would cost in each way to share the work; nothing if it is not known."""
+    """The cost of one loss in each way to share the work; nothing if it is not known."""
     found = plan.one_loss
     if found is None:
         return []

@@ -1,4 +1,5 @@
-"""Which of several later steps is the shortest, by dry runs: ways to share lost work, and moves.
+"""Which of several later steps is the shortest, by dry runs; not which ways and moves there are.
 
-Not here: the ways themselves (``scheduling.sharing``), which moves exist (``placement.moves``).
+Not here: the ways to share lost work (``scheduling``), and possible moves (``placement``).
+Public: ``comparison`` (of the ways).
 """

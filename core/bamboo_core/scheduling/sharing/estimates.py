@@ -24,7 +24,7 @@ class Estimate(NamedTuple):
 
     @property
     def guess(self) -> float:
-        """Of the step, if sums are sent after everything is computed."""
+        """The length of the step, if sums are sent after everything is computed."""
         return self.top + self.wire
 
 

@@ -29,7 +29,7 @@ _TASKS = 3  # F, I and W of a micro-batch
 
 @dataclass(frozen=True)
 class StepWork:
-    """What is to be done, and by whom it can be done. An agent's load is the time that it needs.
+    """What is to be done, and which agents can do it. An agent's load is the time that it needs.
 
     seats: the grid; holders: stage -> the live agents that may run it; weight: time that a leaf
     still costs (default 1; 0: it is finished and does not move); pinned: leaves that do not move,
@@ -95,7 +95,7 @@ class StepWork:
 
     @cached_property
     def loads(self) -> dict[AgentId, float]:
-        """What agents have to do besides the leaves."""
+        """The load of agents besides the leaves."""
         if self.base is not None:
             return {a: self.base.get(a, 0.0) for a in self.agents}
         mean = sum(self.weight.values()) / len(self.weight) if self.weight else 1.0

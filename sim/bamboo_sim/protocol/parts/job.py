@@ -121,7 +121,7 @@ class Job:
 
     @property
     def facts(self) -> Durable:
-        """What is known of the job before its first operator leads."""
+        """The facts of the job before its first operator leads."""
         if not any(self.kept):
             return Durable()
         total = self.total or self.pipelines * self.microbatches

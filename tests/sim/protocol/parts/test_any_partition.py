@@ -90,7 +90,7 @@ class Fleet:
             del self.backends[name], self.held[name]
 
     def holdings(self):
-        """What the agents report."""
+        """The reports of the agents."""
         found = {}
         for name, held in self.held.items():
             items = frozenset(i for i in held if i.kind is not Kind.VOTE)

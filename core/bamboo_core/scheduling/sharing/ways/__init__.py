@@ -1,4 +1,5 @@
-"""The ways to share lost work: each is one file with one function, step work -> work map.
+"""The ways to share lost work: each is one file with one function, step work to work map; not
+which of them a policy allows.
 
-Not here: which of them a policy allows (``candidates``), and which is the shortest (``planning``).
+Not here: what is allowed (``candidates``), and which is the shortest (``planning``).
 """
