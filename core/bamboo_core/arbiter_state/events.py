@@ -15,8 +15,7 @@ from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning.alternatives.comparison import Comparison
-from bamboo_core.planning.requests import PlanRequest, PlanResult
+from bamboo_core.planning.requests import Comparison, PlanRequest, PlanResult
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.facts import OpenMode
 from bamboo_core.protocol.channels import Route

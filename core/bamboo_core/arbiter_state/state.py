@@ -36,9 +36,8 @@ from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import redone
-from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.planning.redone import Part, Redone
-from bamboo_core.planning.requests import Decision, Relocation
+from bamboo_core.planning.requests import Comparison, Decision, Relocation
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
 from bamboo_core.protection.measured import EmptySeats, Measured

@@ -30,7 +30,7 @@ from bamboo_core.controller.view import (
     TrainingView,
 )
 from bamboo_core.model.processors import Kinds
-from bamboo_core.planning.alternatives.comparison import Comparison
+from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 

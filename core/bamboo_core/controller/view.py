@@ -24,7 +24,7 @@ from bamboo_core.evidence.pod_troubles import NO_TROUBLE, Missing, PodTrouble
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
-from bamboo_core.planning.alternatives.comparison import Comparison
+from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.exit_codes import ExitCode

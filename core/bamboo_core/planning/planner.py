@@ -25,11 +25,12 @@ from bamboo_core.placement import moves
 from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan, layers_of, ranges_of
 from bamboo_core.planning import hosting, messages, redone
 from bamboo_core.planning.alternatives import comparison, relocation
-from bamboo_core.planning.alternatives.comparison import Comparison, Shortest
+from bamboo_core.planning.alternatives.comparison import Shortest
 from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
 from bamboo_core.planning.requests import (
+    Comparison,
     Continuations,
     Decision,
     Expected,

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Program
 from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan
-from bamboo_core.planning.alternatives.comparison import Comparison
 from bamboo_core.planning.redone import Part
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -120,6 +120,22 @@ class Expected:
     def at(self, step: int) -> float:
         """Seconds in an absolute step."""
         return self.step_s + sum(s for n, first, s in self.periodic if not (first + step) % n)
+
+
+class StepTime(NamedTuple):
+    """A step in which lost work is shared in one way."""
+
+    way: str
+    step_s: float
+    is_least: bool  # it takes at least so long: it was not run, since another way is shorter
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The way that was taken, and what the others would cost, the shortest first."""
+
+    taken: StepTime
+    others: tuple[StepTime, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.processors import ProcessorKind
-from bamboo_core.planning.alternatives.comparison import Comparison
+from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route

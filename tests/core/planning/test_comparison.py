@@ -13,7 +13,7 @@ from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op, Program
 from bamboo_core.planning import planner, preview, requests
-from bamboo_core.planning.alternatives.comparison import Comparison, StepTime
+from bamboo_core.planning.requests import Comparison, StepTime
 from bamboo_core.scheduling.sharing import candidates
 
 AUTO = RecoveryPolicy.AUTO

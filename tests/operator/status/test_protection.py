@@ -10,7 +10,7 @@ from bamboo_core.api.reasons import JobPhase
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView, Memory
-from bamboo_core.planning.alternatives.comparison import Comparison, StepTime
+from bamboo_core.planning.requests import Comparison, StepTime
 from bamboo_core.protection.choice import choose
 from bamboo_operator.status import statuses
 

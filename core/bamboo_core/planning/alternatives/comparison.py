@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from bamboo_core.planning.requests import Comparison, StepTime
 from bamboo_core.scheduling.schedule import Schedule
 from bamboo_core.scheduling.sharing.candidates import Candidate
-
-
-class StepTime(NamedTuple):
-    """A step in which lost work is shared in one way."""
-
-    way: str
-    step_s: float
-    is_least: bool  # it takes at least so long: it was not run, since another way is shorter
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The way that was taken, and what the others would cost, the shortest first."""
-
-    taken: StepTime
-    others: tuple[StepTime, ...] = ()
 
 
 class Shortest(NamedTuple):
