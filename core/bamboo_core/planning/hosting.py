@@ -14,6 +14,7 @@ from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import USABLE, Need, Sizes, need, shortage
+from bamboo_core.scheduling.sharing import orders
 
 
 def memory_of(
@@ -68,7 +69,7 @@ def _sizes(plan: Plan, costs: Sequence[LayerCost]) -> Sizes:
     microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
     if not costs:
         return Sizes(len(plan.cut), microbatches, 0, 0, 0, 0)
-    sums = device_memory.sums_at_once(plan.batch, max(1, len(plan.pipelines)))
+    sums = orders.sums_at_once(plan.batch, max(1, len(plan.pipelines)))
     return Sizes.of(plan.cut, costs, microbatches=microbatches, sums=sums)
 
 

@@ -18,6 +18,7 @@ from bamboo_core.protection.loss_cost import with_empty
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import Need, Sizes
+from bamboo_core.scheduling.sharing import orders
 
 _GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
 _FINE = 1 / 16  # of I and W over B
@@ -72,7 +73,7 @@ class Load:
     @property
     def sums(self) -> int:
         """Sums of gradients that an agent holds at once."""
-        return device_memory.sums_at_once(batch_shape(self.spec), self.pipelines)
+        return orders.sums_at_once(batch_shape(self.spec), self.pipelines)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import Range
-from bamboo_core.model.numerics import BatchShape, running
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.sharing import orders
 
 USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
 STATES = 3  # times the parameters' bytes: weight, Adam's two. What a replica keeps in host memory
@@ -33,7 +30,7 @@ class Sizes:
     layer_bytes: int  # parameters of the largest layer
     activation_bytes: int  # kept from a forward to its backward
     boundary_bytes: int  # the output
-    sums: int = 2  # of gradients that an agent holds at once: see sums_at_once
+    sums: int = 2  # of gradients that an agent holds at once: see sharing.orders
 
     @property
     def resident(self) -> int:
@@ -55,16 +52,6 @@ class Sizes:
             boundary_bytes=max(c.output_bytes for c in costs),
             sums=sums,
         )
-
-
-@lru_cache(maxsize=64)
-def sums_at_once(batch: BatchShape, pipelines: int) -> int:
-    """Sums of a stage's gradient that an agent of a full grid holds at once, at most: of its newest
-    leaf, and one for each level of the tree on which it waits for the other half."""
-    is_growing = batch.leaf_size > 1  # the leaf comes before it is done
-    return is_growing + max(
-        running(batch, leaves)[1] for leaves in orders.undisturbed(batch, pipelines)
-    )
 
 
 @dataclass(frozen=True)

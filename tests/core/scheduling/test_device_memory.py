@@ -18,8 +18,8 @@ from bamboo_core.scheduling.device_memory import (
     held_bytes,
     need,
     shortage,
-    sums_at_once,
 )
+from bamboo_core.scheduling.sharing.orders import sums_at_once
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 SIZES = Sizes(

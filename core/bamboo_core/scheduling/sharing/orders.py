@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.numerics import BatchShape, running
 from bamboo_core.scheduling.sharing.dealing import cover, pipelines_of
 from bamboo_core.scheduling.sharing.step_work import WorkMap
 
@@ -42,6 +42,14 @@ def undisturbed(batch: BatchShape, pipelines: int) -> tuple[tuple[int, ...], ...
     for leaf, d in enumerate(pipelines_of(batch, pipelines)):
         own[d].append(leaf)
     return tuple(tuple(_small_first(batch, leaves)) for leaves in own)
+
+
+@lru_cache(maxsize=64)
+def sums_at_once(batch: BatchShape, pipelines: int) -> int:
+    """Sums of a stage's gradient that an agent of a full grid holds at once, at most: of its newest
+    leaf, and one for each level of the tree on which it waits for the other half."""
+    is_growing = batch.leaf_size > 1  # the leaf comes before it is done
+    return is_growing + max(running(batch, leaves)[1] for leaves in undisturbed(batch, pipelines))
 
 
 def _in_turn(batch: BatchShape, groups: Sequence[Sequence[int]]) -> list[int]:
