@@ -88,6 +88,7 @@ def with_empty(shape: Shape, mode: RedundancyMode, pipelines: int, empty: int) -
         small_part = grids.fewer(small, pipelines)
     usual = _length(small_part, kind) / _length(small, kind)
     usual *= _slots(part) / _slots(shape) / (_slots(small_part) / _slots(small))
+    usual = max(1.0, usual)  # sums weigh more in a small grid: fewer pipelines are no gain of time
     found = [(0.0, 1.0)]
     for count in (1, *_counts(small.stages)):
         if empty <= found[-1][0]:
