@@ -108,7 +108,9 @@ def _beside(pod: Object) -> PodTrouble:
         if trouble is not None:
             return trouble
         if blocks and not found.awaited:
-            found = replace(found, awaited=str(container.get("name")))
+            name = str(container.get("name"))
+            works = name not in again and not _newest_end(container).get("exitCode")
+            found = replace(found, awaited=name, works=works)
     for container in status.get("containerStatuses") or []:
         if container.get("name") == AGENT_CONTAINER:
             continue

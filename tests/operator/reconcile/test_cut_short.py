@@ -45,3 +45,28 @@ async def test_agents_that_end_without_an_order_come_more_and_more_slowly(
     said = harness.condition("Stalled")
     assert (said["status"], said["reason"]) == ("True", "StartsFail")
     assert f"exit code {code}" in said["message"]
+
+
+@pytest.mark.parametrize("code", [1, 137, 143])
+async def test_the_only_agent_that_ends_beside_a_sidecar_is_replaced_and_frees_its_node(
+    code: int, harness: Harness
+) -> None:
+    """Nobody else tells of its loss, and its pod runs on."""
+    harness.apply(pipelines={"count": 1, "stages": 1})
+    await harness.reconcile()
+    (first,) = harness.pods()
+    both = {"phase": "Running", "containerStatuses": [runs("agent"), runs("proxy")]}
+    report(harness, first, both)
+    harness.hear(first)
+    await harness.reconcile()
+    await harness.settle()
+    assert harness.pods() == [first]
+    ended_here = finished(harness, code) | {"phase": "Running"}
+    ended_here["containerStatuses"].append(runs("proxy"))
+    report(harness, first, ended_here)
+    for _ in range(60):
+        await harness.reconcile()
+        await harness.settle()
+        harness.now += 1.0
+    (second,) = harness.pods()
+    assert second == "job-p0-s0-i1"
