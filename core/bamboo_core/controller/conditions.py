@@ -16,8 +16,9 @@ from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller import failure_limits, on_demand, pod_zones, shortage
+from bamboo_core.controller import on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
+from bamboo_core.controller.ends import awaited_pods
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
@@ -337,7 +338,7 @@ def _stalled(seen: Seen) -> Condition:
     is_known = starts.rounds > 1 or not starts.were_heard  # one kill may be a node that goes
     if starts.slots and is_known and not seen.is_resting:
         return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
-    if not seen.is_resting and (silent := failure_limits.silent(seen.memory, seen.now)):
+    if not seen.is_resting and (silent := awaited_pods.silent(seen.memory, seen.now)):
         return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
     if training.stall and not seen.is_resting:
         return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
@@ -399,7 +400,7 @@ def _not_heard(silent: Sequence[str]) -> str:
     count = counted(len(silent), "agent")
     verb = "runs" if len(silent) == 1 else "run"
     return (
-        f"{count} {verb} for over {failure_limits.SILENT_S:.0f} s and never connected, the first:"
+        f"{count} {verb} for over {awaited_pods.SILENT_S:.0f} s and never connected, the first:"
         f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
         " command, it must start the agent, and the network must let it reach the operator"
     )

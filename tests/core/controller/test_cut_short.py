@@ -9,7 +9,7 @@ import pytest
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
-from bamboo_core.controller.failure_limits import NODE_STAYS_S, PROVEN_S
+from bamboo_core.controller.ends.causes import NODE_STAYS_S, PROVEN_S
 from bamboo_core.controller.failures import FailedStarts, Failures
 from bamboo_core.controller.reconcile import CreatePod, Step
 from bamboo_core.controller.view import Memory, NodeView, PodPhase, PodView, TrainingView
