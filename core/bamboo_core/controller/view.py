@@ -20,7 +20,7 @@ from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.evidence import pod_troubles
 from bamboo_core.evidence.node_notices import NodeNotice
-from bamboo_core.evidence.pod_troubles import NO_TROUBLE, Missing, PodTrouble
+from bamboo_core.evidence.pod_troubles import LACKS, NO_TROUBLE, Missing, PodTrouble
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
@@ -231,11 +231,13 @@ class PodView:
 
     @property
     def missing(self) -> Missing | None:
-        """The object that it waits for, as far as the scheduler or the kubelet names it."""
+        """The object that it waits for, as far as the scheduler or the kubelet names it. What a
+        container says when it ends does not count."""
         if not self.node:
             return pod_troubles.missing(self.refusal)
-        said = self.trouble if self.waiting else ""
-        return pod_troubles.missing(said) or pod_troubles.missing(self.beside.words)
+        said = ((self.waiting, self.trouble), (self.beside.state, self.beside.words))
+        found = (pod_troubles.missing(words) for state, words in said if state == LACKS)
+        return next((each for each in found if each is not None), None)
 
     @property
     def is_alive(self) -> bool:

@@ -159,9 +159,11 @@ def _of_sidecar(found: PodTrouble, container: Object, *, is_over: bool) -> PodTr
 
 
 def _waits(found: PodTrouble, container: Object, waiting: Object) -> PodTrouble | None:
-    if waiting.get("reason") not in CANNOT_START:
+    reason = waiting.get("reason")
+    if reason not in CANNOT_START:
         return None
-    said = _shortened(_last_words(container) or waiting.get("message"))
+    ends_before = _last_words(container) if reason == ENDS_AGAIN else ""
+    said = _shortened(ends_before or waiting.get("message"))
     name = str(container.get("name"))
     return replace(found, container=name, state=waiting["reason"], words=said)
 
