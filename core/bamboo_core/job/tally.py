@@ -17,6 +17,7 @@ from bamboo_core.api.reasons import is_users
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import ClusterView, LastWords, Losses, PodView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import Hello
 
 DECIDE_S = 10.0
@@ -93,7 +94,8 @@ class Tally:
             pod = self._pods.get(agent)
             if agent in self._gone:
                 until = self._undecided[agent] = min(until, now + GONE_S)
-            if pod is not None and pod.has_failed:
+            if pod is not None and (pod.has_failed or pod.exit_code == ExitCode.RELEASED):
+                # Nobody preempts by exit code 0: without an order the controller counts it as failed.
                 del self._undecided[agent]
                 self._counted.add(agent)
             elif now >= until or (pod is not None and pod.has_ended and not pod.awaits_reason):
