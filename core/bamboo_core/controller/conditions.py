@@ -18,7 +18,7 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller import on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
-from bamboo_core.controller.ends import awaited_pods
+from bamboo_core.controller.ends import awaited_pods, start_words
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
@@ -179,6 +179,8 @@ def _why_unmade(seen: Seen) -> str:
         if until == seen.memory.refused_until:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
+    if awaited_pods.unproven(seen.spec, seen.view, seen.training, seen.memory, now=seen.now):
+        return " (new seats get pods one at a time, since pods end; see Stalled)"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
@@ -334,12 +336,12 @@ def _stalled(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.LAST_WRITE_WAITS, text)
     if training.unreachable and not seen.is_resting:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
-    starts = seen.memory.failures.starts
-    is_known = starts.rounds > 1 or not starts.were_heard  # one kill may be a node that goes
-    if starts.slots and is_known and not seen.is_resting:
-        return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
-    if not seen.is_resting and (silent := awaited_pods.silent(seen.memory, seen.now)):
-        return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
+    memory, now = seen.memory, seen.now
+    if not seen.is_resting and start_words.are_failing(seen.view, training, memory):
+        text = start_words.failing(memory.failures.starts, now)
+        return Condition(kind, True, Reason.STARTS_FAIL, text)
+    if not seen.is_resting and (silent := awaited_pods.silent(memory, now)):
+        return Condition(kind, True, Reason.NOT_HEARD, start_words.not_heard(silent))
     if training.stall and not seen.is_resting:
         return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
     return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")
@@ -394,29 +396,6 @@ def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
     is_image = state in pod_troubles.NO_IMAGE
     reason = Reason.IMAGE_PULL_FAILED if is_image else Reason.CONTAINER_CANNOT_START
     return _Obstacle(reason, text)
-
-
-def _not_heard(silent: Sequence[str]) -> str:
-    count = counted(len(silent), "agent")
-    verb = "runs" if len(silent) == 1 else "run"
-    return (
-        f"{count} {verb} for over {awaited_pods.SILENT_S:.0f} s and never connected, the first:"
-        f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
-        " command, it must start the agent, and the network must let it reach the operator"
-    )
-
-
-def _failed_starts(seen: Seen) -> str:
-    starts = seen.memory.failures.starts
-    what = "agents end soon after their start" if starts.were_heard else ""
-    text = (
-        f"{what or 'pods end before their agents are heard'}, in"
-        f" {counted(starts.rounds, 'round')} of new pods"
-        f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
-    )
-    if seen.now < starts.until:
-        text += f"; new pods for them come at {shortage.instant(starts.until)}"
-    return text
 
 
 def _unwritten(seen: Seen, last: Unwritten) -> str:

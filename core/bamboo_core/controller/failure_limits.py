@@ -76,7 +76,7 @@ def settle(
             text = f"{text}; {end.remedy}"
             is_heard, template = words.agent in training.heard, turns.template(spec)
             known = failures.add_start(
-                known, slot, number, text, template, is_heard=is_heard, now=now
+                known, slot, number, text, template, step=committed, is_heard=is_heard, now=now
             )
     known = _without_old_starts(spec, view, training, known, now)
     return replace(memory, failures=known, not_before=max(until, known.paused_until))
@@ -86,13 +86,13 @@ def _without_old_starts(
     spec: JobSpec, view: ClusterView, training: TrainingView, known: Failures, now: float
 ) -> Failures:
     """A suspension is the chance to mend the cause. If the pods are others after it, the job begins
-    anew; else its pauses could be avoided.
+    anew, also if nobody has seen that it was suspended; else its pauses could be avoided.
 
     Where agents that were heard have been killed, only time proves those that come after them.
     After the pause, a pod without a node lacks room, and not a start.
     """
     starts = known.starts
-    if not starts.rounds or (spec.suspend and starts.template != turns.template(spec)):
+    if not starts.rounds or starts.template not in ("", turns.template(spec)):
         return replace(known, starts=FailedStarts())
     alive = [pod for pod in view.pods if pod.is_alive]
     proven = [p for p in alive if not starts.were_heard or causes.ran_s(p, now) >= causes.PROVEN_S]

@@ -62,6 +62,12 @@ def parse_pod_name(job: str, name: str) -> tuple[Slot, int] | None:
     return Slot(int(match[1]), int(match[2])), int(match[3])
 
 
+def place_of(agent: AgentId) -> tuple[Slot, int] | None:
+    """Slot and incarnation in the name of an agent; None: there are none."""
+    match = _POD_NAME.fullmatch(agent[agent.rfind("-p") + 1 :])
+    return match and (Slot(int(match[1]), int(match[2])), int(match[3]))
+
+
 @dataclass(frozen=True)
 class NodeView:
     """A node."""
@@ -182,6 +188,7 @@ class PodView:
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
     avoids_types: frozenset[str] = frozenset()  # instance types of such nodes
+    template: str = ""  # short for what it was made from; empty: not known
     is_on_demand: bool = False  # it may run on a node that is not a spot node
     refused_at: float | None = None  # since when the scheduler finds no node for it
     refusal: str = ""  # the scheduler's words
@@ -348,8 +355,8 @@ class TrainingView:
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
-    # Agents that were ended by a signal, as far as they know: nobody has told them why.
-    signalled: frozenset[AgentId] = frozenset()
+    # Of them, those that name who has told them. The others got a signal, and do not know why.
+    warned: frozenset[AgentId] = frozenset()
     slow: frozenset[AgentId] = frozenset()  # computes too slowly, and leaves once it is replaced
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan

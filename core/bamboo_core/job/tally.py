@@ -37,15 +37,15 @@ class _Place(NamedTuple):
 class Tally:
     """The agents of one job. ``now`` is the clock of the arbiter.
 
-    members: those of the facts. An earlier leader has heard them.
+    heard: agents that an earlier leader has heard.
     """
 
-    def __init__(self, losses: Losses, members: Iterable[AgentId] = ()) -> None:
+    def __init__(self, losses: Losses, heard: Iterable[AgentId] = ()) -> None:
         self.losses = self._shown = losses  # since the job began
         self._failed: deque[LastWords] = deque(maxlen=MOST_WORDS)
         self._counted: set[AgentId] = set()  # lost or failed
         self._undecided: dict[AgentId, float] = {}  # until when
-        self._places = dict.fromkeys(members, _Place("", ""))
+        self._places = dict.fromkeys(heard, _Place("", ""))
         self._pods: dict[AgentId, PodView] = {}
         self._gone: AbstractSet[AgentId] = set()  # undecided; their pods were just not there
 
@@ -95,7 +95,7 @@ class Tally:
             if agent in self._gone:
                 until = self._undecided[agent] = min(until, now + GONE_S)
             if pod is not None and (pod.has_failed or pod.exit_code == ExitCode.RELEASED):
-                # Nobody preempts by exit code 0: without an order the controller counts it as failed.
+                # Nobody preempts by exit code 0. Without an order the controller counts a failure.
                 del self._undecided[agent]
                 self._counted.add(agent)
             elif now >= until or (pod is not None and pod.has_ended and not pod.awaits_reason):

@@ -27,6 +27,7 @@ from bamboo_operator.kube.labels import (
     AVOIDS_ANNOTATION,
     AVOIDS_TYPES_ANNOTATION,
     ON_DEMAND_ANNOTATION,
+    TEMPLATE_ANNOTATION,
 )
 from bamboo_operator.kube.owners import is_owned
 from bamboo_operator.kube.timestamps import timestamp
@@ -77,6 +78,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
         trouble=_shortened(ended.get("message") or waiting.get("message")),
+        template=str(annotations.get(TEMPLATE_ANNOTATION) or ""),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
         avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
         avoids_types=frozenset(annotations.get(AVOIDS_TYPES_ANNOTATION, "").split()),

@@ -248,7 +248,8 @@ class Reconciler:
         await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None
-        reported = statuses.read_progress(body)
+        heard = statuses.read_heard(body)
+        reported = replace(statuses.read_progress(body), heard=heard)
         return self._ports.jobs.lead(job, spec, durable_facts.read(body), reported)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:

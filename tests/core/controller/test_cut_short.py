@@ -7,12 +7,20 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Unwritten
+from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
-from bamboo_core.controller.ends.causes import NODE_STAYS_S, PROVEN_S
+from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.controller.ends.causes import NODE_STAYS_S, PROVEN_S, WARNED_NODE_STAYS_S
 from bamboo_core.controller.failures import FailedStarts, Failures
 from bamboo_core.controller.reconcile import CreatePod, Step
-from bamboo_core.controller.view import Memory, NodeView, PodPhase, PodView, TrainingView
+from bamboo_core.controller.view import (
+    Memory,
+    NodeView,
+    PodPhase,
+    PodView,
+    Slot,
+    TrainingView,
+)
 from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.model.ids import AgentId
 
@@ -81,6 +89,57 @@ def test_agents_that_live_on_end_the_count() -> None:
     cluster.live(int(PROVEN_S))
     assert cluster.memory.failures.starts == FailedStarts()
     assert not condition(cluster.reconcile(), ConditionType.STALLED).status
+
+
+def committing(cluster: Living, steps: int) -> None:
+    progress = TrainingProgress(cluster.training.progress.committed + steps)
+    cluster.training = replace(cluster.training, progress=progress)
+
+
+def test_stalled_ends_once_all_agents_have_committed_a_step_after_the_mend() -> None:
+    """The count goes on, since they may still be killed."""
+    cluster = Living(exited(143))
+    cluster.live(400)
+    rounds = cluster.memory.failures.starts.rounds
+    cluster.change = None
+    while cluster.heard < SEATS:
+        cluster.live(1)
+    assert condition(cluster.reconcile(), ConditionType.STALLED).reason == Reason.STARTS_FAIL
+    committing(cluster, 1)
+    assert condition(cluster.reconcile(), ConditionType.STALLED).reason == Reason.PROGRESSING
+    assert cluster.memory.failures.starts.rounds == rounds
+    lost = next(x for x in cluster.pods.values() if x.is_alive)
+    cluster.training = replace(
+        cluster.training, connected=cluster.training.connected - {lost.agent}
+    )
+    said = condition(cluster.reconcile(), ConditionType.STALLED)
+    assert said.reason == Reason.STARTS_FAIL, "an agent is missing"
+
+
+def test_a_restore_does_not_hide_that_a_step_was_committed_after_the_mend() -> None:
+    starts = FailedStarts(3, 0.0, frozenset({(0, 0)}), 4, "no", were_heard=True, step=90)
+    memory = Memory(incarnation=5, failures=Failures(starts=starts))
+    both = (pod(0, 0, 5, created_at=NOW - 9.0), pod(0, 1, 1, zone="b"))
+    agents = frozenset(x.agent for x in both)
+    training = TrainingView(
+        epoch=3, planned=True, members=agents, connected=agents,
+        heard=dict.fromkeys(agents, ""), progress=TrainingProgress(49),
+    )  # fmt: skip
+    first = after(*both, training=training, memory=memory)
+    assert condition(first, ConditionType.STALLED).reason == Reason.STARTS_FAIL
+    later = replace(training, progress=TrainingProgress(50))
+    found = after(*both, training=later, memory=first.memory)
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
+
+
+def test_another_template_ends_the_count_although_no_suspension_was_seen() -> None:
+    cluster = Living(exited(143))
+    cluster.live(400)
+    cluster.change = None
+    cluster.wanted = replace(cluster.wanted, worker=WorkerSpec("agent:2"))
+    found = cluster.reconcile()
+    assert cluster.memory.failures.starts == FailedStarts()
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
 
 
 # ---------------------------------------------------------------- one end
@@ -158,7 +217,6 @@ def test_an_agent_whose_node_goes_has_not_failed(code: int, there: tuple[NodeVie
     "order",
     [
         {"dismissed": True},
-        {"departing": True},
         {"slow": True},
         {"unwritten": Unwritten(9, "why", 1.0)},
         {"outcome": Outcome.SUSPENDED},
@@ -186,8 +244,52 @@ def test_an_agent_that_a_signal_has_ended_has_no_order() -> None:
     """It hands over and is dismissed, but nobody has said why."""
     late = one(exited(143), ended_s=NODE_STAYS_S)
     gone = frozenset({late.agent})
-    training = heard(late, departing=gone, dismissed=gone, signalled=gone)
+    training = heard(late, departing=gone, dismissed=gone)
     assert after(late, training=training).memory.failures.starts.rounds == 1
+
+
+@pytest.mark.parametrize("code", [3, 137, 143])
+@pytest.mark.parametrize("lets_go", [True, False])
+def test_an_agent_that_was_told_of_its_nodes_end_is_judged_once_its_node_has_stayed_longer(
+    code: int, *, lets_go: bool
+) -> None:
+    """Amazon tells 120 s before. The word of the agent alone is no order."""
+    soon = one(exited(code), ended_s=WARNED_NODE_STAYS_S - 1.0)
+    gone = frozenset({soon.agent})
+    training = heard(soon, departing=gone, warned=gone, dismissed=gone if lets_go else frozenset())
+    first = after(soon, training=training)
+    assert made(first)
+    assert first.memory.failures == Failures()
+    assert first.wake_at == NOW + 1.0
+    late = one(exited(code), ended_s=WARNED_NODE_STAYS_S)
+    assert after(late, training=training).memory.failures.starts.rounds == 1
+    for there in (nodes(b=8), changed(ready=False), changed(departing=True)):
+        assert after(late, training=training, there=there).memory.failures == Failures()
+
+
+def test_three_notices_of_a_seat_are_replaced_at_once_and_the_fourth_waits() -> None:
+    """Spot nodes may go one after the other, and each of them stays for a while."""
+    ends = [one(exited(143), ended_s=170.0 - 20 * n, ran_s=10.0) for n in range(4)]
+    ends = [replace(x, name=f"job-p0-s0-i{n}", incarnation=n) for n, x in enumerate(ends)]
+    for number in range(1, 5):
+        told = frozenset(x.agent for x in ends[:number])
+        training = heard(ends[0], departing=told, warned=told)
+        training = replace(training, heard=dict.fromkeys(told, "machine-a"))
+        assert made(after(*ends[:number], training=training)) == (number < 4)
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+def test_an_agent_that_leaves_in_order_does_not_excuse_another_one_on_its_node(code: int) -> None:
+    left = one(exited(143), ended_s=NODE_STAYS_S)
+    other = one(exited(code), ended_s=NODE_STAYS_S, name="job-p1-s0-i0", slot=Slot(1, 0))
+    both = {left.agent: "machine-a", other.agent: "machine-a"}
+    gone = frozenset({left.agent})
+    training = heard(left, heard=both, departing=gone, warned=gone, dismissed=gone)
+    found = after(left, other, training=training).memory.failures
+    assert (found.total, found.starts.slots) == (1, {(1, 0)})
+    staying = replace(left, phase=PodPhase.RUNNING, exit_code=None, ended_at=None)
+    found = after(staying, other, training=training).memory.failures
+    assert (found.total, found.starts.slots) == (1, {(1, 0)})
 
 
 @pytest.mark.parametrize(("code", "total"), [(0, 1), (3, 0), (137, 0), (143, 0)])

@@ -176,7 +176,7 @@ def test_an_eviction_whose_reason_comes_late_is_no_loss() -> None:
 
 
 def test_agents_that_are_there_stay_known_however_many_come_and_go() -> None:
-    tally = Tally(Losses(), members=[AgentId("member")])
+    tally = Tally(Losses(), heard=[AgentId("member")])
     assert tally.heard == {"member": ""}
     tally.connected(hello(AGENT.agent))
     tally.observe(seen(AGENT))

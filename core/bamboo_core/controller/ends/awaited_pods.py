@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Set
 
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import pod_zones
 from bamboo_core.controller.ends import causes
 from bamboo_core.controller.view import (
     Awaited,
@@ -13,6 +15,7 @@ from bamboo_core.controller.view import (
     PodPhase,
     Slot,
     TrainingView,
+    place_of,
 )
 from bamboo_core.model.ids import AgentId
 
@@ -20,6 +23,8 @@ GONE_S = 2.0
 """The last state of a deleted pod, which says how it ended, may come so much later than a list."""
 SILENT_S = 60.0
 """An agent connects within seconds after its start."""
+COMMON_ROUNDS = 2
+"""Rounds of pods that have all failed, so that other seats most likely fail by the same cause."""
 
 
 def missed(
@@ -77,30 +82,63 @@ def wake_times(memory: Memory) -> Iterator[float]:
         yield seat.gone_since + GONE_S if seat.gone_since else 0.0
 
 
-def held(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> set[Slot]:
+def held(
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, *, now: float
+) -> set[Slot]:
     """Slots for which no pods are made now, since the last ones have failed to start, or nobody
     knows yet why they have ended."""
     unheard = [pod for pod in view.pods if pod.agent not in training.heard]
     unknown = {pod.slot for pod in unheard if pod.has_ended and not pod.is_decided(now)}
     slots = {Slot(*slot) for slot in memory.failures.starts.held(now)}
     slots.update(seat.slot for _, seat, _ in missed(view, training, memory))
-    return slots | unknown | _cut_short_again(view, training, memory, now)
+    again = _cut_short_again(view, training, memory, now)
+    return slots | unknown | again | unproven(spec, view, training, memory, now=now)
+
+
+def unproven(
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, *, now: float
+) -> set[Slot]:
+    """New seats that wait for a proof, while every pod fails that was made since the first failed.
+
+    After each pause one of them gets a pod, beside those that have failed. Once an agent of any new
+    pod is heard, all get theirs. Seats with an agent that was ever heard never wait here, and
+    nobody does while an older pod may still start, or one lacks a node: more of them may come if
+    all are asked for.
+    """
+    starts = memory.failures.starts
+    if starts.rounds < COMMON_ROUNDS or not starts.slots:
+        return set()
+    heard = [place for agent in training.heard if (place := place_of(agent)) is not None]
+    if any(incarnation >= starts.first for _, incarnation in heard):
+        return set()
+    tried = {Slot(*slot) for slot in starts.slots} | {slot for slot, _ in heard}
+    new = [slot for slot in pod_zones.slots(spec) if slot not in tried]
+    starting = [pod for pod in view.pods if pod.is_alive and pod.slot in new]
+    if any(p.refused_at or p.incarnation <= starts.incarnation for p in starting):
+        return set()
+    return set(new[1:] if now >= starts.until and not starting else new)
 
 
 def _cut_short_again(
     view: ClusterView, training: TrainingView, memory: Memory, now: float
 ) -> set[Slot]:
-    """Seats whose agents end early again and again, while the last end is not judged yet. The
-    first of them is replaced at once: its node may be about to go."""
+    """Seats whose agents end early again and again, or say that they will, while the last end is
+    not judged yet. The first of them is replaced at once: its node may be about to go. So are the
+    first three that were told so, since their nodes may stay for minutes."""
     found = [
         pod
         for pod in view.pods
-        if pod.has_ended
-        and pod.agent in training.heard
+        if pod.agent in training.heard
         and not pod.has_failed
         and causes.is_unordered(pod, view, training, memory)
         and not causes.is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory)
         and causes.ran_s(pod, now) < causes.PROVEN_S
     ]
-    times = Counter([pod.slot for pod in found] + [Slot(*x) for x in memory.failures.starts.slots])
-    return {p.slot for p in found if times[p.slot] > 1 and not causes.is_judged(p, training, now)}
+    known = {Slot(*slot) for slot in memory.failures.starts.slots}
+    times = Counter(pod.slot for pod in found)
+    return {
+        pod.slot
+        for pod in found
+        if not (pod.has_ended and causes.is_judged(pod, training, now))
+        and (pod.slot in known or times[pod.slot] > (3 if pod.agent in training.warned else 1))
+    }

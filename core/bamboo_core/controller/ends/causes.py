@@ -9,6 +9,9 @@ from bamboo_core.protocol.exit_codes import ExitCode
 NODE_STAYS_S = 60.0
 """An agent that somebody has killed is judged so long after its end: if its machine has gone, its
 node is not ready by then. Kubernetes says so after 40 to 50 s."""
+WARNED_NODE_STAYS_S = 180.0
+"""The same for one that was told of its node's end. Amazon says so 120 s before."""
+STAYS_S = (NODE_STAYS_S, WARNED_NODE_STAYS_S)
 PROVEN_S = 600.0
 """An agent that has run for so long has started well. If one that ends after it is replaced at
 once, there are at most as many new pods as after failed starts."""
@@ -35,7 +38,7 @@ def is_excused(pod: PodView, view: ClusterView, training: TrainingView, memory: 
     is_ordered = pod.deleting_at is not None or pod.agent in training.dismissed
     if is_own_fault(pod):
         return is_ordered and pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)
-    return is_ordered or is_lost or pod.agent in training.departing
+    return is_ordered or is_lost
 
 
 def is_judged(pod: PodView, training: TrainingView, now: float) -> bool:
@@ -43,7 +46,7 @@ def is_judged(pod: PodView, training: TrainingView, now: float) -> bool:
     is_sure = pod.agent not in training.heard or pod.has_failed or not may_be_lost(pod)
     if is_sure or pod.ended_at is None:
         return pod.is_decided(now)
-    return now >= pod.ended_at + NODE_STAYS_S
+    return now >= pod.ended_at + STAYS_S[pod.agent in training.warned]
 
 
 def may_be_lost(pod: PodView) -> bool:
@@ -53,13 +56,15 @@ def may_be_lost(pod: PodView) -> bool:
 
 def is_unordered(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
     """Whether an agent has ended as if by order, or was killed, though nobody had told it to go and
-    its node is as before. An agent that only another leader has heard may have had its order."""
-    if not (pod.is_killed or pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)):
+    its node is as before; or will end, as it says. What it says is no order: only its node can
+    confirm that. An agent that only another leader has heard may have had its order."""
+    is_leaving = not pod.has_ended and pod.agent in training.departing
+    if not (is_leaving or pod.is_killed or pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED)):
         return False
     if training.unwritten is not None or training.outcome is not None:
         return False
-    told = training.dismissed | training.departing | training.slow
-    if pod.deleting_at is not None or pod.agent in told - training.signalled:
+    told = training.dismissed | training.slow
+    if pod.deleting_at is not None or pod.agent in told - training.departing:
         return False
     is_lost = has_lost_node(pod.node, pod.created_at, view, memory)
     is_going = pod.beside.ends_with_node or is_lost
