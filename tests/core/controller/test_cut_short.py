@@ -12,8 +12,9 @@ from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
 from bamboo_core.api.spec import WorkerSpec
 from bamboo_core.controller.ends.causes import NODE_STAYS_S, PROVEN_S, WARNED_NODE_STAYS_S
 from bamboo_core.controller.failures import FailedStarts, Failures
-from bamboo_core.controller.reconcile import CreatePod, Step
+from bamboo_core.controller.reconcile import CreatePod, Step, step
 from bamboo_core.controller.view import (
+    ClusterView,
     Memory,
     NodeView,
     PodPhase,
@@ -24,7 +25,7 @@ from bamboo_core.controller.view import (
 from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.model.ids import AgentId
 
-from .builders import nodes, pod
+from .builders import JOB, nodes, pod, spec
 from .failing_starts import Change, Cluster, after, condition, exited
 
 SEATS = 2
@@ -176,6 +177,21 @@ def test_the_first_end_is_replaced_at_once_and_judged_once_its_node_has_stayed(c
     assert first.wake_at <= NOW + NODE_STAYS_S
 
 
+def test_an_exit_with_code_0_is_judged_at_once() -> None:
+    """No node and no cloud ends an agent so."""
+    soon = one(exited(0), ended_s=1.0)
+    assert after(soon, training=heard(soon)).memory.failures.starts.rounds == 1
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+def test_an_agent_of_a_suspended_job_has_not_failed(code: int) -> None:
+    """The operator asks all agents to end."""
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    view, suspended = ClusterView(nodes(a=8, b=8), (late,)), spec(suspend=True)
+    found = step(suspended, view, heard(late), Memory(), job=JOB, now=NOW)
+    assert found.memory.failures == Failures()
+
+
 def test_one_kill_is_not_told_as_a_start_that_fails() -> None:
     late = one(exited(137), ended_s=NODE_STAYS_S)
     found = after(late, training=heard(late))
@@ -190,6 +206,26 @@ def test_a_second_end_of_a_seat_waits_until_it_is_judged() -> None:
     assert not made(after(before, again, training=training))
     gone = tuple(node for node in nodes(a=8, b=8) if node.name != "node-a")
     assert made(after(before, again, training=training, there=gone))
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "there", "is_made"),
+    [
+        (30.0, None, False),
+        (PROVEN_S, None, True),  # late kills are losses
+        (30.0, {"machine": "another boot"}, True),
+        (30.0, {"departing": True}, True),
+    ],
+)
+def test_what_lets_a_second_end_not_wait(
+    ran_s: float, there: dict[str, object] | None, is_made: bool
+) -> None:
+    before = one(exited(137), ended_s=50.0, ran_s=ran_s)
+    again = one(exited(137), ended_s=1.0, ran_s=ran_s)
+    again = replace(again, name=again.name[:-1] + "1", uid="uid-again", incarnation=1)
+    training = replace(heard(before), heard={before.agent: "machine-a", again.agent: "machine-a"})
+    seen = nodes(a=8, b=8) if there is None else changed(**there)
+    assert made(after(before, again, training=training, there=seen)) == is_made
 
 
 def changed(**fields: object) -> tuple[NodeView, ...]:
@@ -276,6 +312,23 @@ def test_three_notices_of_a_seat_are_replaced_at_once_and_the_fourth_waits() -> 
         training = heard(ends[0], departing=told, warned=told)
         training = replace(training, heard=dict.fromkeys(told, "machine-a"))
         assert made(after(*ends[:number], training=training)) == (number < 4)
+
+
+@pytest.mark.parametrize("is_warned", [True, False])
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_the_next_end_of_a_seat_whose_start_has_failed_waits(
+    has_ended: bool, is_warned: bool
+) -> None:
+    """Also that of an agent that says that it leaves, and is still there."""
+    starts = FailedStarts(1, NOW - 1.0, frozenset({(0, 0)}), 0, "no", were_heard=True)
+    memory = Memory(incarnation=5, failures=Failures(starts=starts))
+    seen = one(exited(143), ended_s=1.0)
+    if not has_ended:
+        seen = replace(seen, phase=PodPhase.RUNNING, exit_code=None, exit_reason="", ended_at=None)
+    told = frozenset({seen.agent})
+    training = heard(seen, departing=told, warned=told if is_warned else frozenset())
+    assert not made(after(seen, training=training, memory=memory))
+    assert made(after(seen, training=training, memory=Memory(incarnation=5)))
 
 
 @pytest.mark.parametrize("code", [0, 3, 137, 143])
