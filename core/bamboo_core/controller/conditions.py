@@ -16,9 +16,8 @@ from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller import on_demand, pod_zones, shortage
+from bamboo_core.controller import ends, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
-from bamboo_core.controller.ends import awaited_pods, start_words
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
@@ -101,8 +100,8 @@ def layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
 def _runs(layers: Set[int]) -> str:
     """Formatted like ``0-3, 7``."""
     starts = sorted(layer for layer in layers if layer - 1 not in layers)
-    ends = sorted(layer for layer in layers if layer + 1 not in layers)
-    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+    last = sorted(layer for layer in layers if layer + 1 not in layers)
+    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, last, strict=True)]
     return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
 
 
@@ -179,7 +178,7 @@ def _why_unmade(seen: Seen) -> str:
         if until == seen.memory.refused_until:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
-    if awaited_pods.unproven(seen.spec, seen.view, seen.training, seen.memory, now=seen.now):
+    if ends.unproven(seen.spec, seen.view, seen.training, seen.memory, now=seen.now):
         return " (new seats get pods one at a time, since pods end; see Stalled)"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
@@ -337,11 +336,11 @@ def _stalled(seen: Seen) -> Condition:
     if training.unreachable and not seen.is_resting:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
     memory, now = seen.memory, seen.now
-    if not seen.is_resting and start_words.are_failing(seen.view, training, memory):
-        text = start_words.failing(memory.failures.starts, now)
+    if not seen.is_resting and ends.are_failing(seen.view, training, memory):
+        text = ends.failing(memory.failures.starts, now)
         return Condition(kind, True, Reason.STARTS_FAIL, text)
-    if not seen.is_resting and (silent := awaited_pods.silent(memory, now)):
-        return Condition(kind, True, Reason.NOT_HEARD, start_words.not_heard(silent))
+    if not seen.is_resting and (silent := ends.silent(memory, now)):
+        return Condition(kind, True, Reason.NOT_HEARD, ends.not_heard(silent))
     if training.stall and not seen.is_resting:
         return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
     return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")

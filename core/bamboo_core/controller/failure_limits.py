@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import replace
+from typing import NamedTuple
 
+from bamboo_core.api import texts
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.reasons import FailureCause, Reason, failure_cause
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.events import Record
-from bamboo_core.controller import failures, pod_zones
+from bamboo_core.controller import ends, failures, pod_zones
 from bamboo_core.controller import turn as turns
-from bamboo_core.controller.ends import awaited_pods, causes, end_words
 from bamboo_core.controller.failures import FailedStarts, Failure, Failures
 from bamboo_core.controller.view import (
     Awaited,
@@ -19,12 +20,29 @@ from bamboo_core.controller.view import (
     LastWords,
     Memory,
     NodeView,
+    PodView,
     TrainingView,
 )
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.exit_codes import ExitCode
 
 KEPT = 16
 """Number of ended pods that are kept for their logs while the job goes on."""
+
+
+_CONFIGURATION = "bamboo-agent: "
+"""The agent's last words begin so if its own configuration is wrong: see its ``__main__``."""
+_MOST_WORDS = 300
+"""Bytes of what a pod's status says, so that a remedy can follow."""
+
+
+class _End(NamedTuple):
+    """The end of an agent. start: of a failed start, else None."""
+
+    words: LastWords
+    start: Awaited | None = None
+    counts: bool = True  # towards spec.runPolicy.backoffLimit
+    remedy: str = ""
 
 
 def settle(
@@ -34,7 +52,7 @@ def settle(
     policy, committed = spec.run_policy, training.progress.committed + 1
     told = {words.agent for words in training.failed}
     seen = {pod.agent for pod in view.pods}
-    ended = {pod.agent for pod in view.pods if causes.is_judged(pod, training, now)}
+    ended = {pod.agent for pod in view.pods if ends.is_judged(pod, training, now)}
     # What agents say of their nodes is left out: it would excuse all others there.
     memory = replace(memory, failing=view.fleet.failing(memory.failing, now))
     taken = [] if spec.suspend else list(_taken(view, training, memory, now=now))
@@ -95,7 +113,7 @@ def _without_old_starts(
     if not starts.rounds or starts.template not in ("", turns.template(spec)):
         return replace(known, starts=FailedStarts())
     alive = [pod for pod in view.pods if pod.is_alive]
-    proven = [p for p in alive if not starts.were_heard or causes.ran_s(p, now) >= causes.PROVEN_S]
+    proven = [p for p in alive if not starts.were_heard or ends.ran_s(p, now) >= ends.PROVEN_S]
     staying = training.connected & {pod.agent for pod in view.staying(training)}
     heard = {pod.slot for pod in proven if pod.agent in staying}
     if now >= starts.until:
@@ -132,7 +150,7 @@ def _fresh(
     *,
     is_ordered: bool,
     now: float,
-) -> list[end_words.End]:
+) -> list[_End]:
     """Failures that are not counted yet; errors of the user's code last, and before them those that
     count towards the limit.
 
@@ -142,42 +160,40 @@ def _fresh(
     first: dict[AgentId, LastWords] = {}
     for words in training.failed:
         first.setdefault(words.agent, words)
-    found = [end_words.End(words) for agent, words in first.items() if agent not in settled]
+    found = [_End(words) for agent, words in first.items() if agent not in settled]
     known = {*settled, *first}
-    ended = [p for p in view.pods if causes.is_judged(p, training, now) and p.agent not in known]
+    ended = [p for p in view.pods if ends.is_judged(p, training, now) and p.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
     for pod in ended:
-        if causes.is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory):
+        if ends.is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory):
             continue
         if pod.agent in training.heard:
             if pod.has_failed:
-                found.append(end_words.End(end_words.words_of(pod)))
-            elif not is_ordered and causes.is_unordered(pod, view, training, memory):
-                found += end_words.cut_short(pod, now)
-        elif not causes.is_excused(pod, view, training, memory):
-            found.append(end_words.failed_start(pod))
+                found.append(_End(_words_of(pod)))
+            elif not is_ordered and ends.is_unordered(pod, view, training, memory):
+                found += _cut_short(pod, now)
+        elif not ends.is_excused(pod, view, training, memory):
+            found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))
 
 
 def _taken(
     view: ClusterView, training: TrainingView, memory: Memory, *, now: float
-) -> Iterator[end_words.End]:
+) -> Iterator[_End]:
     """Pods that somebody else has deleted before their agents were heard, and those that wait for
     nodes that were not ready when they were made."""
     for pod, at in view.stranded_at(training):
-        is_lost = causes.has_lost_node(pod.node, pod.created_at, view, memory)
+        is_lost = ends.has_lost_node(pod.node, pod.created_at, view, memory)
         if at <= now and not is_lost and pod.agent not in memory.settled | training.heard.keys():
             text = f"agent {pod.name} was never heard: node {pod.node} is not ready"
             words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
             seat, remedy = Awaited(pod.slot, pod.incarnation), "let pods not tolerate such nodes"
-            yield end_words.End(words, seat, counts=False, remedy=remedy)
-    for agent, seat, is_there in awaited_pods.missed(view, training, memory):
-        if is_there or 0 < seat.gone_since <= now - awaited_pods.GONE_S:
+            yield _End(words, seat, counts=False, remedy=remedy)
+    for agent, seat, is_there in ends.missed(view, training, memory):
+        if is_there or 0 < seat.gone_since <= now - ends.GONE_S:
             text = f"agent {agent} was never heard: somebody has deleted its pod"
             words = LastWords(agent, FailureCause.START_FAILED, text)
-            yield end_words.End(
-                words, seat, counts=False, remedy="find out who deletes pods of the job"
-            )
+            yield _End(words, seat, counts=False, remedy="find out who deletes pods of the job")
 
 
 def start_records(before: Failures, now: Failures) -> tuple[Record, ...]:
@@ -190,3 +206,117 @@ def start_records(before: Failures, now: Failures) -> tuple[Record, ...]:
     }
     text = now.starts.message
     return (Record(Severity.WARNING, EventReason.START_FAILED, text, facts),)
+
+
+def _words_of(pod: PodView) -> LastWords:
+    """The cause and the message of a failed pod."""
+    return LastWords(
+        pod.agent,
+        _cause(pod),
+        _last_message(pod),
+        is_user_error=pod.exit_code == ExitCode.USER,
+        node=pod.node,
+    )
+
+
+def _cause(pod: PodView) -> FailureCause:
+    if pod.exit_reason == FailureCause.OOM_KILLED:
+        return FailureCause.OOM_KILLED
+    said = failure_cause(pod.trouble)
+    if said is FailureCause.AGENT_FAILED and pod.exit_code == ExitCode.USER:
+        return FailureCause.USER_CODE_FAILED
+    return said
+
+
+def _failed_start(pod: PodView) -> _End:
+    """A pod that ended before its agent was heard, or was of any use. Whatever can be the node's
+    fault counts for the node, and not towards the limit."""
+    counts, seat = ends.is_own_fault(pod), Awaited(pod.slot, pod.incarnation)
+    if pod.exit_code is not None and not pod.beside.reason and counts:
+        words = _words_of(pod)
+        if words.is_user_error and not _says_configuration(pod):
+            text = f"agent {pod.name} was never heard: {words.message}"
+            words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
+        return _End(words, seat, remedy=_start_remedy(pod))
+    text = f"agent {pod.name} was never heard: {_how_it_ended(pod)}"
+    words = LastWords(pod.agent, FailureCause.START_FAILED, text, node="" if counts else pod.node)
+    return _End(words, seat, counts, _start_remedy(pod))
+
+
+def _cut_short(pod: PodView, now: float) -> list[_End]:
+    """The end of an agent that was heard and that nobody has told to end. Early it is a failed
+    start. Late a kill is a loss, since nobody knows better."""
+    is_early = ends.ran_s(pod, now) < ends.PROVEN_S
+    seat = Awaited(pod.slot, pod.incarnation) if is_early else None
+    if not ends.may_be_lost(pod):
+        text = (
+            f"agent {pod.name} ended with exit code {pod.exit_code}, and the operator had not"
+            " released it"
+        )
+        words = LastWords(pod.agent, FailureCause.AGENT_FAILED, text, node=pod.node)
+        remedy = f"{_start_remedy(pod)}, be the last that ends, and end with the agent's exit code"
+        return [_End(words, seat, remedy=remedy)]
+    if not is_early:
+        return []
+    text = (
+        f"agent {pod.name} ended {ends.ran_s(pod, now):.0f} s after its start with exit code"
+        f" {pod.exit_code}, while its node stayed: {_who_ended(pod)}"
+    )
+    words = LastWords(pod.agent, FailureCause.START_FAILED, text, node=pod.node)
+    return [_End(words, seat, counts=False, remedy=_start_remedy(pod))]
+
+
+def _who_ended(pod: PodView) -> str:
+    if pod.is_killed:
+        return "a liveness probe or somebody has killed it"
+    return "it lost the operator, or its command says so"
+
+
+def _says_configuration(pod: PodView) -> bool:
+    """Whether the agent itself says with exit code 2 that its configuration is wrong. Other
+    programs end with that code, too."""
+    is_told = failure_cause(pod.trouble) is not FailureCause.AGENT_FAILED
+    return is_told or any(x.startswith(_CONFIGURATION) for x in pod.trouble.splitlines())
+
+
+def _how_it_ended(pod: PodView) -> str:
+    beside = pod.beside
+    if beside.reason:
+        where = f" on node {pod.node}" if pod.node else ""
+        words = f": {texts.cut(beside.message, _MOST_WORDS)}" if beside.message else ""
+        return f"its pod has ended{where} with the reason {beside.reason}{words}"
+    if pod.exit_code is not None:
+        return f"somebody has killed its container (exit code {pod.exit_code})"
+    if beside.exit_code is not None:
+        said = "" if beside.state in ("", "Error", "Completed") else f", {beside.state}"
+        words = f": {texts.cut(beside.words, _MOST_WORDS)}" if beside.words else ""
+        return f"container {beside.container} ended with exit code {beside.exit_code}{said}{words}"
+    return "its pod has ended, and its status does not say why"
+
+
+def _start_remedy(pod: PodView) -> str:
+    beside, see = pod.beside, f"kubectl describe pod {pod.name}"
+    if beside.is_of_pod:
+        field = "spec.worker.resources and spec.worker.podTemplate"
+        return f"let its containers use less, or ask for more in {field}"
+    if beside.reason:
+        return f"kubectl describe node {pod.node} shows what the node has and lacks"
+    if pod.is_killed:
+        return f"look for a failing probe with {see}"
+    if pod.exit_code is not None:
+        return (
+            f"kubectl logs {pod.name}; if spec.worker.podTemplate has a command, it must start the"
+            " agent"
+        )
+    if beside.container:
+        return f"kubectl logs {pod.name} -c {beside.container}"
+    return see
+
+
+def _last_message(pod: PodView) -> str:
+    if pod.beside.is_of_pod:
+        return f"agent {pod.name}: {_how_it_ended(pod)}"
+    words = pod.trouble or "see its log"
+    if pod.exit_reason not in ("", "Error"):  # an OOMKilled container leaves no message
+        words = f"{pod.exit_reason}: {words}"
+    return f"agent {pod.name} ended with exit code {pod.exit_code}: {words}"

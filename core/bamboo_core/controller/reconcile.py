@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.events import Record
-from bamboo_core.controller import dry_zones, failure_limits, lifecycle, on_demand, pod_zones
+from bamboo_core.controller import dry_zones, ends, failure_limits, lifecycle, on_demand, pod_zones
 from bamboo_core.controller import turn as turns
-from bamboo_core.controller.ends import awaited_pods, causes
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
@@ -133,7 +132,7 @@ def step(
     actions += [] if memory.terminal else _tidy(view, memory)
     actions = _once(actions)
     deleted = {action.name for action in actions if isinstance(action, DeletePod)}
-    awaited = awaited_pods.awaited(view, training, memory, deleted, now=now)
+    awaited = ends.awaited(view, training, memory, deleted, now=now)
     memory = replace(memory, awaited=awaited)
     status = lifecycle.status_of(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
@@ -333,7 +332,7 @@ def _fill(
     count = max(0, min(most, wanted - len(staying)))
     if training.unwritten is not None:
         count = min(count, _lacking_successors(staying, training))
-    held = awaited_pods.held(spec, view, training, memory, now=now)
+    held = ends.held(spec, view, training, memory, now=now)
     holes = [slot for slot in seats if slot not in taken and slot not in held][:count]
     if not holes or now < memory.pauses_until or job.deleting:
         return [], memory
@@ -465,9 +464,9 @@ def _wake_times(
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
-    ends = [pod.ended_at for pod in view.pods if pod.ended_at is not None]
-    times += (at + s for at in ends for s in (REASON_S, *causes.STAYS_S))
-    times += awaited_pods.wake_times(memory)
+    ended = [pod.ended_at for pod in view.pods if pod.ended_at is not None]
+    times += (at + s for at in ended for s in (REASON_S, *ends.STAYS_S))
+    times += ends.wake_times(memory)
     starts = (stuck_at(pod.beside, pod.waiting, pod.started_at) for pod in view.pods)
     times += (at for at in starts if at is not None)
     times += (at for at in force_deletes if at is not None)

@@ -351,7 +351,7 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
 
 
 def _pods(job: JobView, memory: Memory, status: JobStatus) -> Object:
-    """Of a finished job no ended pods are remembered."""
+    """The pods that matter to the next operator; of a finished job none."""
     is_over = memory.terminal is not None
     settled = "" if is_over else _agents(job.name, memory.settled)
     found: Object = {"incarnation": memory.incarnation, "settled": settled}

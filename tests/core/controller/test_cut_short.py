@@ -10,7 +10,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
 from bamboo_core.api.spec import WorkerSpec
-from bamboo_core.controller.ends.causes import NODE_STAYS_S, PROVEN_S, WARNED_NODE_STAYS_S
+from bamboo_core.controller.ends import NODE_STAYS_S, PROVEN_S, WARNED_NODE_STAYS_S
 from bamboo_core.controller.failures import FailedStarts, Failures
 from bamboo_core.controller.reconcile import CreatePod, Step, step
 from bamboo_core.controller.view import (

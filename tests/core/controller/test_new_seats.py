@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_core.api.reasons import ConditionType
 from bamboo_core.api.spec import PipelinesSpec
-from bamboo_core.controller.ends.awaited_pods import COMMON_ROUNDS
+from bamboo_core.controller.ends import COMMON_ROUNDS
 from bamboo_core.controller.view import Memory, PodPhase, TrainingView
 from bamboo_core.model.ids import AgentId
 
