@@ -16,7 +16,7 @@ from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller import failure_limits, on_demand, pod_zones, shortage
+from bamboo_core.controller import ends, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
@@ -100,8 +100,8 @@ def layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
 def _runs(layers: Set[int]) -> str:
     """Formatted like ``0-3, 7``."""
     starts = sorted(layer for layer in layers if layer - 1 not in layers)
-    ends = sorted(layer for layer in layers if layer + 1 not in layers)
-    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+    last = sorted(layer for layer in layers if layer + 1 not in layers)
+    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, last, strict=True)]
     return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
 
 
@@ -178,6 +178,8 @@ def _why_unmade(seen: Seen) -> str:
         if until == seen.memory.refused_until:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
+    if ends.unproven(seen.spec, seen.view, seen.training, seen.memory, now=seen.now):
+        return " (new seats get pods one at a time, since pods end; see Stalled)"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
@@ -333,12 +335,12 @@ def _stalled(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.LAST_WRITE_WAITS, text)
     if training.unreachable and not seen.is_resting:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
-    starts = seen.memory.failures.starts
-    is_known = starts.rounds > 1 or not starts.were_heard  # one kill may be a node that goes
-    if starts.slots and is_known and not seen.is_resting:
-        return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
-    if not seen.is_resting and (silent := failure_limits.silent(seen.memory, seen.now)):
-        return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
+    memory, now = seen.memory, seen.now
+    if not seen.is_resting and ends.are_failing(seen.view, training, memory):
+        text = ends.failing(memory.failures.starts, now)
+        return Condition(kind, True, Reason.STARTS_FAIL, text)
+    if not seen.is_resting and (silent := ends.silent(memory, now)):
+        return Condition(kind, True, Reason.NOT_HEARD, ends.not_heard(silent))
     if training.stall and not seen.is_resting:
         return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
     return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")
@@ -393,29 +395,6 @@ def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
     is_image = state in pod_troubles.NO_IMAGE
     reason = Reason.IMAGE_PULL_FAILED if is_image else Reason.CONTAINER_CANNOT_START
     return _Obstacle(reason, text)
-
-
-def _not_heard(silent: Sequence[str]) -> str:
-    count = counted(len(silent), "agent")
-    verb = "runs" if len(silent) == 1 else "run"
-    return (
-        f"{count} {verb} for over {failure_limits.SILENT_S:.0f} s and never connected, the first:"
-        f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
-        " command, it must start the agent, and the network must let it reach the operator"
-    )
-
-
-def _failed_starts(seen: Seen) -> str:
-    starts = seen.memory.failures.starts
-    what = "agents end soon after their start" if starts.were_heard else ""
-    text = (
-        f"{what or 'pods end before their agents are heard'}, in"
-        f" {counted(starts.rounds, 'round')} of new pods"
-        f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
-    )
-    if seen.now < starts.until:
-        text += f"; new pods for them come at {shortage.instant(starts.until)}"
-    return text
 
 
 def _unwritten(seen: Seen, last: Unwritten) -> str:

@@ -105,6 +105,8 @@ class FailedStarts:
     message: str = ""  # of the last one, with the remedy
     were_heard: bool = False  # agents of the last round: to be heard proves nothing
     template: str = ""  # short for what its pod was made from
+    step: int = 0  # number of steps that were committed then
+    first: int = -1  # lowest incarnation of those pods
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:
         """Slots for which no pods are made now."""
@@ -226,12 +228,12 @@ def pause_s(times: int) -> float:
 
 def add_start(
     known: Failures, slot: tuple[int, int], incarnation: int, message: str, template: str, *,
-    is_heard: bool = False, now: float,
+    step: int = 0, is_heard: bool = False, now: float,
 ) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
-    Those that come during the pause are of the same round. template: short for what the pod was
-    made from.
+    Those that come during the pause are of the same round. template, step: as in
+    :class:`FailedStarts`.
     """
     starts = known.starts
     if now >= starts.until:
@@ -242,9 +244,11 @@ def add_start(
         starts,
         slots=starts.slots | {slot},
         incarnation=max(starts.incarnation, incarnation),
+        first=incarnation if starts.first < 0 else min(starts.first, incarnation),
         message=texts.cut(message, LONGEST_START_MESSAGE),
         were_heard=starts.were_heard or is_heard,
         template=template,
+        step=step,
     )
     return replace(known, starts=starts)
 
@@ -287,6 +291,7 @@ def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) ->
     after = policy.forgive_after_steps
     recent = tuple(replace(f, step=min(f.step, committed)) for f in known.recent)
     older_step = min(known.older_step, committed)
+    starts = replace(known.starts, step=min(known.starts.step, committed))
     if after:
         recent = tuple(f for f in recent if committed < f.step + after)
     is_older_forgiven = after > 0 and committed >= older_step + after
@@ -295,6 +300,7 @@ def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) ->
         recent=recent,
         older=0 if is_older_forgiven else known.older,
         older_step=older_step,
+        starts=starts,
         avoided=tuple(place for place in known.avoided if now < place.until),
         misfits=_settled(known.misfits, AVOID_S, now),
         refusals=_settled(known.refusals, FORGET_REFUSALS_S, now),

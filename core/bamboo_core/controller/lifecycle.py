@@ -29,6 +29,7 @@ from bamboo_core.controller.view import (
     PodPhase,
     TrainingView,
 )
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
@@ -90,6 +91,8 @@ class JobStatus:
     failures: Failures = Failures()  # noqa: RUF009 - frozen
     totals: Totals = Totals()  # noqa: RUF009 - frozen
     times: Times = Times()  # noqa: RUF009 - frozen
+    # Agents with a pod that were heard and are no members: the durable facts do not name them.
+    heard: frozenset[AgentId] = frozenset()
 
 
 def status_of(
@@ -134,6 +137,7 @@ def status_of(
         stalls=training.stalls,
         totals=training.totals,
         times=memory.times.entered(_time_state(phase, seen), now),
+        heard=frozenset(p.agent for p in view.pods if p.agent in training.heard) - training.members,
     )
 
 

@@ -31,6 +31,9 @@ CANNOT_START = NO_IMAGE | {
     "RunContainerError",
 }
 """Why a container waits that will not start by itself."""
+LACKS = "CreateContainerConfigError"
+"""Why a container waits whose Secret or ConfigMap is not there, or lacks a key: the only reason of
+which the kubelet's own words name an object. Other words may be those of a program."""
 ENDS_AGAIN = "CrashLoopBackOff"
 """Why a container waits that the kubelet starts again and again. Between its ends it runs."""
 EVICTED = "Evicted"

@@ -15,11 +15,12 @@ from bamboo_core.api import limits
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller import lifecycle
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.reconcile import Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.job import disruptions
 from bamboo_core.job.training_view import ended
 from bamboo_operator.admission.kueue import Look, misnamed, queue_of
 from bamboo_operator.admission.line import Entry
@@ -248,7 +249,8 @@ class Reconciler:
         await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None
-        reported = statuses.read_progress(body)
+        heard = statuses.read_heard(body)
+        reported = replace(statuses.read_progress(body), heard=heard)
         return self._ports.jobs.lead(job, spec, durable_facts.read(body), reported)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:

@@ -112,9 +112,10 @@ def test_an_older_agent_that_takes_part_says_nothing_about_new_pods() -> None:
 
 def test_seats_whose_agents_were_heard_do_not_wait() -> None:
     """A spot node goes while the pods of another seat fail to start."""
-    starts = FailedStarts(5, 1240.0, frozenset({(0, 1)}), 7, "no")
+    starts = FailedStarts(5, 1240.0, frozenset({(0, 1)}), 7, "no", first=4)
     memory = Memory(incarnation=7, failures=Failures(starts=starts))
-    found = step(spec(), ClusterView(nodes(a=8, b=8)), TrainingView(), memory, job=JOB, now=1000.0)
+    view, training = ClusterView(nodes(a=8, b=8)), having_heard(TrainingView(), [pod(0, 0, 3)])
+    found = step(spec(), view, training, memory, job=JOB, now=1000.0)
     assert [x.slot for x in found.actions if isinstance(x, CreatePod)] == [(0, 0)]
     assert found.wake_at == 1240.0
 

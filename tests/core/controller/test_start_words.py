@@ -195,6 +195,32 @@ def test_a_missing_object_of_a_container_is_named(fields: dict[str, object], tex
     assert not found.memory.failures.total
 
 
+SAYS = 'the vault says: secret "token" not found'
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"container": "proxy", "state": "CrashLoopBackOff"}, Reason.CONTAINER_CANNOT_START),
+        ({"container": "proxy", "state": "RunContainerError"}, Reason.CONTAINER_CANNOT_START),
+        ({"container": "proxy", "state": "Error", "is_over": True}, Reason.CONTAINER_FAILED),
+    ],
+)
+def test_a_program_cannot_say_that_an_object_is_missing(
+    fields: dict[str, object], reason: Reason
+) -> None:
+    """A sidecar's log may have the same words: its pod waits for nothing, and is not to stay."""
+    beside = PodTrouble(words=SAYS, **fields)  # type: ignore[arg-type]
+    starting = waiting(waiting="PodInitializing", beside=beside)
+    assert starting.missing is None
+    said = condition(after(starting, pod(0, 1, zone="b")), ConditionType.STALLED)
+    assert said.reason == reason
+
+
+def test_a_registry_cannot_say_that_an_object_is_missing() -> None:
+    assert waiting(waiting="ErrImagePull", trouble=SAYS).missing is None
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [

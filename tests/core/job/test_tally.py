@@ -79,6 +79,15 @@ def test_an_agent_that_failed_by_itself_is_none(ended: PodView) -> None:
     assert (tally.losses, tally.failed) == (Losses(4, 1), ())
 
 
+def test_an_agent_that_ends_without_an_order_is_none() -> None:
+    """A command that ends before its agent: it is counted as a failure, and was lost, too."""
+    tally = lost(end(0, "Completed"))
+    assert not tally.settle(100.5)
+    tally.observe(seen())
+    assert not tally.settle(500.0)
+    assert tally.losses == Losses(4, 1)
+
+
 def test_a_loss_is_decided_after_a_while() -> None:
     """A machine that cannot be reached does not report the pod's end."""
     tally = lost(AGENT)
@@ -167,7 +176,7 @@ def test_an_eviction_whose_reason_comes_late_is_no_loss() -> None:
 
 
 def test_agents_that_are_there_stay_known_however_many_come_and_go() -> None:
-    tally = Tally(Losses(), members=[AgentId("member")])
+    tally = Tally(Losses(), heard=[AgentId("member")])
     assert tally.heard == {"member": ""}
     tally.connected(hello(AGENT.agent))
     tally.observe(seen(AGENT))

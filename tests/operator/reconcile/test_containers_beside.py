@@ -78,6 +78,32 @@ async def test_a_missing_claim_is_told_with_its_remedy(harness: Harness) -> None
             "container proxy: CrashLoopBackOff: it ended with exit code 2: no config",
         ),
         (
+            {
+                "initContainerStatuses": [
+                    waits("proxy", "CreateContainerConfigError", 'secret "s3" not found')
+                    | {"lastState": {"terminated": {"exitCode": 2, "message": "no config"}}}
+                ],
+                "containerStatuses": INITIALIZING,
+            },
+            "ObjectMissing",
+            "Secret s3 in namespace ns does not exist",
+        ),
+        (
+            {
+                "initContainerStatuses": [
+                    waits("proxy", "CrashLoopBackOff", "back-off 10s")
+                    | {
+                        "lastState": {
+                            "terminated": {"exitCode": 2, "message": 'secret "x" not found'}
+                        }
+                    }
+                ],
+                "containerStatuses": INITIALIZING,
+            },
+            "ContainerCannotStart",
+            'it ended with exit code 2: secret "x" not found',
+        ),
+        (
             {"containerStatuses": [waits("agent", "RunContainerError", "no such file")]},
             "ContainerCannotStart",
             "RunContainerError: no such file",

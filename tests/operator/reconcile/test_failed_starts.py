@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bamboo_core.api.events import EventReason
-from bamboo_core.controller.failure_limits import GONE_S, KEPT
+from bamboo_core.controller.ends import GONE_S
+from bamboo_core.controller.failure_limits import KEPT
 from bamboo_operator.kube import api
 from bamboo_operator.kube.timestamps import instant
 
