@@ -155,7 +155,7 @@ class Reconciler:
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
             was_planned = training.epoch > 0
-            retry_s = await self._ports.budgets.keep(job, least, may_be_left=was_planned)
+            retry_s = await self._ports.budgets.keep(job, least, pods=pods, may_be_left=was_planned)
             again_s += [] if retry_s is None else [retry_s]
         if decided.memory.terminal is not None:
             self._leave_line(job.namespace, job.name)
