@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.core.controller.builders import JOB, manifest, spec
+from tests.core.controller.builders import JOB as SHORT
+from tests.core.controller.builders import manifest, spec
 
 from bamboo_operator import config
 from bamboo_operator.admission import kueue
@@ -23,15 +24,22 @@ from ..agent_client import until
 from ..harness import PATH, failing
 from ..memory_api import MemoryApi
 
-BUDGET = api.disruption_budget("ns", f"job-agents-{JOB.uid}")
+JOB = replace(SHORT, uid="11111111-2222-3333")  # as long as real ones
+BUDGET = api.disruption_budget("ns", f"job-agents-{JOB.uid[:8]}")
 WORKLOAD = f"{kueue.workloads('v1beta2', 'ns')}/{kueue.workload_name('job', JOB.uid)}"
+
+
+def body_of(uid: str) -> Object:
+    body = manifest()
+    body["metadata"]["uid"] = uid
+    return body
 
 
 async def made() -> MemoryApi:
     """With all that the operator makes for a job, beside its pods."""
     kube = MemoryApi()
     kube.put(f"/apis/{kueue.GROUP}", {"versions": [{"version": "v1beta2"}]})
-    kube.put(PATH, manifest())
+    kube.put(PATH, body_of(JOB.uid))
     await Budgets(kube).keep(JOB, 2)
     body = kueue.workload(JOB, spec(), "queue", priority=0, version="v1beta2")
     await kube.create(kueue.workloads("v1beta2", "ns"), body)
@@ -72,10 +80,8 @@ async def test_they_are_deleted() -> None:
 async def test_those_of_an_earlier_job_of_the_name_are_deleted_and_its_own_stay() -> None:
     kube = await made()
     orphaned(kube)
-    later = replace(JOB, uid="later-uid")
-    body = manifest()
-    body["metadata"]["uid"] = later.uid
-    kube.put(PATH, body)
+    later = replace(JOB, uid="99999999-2222-3333")
+    kube.put(PATH, body_of(later.uid))
     await Budgets(kube).keep(later, 2)
     own = api.disruption_budget("ns", f"job-agents-{later.uid[:8]}")
     kube.objects[own]["metadata"]["ownerReferences"] = []  # a user's mistake
