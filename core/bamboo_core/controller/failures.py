@@ -233,13 +233,13 @@ def add_start(
 ) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
-    Those that come during the pause are of the same round, but not a later pod of a seat that has
-    failed before: that pod was made although the seat waits. template, step: as in
+    Those that come during the pause are of the same round, but not another pod of a seat that has
+    failed before: a seat may have had two at once, and each counts. template, step: as in
     :class:`FailedStarts`.
     """
     starts = known.starts
-    is_later = slot in starts.slots and incarnation > starts.incarnation
-    if now >= starts.until or is_later:
+    is_another = slot in starts.slots and incarnation != starts.incarnation
+    if now >= starts.until or is_another:
         rounds = starts.rounds + 1
         until = now + start_pause_s(rounds)
         starts = replace(starts, rounds=rounds, until=until, were_heard=False)

@@ -9,10 +9,21 @@ from typing import NamedTuple
 
 import pytest
 
-from bamboo_core.controller.reconcile import CreatePod
-from bamboo_core.controller.view import Memory, PodPhase, PodView, Slot
+from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.controller.failures import FailedStarts, Failures
+from bamboo_core.controller.reconcile import CreatePod, step
+from bamboo_core.controller.shortage import instant
+from bamboo_core.controller.view import (
+    ClusterView,
+    Memory,
+    PodPhase,
+    PodView,
+    Slot,
+    TrainingView,
+)
 
-from .failing_starts import Cluster, exited
+from .builders import JOB, nodes, pod
+from .failing_starts import PATIENT, Cluster, after, condition, exited
 
 SEATS = 2
 MOST = 6
@@ -122,3 +133,93 @@ def test_a_new_operator_does_not_make_more(seed: int) -> None:
             incarnation=known.incarnation, failures=known.failures, settled=known.settled
         )
     assert max(made_for(cluster).values()) <= MOST
+
+
+# ---------------------------------------------------------------- what is said, and who waits
+
+NOW = 1000.0
+
+
+def killed(incarnation: int, *, ended_s: float, code: int = 137) -> PodView:
+    """A pod of the first seat that has run for 30 s."""
+    at = NOW - ended_s
+    found = exited(code)(pod(0, 0, incarnation, started_at=at - 30.0, ended_at=at))
+    assert found is not None
+    return found
+
+
+def having_heard(*pods: PodView) -> TrainingView:
+    return TrainingView(epoch=3, heard={x.agent: f"machine-{x.zone}" for x in pods})
+
+
+def test_an_end_that_is_being_judged_is_told_at_once_and_not_as_a_lack_of_nodes() -> None:
+    both = (killed(0, ended_s=50.0), killed(1, ended_s=1.0, code=3))
+    found = after(*both, pod(0, 1, zone="b"), training=having_heard(*both))
+    for kind in (ConditionType.CAPACITY_AVAILABLE, ConditionType.STALLED):
+        said = condition(found, kind)
+        assert said.reason == Reason.STARTS_FAIL
+        assert "container agent of job-p0-s0-i1 has ended 30 s after its start" in said.message
+        assert "exit code 3" in said.message
+        assert instant(NOW + 59.0) in said.message
+        assert "add nodes" not in said.message
+
+
+def test_a_seat_whose_node_goes_does_not_wait_for_others_whose_starts_fail() -> None:
+    lost = pod(0, 0)
+    broken = exited(1)(pod(0, 1, zone="b"))
+    assert broken is not None
+    gone = tuple(node for node in nodes(a=8, b=8, c=8) if node.name != "node-a")
+    view = ClusterView(gone, (lost, broken))
+    found = step(PATIENT, view, having_heard(lost), Memory(), job=JOB, now=NOW)
+    assert [x.slot for x in found.actions if isinstance(x, CreatePod)] == [(0, 0)]
+    assert found.memory.failures.starts.slots == {(0, 1)}
+
+
+@pytest.mark.parametrize("how", ["its node is gone", "somebody deletes it"])
+def test_a_seat_that_has_failed_before_does_not_wait_if_its_next_agent_is_lost(how: str) -> None:
+    starts = FailedStarts(3, NOW + 40.0, frozenset({(0, 0), (0, 1)}), 4, "no", step=0)
+    memory = Memory(incarnation=6, failures=Failures(starts=starts))
+    lost = pod(0, 0, 6, started_at=NOW - 50.0, created_at=NOW - 50.0)
+    there = nodes(b=8, c=8)
+    if how == "somebody deletes it":
+        lost, there = replace(lost, deleting_at=NOW + 30.0), nodes(a=8, b=8, c=8)
+    view = ClusterView(there, (lost,))
+    found = step(PATIENT, view, having_heard(lost), memory, job=JOB, now=NOW)
+    assert [x.slot for x in found.actions if isinstance(x, CreatePod)] == [(0, 0)]
+
+
+@pytest.mark.parametrize("passed_s", [-20.0, 20.0])
+def test_one_time_is_told_for_all_pauses_and_stays_told(passed_s: float) -> None:
+    starts = FailedStarts(3, NOW + 10.0, frozenset({(0, 0), (0, 1)}), 4, "no")
+    late = NOW + 30.0
+    memory = Memory(incarnation=6, not_before=late, failures=Failures(starts=starts))
+    found = step(
+        PATIENT, ClusterView(nodes(a=8, b=8)), TrainingView(), memory, job=JOB,
+        now=late + passed_s,
+    )  # fmt: skip
+    stalled = condition(found, ConditionType.STALLED).message
+    assert instant(late) in stalled
+    assert instant(NOW + 10.0) not in stalled
+    assert ("come at" in stalled) == (passed_s < 0)
+    if passed_s < 0:
+        assert instant(late) in condition(found, ConditionType.CAPACITY_AVAILABLE).message
+
+
+def test_no_condition_refers_to_another_one_that_says_nothing() -> None:
+    """One exit with code 0 pauses the seat, and is not yet a start that fails."""
+    soon = killed(0, ended_s=1.0, code=0)
+    found = after(soon, pod(0, 1, zone="b"), training=having_heard(soon))
+    said = condition(found, ConditionType.CAPACITY_AVAILABLE).message
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
+    assert "see Stalled" not in said
+    assert "exit code 0" in said
+
+
+def test_ends_of_the_old_template_say_nothing_about_the_new_one() -> None:
+    """They are judged after the user has changed it and resumed the job."""
+    late = replace(killed(0, ended_s=60.0), template="old")
+    starts = FailedStarts(5, NOW - 1.0, frozenset({(0, 0)}), 0, "no", template="old")
+    memory = Memory(incarnation=5, failures=Failures(starts=starts))
+    found = after(late, training=having_heard(late), memory=memory)
+    assert found.memory.failures.starts == FailedStarts()
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
