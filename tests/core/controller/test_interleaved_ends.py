@@ -11,7 +11,7 @@ import pytest
 
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.controller.failures import FailedStarts, Failures
-from bamboo_core.controller.reconcile import CreatePod, step
+from bamboo_core.controller.reconcile import CreatePod, DeletePod, step
 from bamboo_core.controller.shortage import instant
 from bamboo_core.controller.view import (
     ClusterView,
@@ -169,8 +169,11 @@ def test_a_seat_whose_node_goes_does_not_wait_for_others_whose_starts_fail() -> 
     broken = exited(1)(pod(0, 1, zone="b"))
     assert broken is not None
     gone = tuple(node for node in nodes(a=8, b=8, c=8) if node.name != "node-a")
-    view = ClusterView(gone, (lost, broken))
-    found = step(PATIENT, view, having_heard(lost), Memory(), job=JOB, now=NOW)
+    training, view = having_heard(lost), ClusterView(gone, (lost, broken))
+    first = step(PATIENT, view, training, Memory(), job=JOB, now=NOW)
+    assert any(isinstance(x, DeletePod) and x.name == lost.name for x in first.actions)
+    view = ClusterView(gone, (broken,))
+    found = step(PATIENT, view, training, first.memory, job=JOB, now=NOW)
     assert [x.slot for x in found.actions if isinstance(x, CreatePod)] == [(0, 0)]
     assert found.memory.failures.starts.slots == {(0, 1)}
 
@@ -183,8 +186,10 @@ def test_a_seat_that_has_failed_before_does_not_wait_if_its_next_agent_is_lost(h
     there = nodes(b=8, c=8)
     if how == "somebody deletes it":
         lost, there = replace(lost, deleting_at=NOW + 30.0), nodes(a=8, b=8, c=8)
-    view = ClusterView(there, (lost,))
-    found = step(PATIENT, view, having_heard(lost), memory, job=JOB, now=NOW)
+    training, view = having_heard(lost), ClusterView(there, (lost,))
+    first = step(PATIENT, view, training, memory, job=JOB, now=NOW)
+    assert first.memory.failures.starts.rounds == 3, "the count goes on"
+    found = step(PATIENT, ClusterView(there), training, first.memory, job=JOB, now=NOW)
     assert [x.slot for x in found.actions if isinstance(x, CreatePod)] == [(0, 0)]
 
 
