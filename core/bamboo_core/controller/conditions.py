@@ -136,6 +136,8 @@ def _capacity(seen: Seen) -> Condition:
         text += _why_unmade(seen)
     if absent := _absent(seen):
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.OBJECT_MISSING, f"{text}; {absent}")
+    if missing > 0 and not waiting and _is_paused_by_ends(seen):
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.STARTS_FAIL, text + avoided)
     if missing > 0 and seen.is_paused_by_misfits:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.DEVICE_DIFFERS, text + avoided)
     if misfits := shortage.misfits(seen.spec, nodes):
@@ -168,9 +170,11 @@ def _why_unmade(seen: Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
     until, starts = seen.memory.pauses_until, seen.memory.failures.starts
+    if judged := ends.judged(seen.view, seen.training, seen.memory, now=seen.now):
+        return f" (none is made for some seats yet: {judged})"
     if starts.held(seen.now) and starts.until > until:
         at = shortage.instant(starts.until)
-        return f" (none is made for some seats before {at}, since pods end; see Stalled)"
+        return f" (none is made for some seats before {at}, since pods end; {_last_end(seen)})"
     if seen.now < until:
         why = ", since agents have failed"
         if seen.is_paused_by_misfits:
@@ -179,10 +183,23 @@ def _why_unmade(seen: Seen) -> str:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
     if ends.unproven(seen.spec, seen.view, seen.training, seen.memory, now=seen.now):
-        return " (new seats get pods one at a time, since pods end; see Stalled)"
+        return f" (new seats get pods one at a time, since pods end; {_last_end(seen)})"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
+
+
+def _is_paused_by_ends(seen: Seen) -> bool:
+    given = (seen.view, seen.training, seen.memory)
+    if seen.memory.failures.starts.held(seen.now) or ends.judged(*given, now=seen.now):
+        return True
+    return bool(ends.unproven(seen.spec, *given, now=seen.now))
+
+
+def _last_end(seen: Seen) -> str:
+    """Where the last end is told: in Stalled if that says so, else here."""
+    is_told = _stalled(seen).reason == Reason.STARTS_FAIL
+    return "see Stalled" if is_told else f"the last: {seen.memory.failures.starts.message}"
 
 
 def _misfits(seen: Seen) -> str:
@@ -336,8 +353,8 @@ def _stalled(seen: Seen) -> Condition:
     if training.unreachable and not seen.is_resting:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
     memory, now = seen.memory, seen.now
-    if not seen.is_resting and ends.are_failing(seen.view, training, memory):
-        text = ends.failing(memory.failures.starts, now)
+    text = "" if seen.is_resting else ends.failing(seen.view, training, memory, now=now)
+    if text:
         return Condition(kind, True, Reason.STARTS_FAIL, text)
     if not seen.is_resting and (silent := ends.silent(memory, now)):
         return Condition(kind, True, Reason.NOT_HEARD, ends.not_heard(silent))

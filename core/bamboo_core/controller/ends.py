@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 
+from bamboo_core.api import texts
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import pod_zones, shortage
-from bamboo_core.controller.failures import FailedStarts
+from bamboo_core.controller import failures, pod_zones, shortage
 from bamboo_core.controller.view import (
+    REASON_S,
     Awaited,
     ClusterView,
     Memory,
@@ -73,6 +74,15 @@ def may_be_lost(pod: PodView) -> bool:
     return pod.is_killed or pod.exit_code == ExitCode.FENCED
 
 
+def is_taken_away(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
+    """Whether an agent that was heard goes, or has gone, with its node, or runs while somebody
+    deletes its pod."""
+    node = view.fleet.by_name.get(pod.node)
+    is_lost = pod.beside.ends_with_node or is_renewed(pod, node, training, memory)
+    is_lost = is_lost or has_lost_node(pod.node, pod.created_at, view, memory)
+    return is_lost or (pod.deleting_at is not None and not pod.has_ended)
+
+
 def is_unordered(pod: PodView, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
     """Whether an agent has ended as if by order, or was killed, though nobody had told it to go and
     its node is as before; or will end, as it says. What it says is no order: only its node can
@@ -117,6 +127,8 @@ GONE_S = 2.0
 """The last state of a deleted pod, which says how it ended, may come so much later than a list."""
 SILENT_S = 60.0
 """An agent connects within seconds after its start."""
+_MOST_WORDS = 300
+"""Bytes of an agent's last words, so that the rest has room."""
 COMMON_ROUNDS = 2
 """Rounds of pods that have all failed, so that other seats most likely fail by the same cause."""
 
@@ -185,7 +197,7 @@ def held(
     unknown = {pod.slot for pod in unheard if pod.has_ended and not pod.is_decided(now)}
     slots = {Slot(*slot) for slot in memory.failures.starts.held(now)}
     slots.update(seat.slot for _, seat, _ in missed(view, training, memory))
-    again = _cut_short_again(view, training, memory, now)
+    again = {pod.slot for pod in cut_short_again(view, training, memory, now)}
     return slots | unknown | again | unproven(spec, view, training, memory, now=now)
 
 
@@ -213,12 +225,12 @@ def unproven(
     return set(new[1:] if now >= starts.until and not starting else new)
 
 
-def _cut_short_again(
+def cut_short_again(
     view: ClusterView, training: TrainingView, memory: Memory, now: float
-) -> set[Slot]:
-    """Seats whose agents end early again and again, or say that they will, while the last end is
-    not judged yet. The first of them is replaced at once: its node may be about to go. So are the
-    first three that were told so, since their nodes may stay for minutes."""
+) -> list[PodView]:
+    """Pods of seats whose agents end early again and again, or say that they will, as long as that
+    end is not judged yet. The first of a seat is replaced at once: its node may be about to go. So
+    are the first three that were told so, since their nodes may stay for minutes."""
     found = [
         pod
         for pod in view.pods
@@ -230,41 +242,91 @@ def _cut_short_again(
     ]
     known = {Slot(*slot) for slot in memory.failures.starts.slots}
     times = Counter(pod.slot for pod in found)
-    return {
-        pod.slot
+    return [
+        pod
         for pod in found
         if not (pod.has_ended and is_judged(pod, training, now))
         and (pod.slot in known or times[pod.slot] > (3 if pod.agent in training.warned else 1))
-    }
+    ]
 
 
-def are_failing(view: ClusterView, training: TrainingView, memory: Memory) -> bool:
+def are_failing(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> bool:
     """Whether seats wait for agents since starts fail. One kill may be that of a node that goes.
 
     Where agents that were heard have been killed, others take part and may be killed, too. Once
-    they have committed a step with all of them, nothing is stuck; the count goes on.
+    they have committed a step with all of them, nothing is stuck; the count goes on. After the
+    pause, a pod without a node lacks room, and not a start.
     """
-    starts = memory.failures.starts
+    starts, at_work = memory.failures.starts, training.connected
     if not starts.slots or (starts.were_heard and starts.rounds <= 1):
         return False
-    if training.progress.committed + 1 <= starts.step:
-        return True
-    at_work = training.members & training.connected
+    if starts.were_heard:
+        if training.progress.committed + 1 <= starts.step:
+            return True
+        at_work &= training.members
     there = {pod.slot for pod in view.staying(training) if pod.agent in at_work}
+    if now >= starts.until:
+        there.update(pod.slot for pod in view.pods if pod.is_alive and not pod.node)
+    if not starts.were_heard:
+        places = (place for agent in training.heard if (place := place_of(agent)) is not None)
+        there.update(slot for slot, number in places if number > starts.incarnation)
     return not {Slot(*slot) for slot in starts.slots} <= there
 
 
-def failing(starts: FailedStarts, now: float) -> str:
-    """Failed starts, the last one with its remedy, and when new pods come."""
+def failing(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> str:
+    """Failed starts, the last one with its remedy, and when new pods come; and the end that is
+    being judged. Empty: no seat waits because of any."""
+    starts, judging = memory.failures.starts, judged(view, training, memory, now=now)
+    if not are_failing(view, training, memory, now=now):
+        return judging
     what = "agents end soon after their start" if starts.were_heard else ""
     text = (
         f"{what or 'pods end before their agents are heard'}, in"
         f" {counted(starts.rounds, 'round')} of new pods"
         f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
     )
-    if now < starts.until:
-        text += f"; new pods for them come at {shortage.instant(starts.until)}"
-    return text
+    if judging:
+        return f"{text}; now: {judging}"
+    at = max(starts.until, memory.pauses_until)
+    verb = "come at" if now < at else "were due at"
+    return f"{text}; new pods for them {verb} {shortage.instant(at)}"
+
+
+def judged(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> str:
+    """The last of the ends that seats without pods wait for, until when, and what follows. Empty:
+    there is none."""
+    found = _being_judged(view, training, memory, now)
+    if not found:
+        return ""
+    at, pod = found[-1]
+    code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+    said = f", {pod.exit_reason}" if pod.exit_reason not in ("", "Error", "Completed") else ""
+    words = f": {texts.cut(pod.trouble, _MOST_WORDS)}" if pod.trouble else ""
+    pause_s = failures.start_pause_s(memory.failures.starts.rounds + 1)
+    at = max(at, memory.pauses_until)
+    return (
+        f"container agent of {pod.name} has ended {ran_s(pod, now):.0f} s after its start"
+        f"{code}{said}{words}; until {shortage.instant(at)} the operator waits for its node to go,"
+        f" too; if the node stays, new pods come after a pause of up to {pause_s:.0f} s"
+    )
+
+
+def _being_judged(
+    view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> list[tuple[float, PodView]]:
+    """Ended pods of seats that get no others until their ends are judged, and when that is, the
+    latest last."""
+    there = {pod.slot for pod in view.pods if pod.is_alive}
+    again = {pod.agent for pod in cut_short_again(view, training, memory, now)}
+    found = []
+    for pod in view.pods:
+        if pod.slot in there or pod.ended_at is None:
+            continue
+        if pod.agent in again:
+            found.append((pod.ended_at + STAYS_S[pod.agent in training.warned], pod))
+        elif pod.agent not in training.heard and pod.has_ended and not pod.is_decided(now):
+            found.append((pod.ended_at + REASON_S, pod))
+    return sorted(found, key=lambda each: (each[0], each[1].name))
 
 
 def not_heard(silent: Sequence[str]) -> str:

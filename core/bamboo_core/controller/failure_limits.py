@@ -21,6 +21,7 @@ from bamboo_core.controller.view import (
     Memory,
     NodeView,
     PodView,
+    Slot,
     TrainingView,
 )
 from bamboo_core.model.ids import AgentId
@@ -67,6 +68,8 @@ def settle(
     if memory.terminal is not None:
         return memory
     known = failures.settle(memory.failures, committed, policy, now=now)
+    known = _of_template(known, spec)  # before ends of this template are added
+    old = _outdated(spec, view)
     nodes = view.fleet.by_name
     until = memory.not_before
     fresh = _fresh(view, training, memory, before, is_ordered=is_ordered, now=now)
@@ -88,39 +91,76 @@ def settle(
         known = failures.add(known, failure, words.message, policy)
         if failure.is_tolerated and words.is_refused:
             known = failures.add_refusal(known, now=now)
-        until = max(until, now + _pause_s(known, failure))
-        if end.start is not None:
+        if end.start is None:
+            until = max(until, now + _pause_s(known, failure))
+        elif words.agent not in old:  # its pause is that of its seat, and others do not wait
             slot, number, text = end.start.slot, end.start.incarnation, words.message
             text = f"{text}; {end.remedy}"
             is_heard, template = words.agent in training.heard, turns.template(spec)
             known = failures.add_start(
                 known, slot, number, text, template, step=committed, is_heard=is_heard, now=now
             )
-    known = _without_old_starts(spec, view, training, known, now)
+    left = _left(view, training, memory, before)
+    known = _without_old_starts(spec, view, training, known, left, now)
     return replace(memory, failures=known, not_before=max(until, known.paused_until))
 
 
-def _without_old_starts(
-    spec: JobSpec, view: ClusterView, training: TrainingView, known: Failures, now: float
-) -> Failures:
+def _of_template(known: Failures, spec: JobSpec) -> Failures:
     """A suspension is the chance to mend the cause. If the pods are others after it, the job begins
-    anew, also if nobody has seen that it was suspended; else its pauses could be avoided.
-
-    Where agents that were heard have been killed, only time proves those that come after them.
-    After the pause, a pod without a node lacks room, and not a start.
-    """
+    anew, also if nobody has seen that it was suspended; else its pauses could be avoided."""
     starts = known.starts
-    if not starts.rounds or starts.template not in ("", turns.template(spec)):
-        return replace(known, starts=FailedStarts())
+    if starts.rounds and starts.template in ("", turns.template(spec)):
+        return known
+    return replace(known, starts=FailedStarts())
+
+
+def _outdated(spec: JobSpec, view: ClusterView) -> set[AgentId]:
+    """Agents whose pods were made from another template: they say nothing about new ones."""
+    ended = [pod for pod in view.pods if pod.has_ended and pod.template]
+    template = turns.template(spec) if ended else ""
+    return {pod.agent for pod in ended if pod.template != template}
+
+
+def _left(
+    view: ClusterView, training: TrainingView, memory: Memory, settled: Set[str]
+) -> set[Slot]:
+    """Seats whose last agent was heard, and goes with its node or since somebody deletes its pod.
+    Nothing is known against the next one, which does not wait."""
+    if not memory.failures.starts.slots:
+        return set()
+    newest = {pod.slot: pod for pod in sorted(view.pods, key=lambda pod: pod.incarnation)}
+    return {
+        slot
+        for slot, pod in newest.items()
+        if pod.agent in training.heard
+        and pod.agent not in settled
+        and not pod.has_failed
+        and ends.is_taken_away(pod, view, training, memory)
+    }
+
+
+def _without_old_starts(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    known: Failures,
+    left: Set[Slot],
+    now: float,
+) -> Failures:
+    """Forget what is proven to be over. Only time proves an agent: probes end those that were
+    heard, too, in turn with others that were not. left: seats that nothing is known against."""
+    starts = known.starts
+    if not starts.rounds:
+        return known
     alive = [pod for pod in view.pods if pod.is_alive]
-    proven = [p for p in alive if not starts.were_heard or ends.ran_s(p, now) >= ends.PROVEN_S]
+    proven = [pod for pod in alive if ends.ran_s(pod, now) >= ends.PROVEN_S]
     staying = training.connected & {pod.agent for pod in view.staying(training)}
-    heard = {pod.slot for pod in proven if pod.agent in staying}
-    if now >= starts.until:
-        heard.update(pod.slot for pod in alive if not pod.node)
+    seats = {*left, *(pod.slot for pod in proven if pod.agent in staying)}
+    if now >= starts.until + failures.FORGET_STARTS_S:
+        seats.update(pod.slot for pod in alive if not pod.node)
     newest = max((p.incarnation for p in proven if p.agent in training.members), default=-1)
     wanted = frozenset(pod_zones.slots(spec))
-    return failures.settle_starts(known, heard, wanted, newest, now=now)
+    return failures.settle_starts(known, seats, wanted, newest, now=now)
 
 
 def _with_misfit(

@@ -96,14 +96,15 @@ class Misfits(Refusals):
 
 @dataclass(frozen=True)
 class FailedStarts:
-    """Pods that have ended before their agents were heard, since an agent last took part."""
+    """Pods that have ended before their agents were heard, or soon afterwards, since agents of
+    newer pods were last proven by time."""
 
     rounds: int = 0  # of pods, in a row
     until: float = 0.0  # no new pods for these slots before this instant
-    slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are awaited
+    slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are not proven
     incarnation: int = -1  # highest of those pods
     message: str = ""  # of the last one, with the remedy
-    were_heard: bool = False  # agents of the last round: to be heard proves nothing
+    were_heard: bool = False  # agents of the last round: only a step says that they are at work
     template: str = ""  # short for what its pod was made from
     step: int = 0  # number of steps that were committed then
     first: int = -1  # lowest incarnation of those pods
@@ -232,11 +233,13 @@ def add_start(
 ) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
-    Those that come during the pause are of the same round. template, step: as in
+    Those that come during the pause are of the same round, but not another pod of a seat that has
+    failed before: a seat may have had two at once, and each counts. template, step: as in
     :class:`FailedStarts`.
     """
     starts = known.starts
-    if now >= starts.until:
+    is_another = slot in starts.slots and incarnation != starts.incarnation
+    if now >= starts.until or is_another:
         rounds = starts.rounds + 1
         until = now + start_pause_s(rounds)
         starts = replace(starts, rounds=rounds, until=until, were_heard=False)
@@ -260,22 +263,21 @@ def start_pause_s(rounds: int) -> float:
 
 def settle_starts(
     known: Failures,
-    heard: Set[tuple[int, int]],
+    proven: Set[tuple[int, int]],
     wanted: Set[tuple[int, int]],
     newest: int,
     *,
     now: float,
 ) -> Failures:
-    """Forget failed starts of seats whose agents are there, and all of them once agents take part.
+    """Forget failed starts of seats whose agents are proven, and all of them once newer agents are.
 
-    heard: slots of connected agents, and of those that lack no more than a node. wanted: all slots.
-    newest: highest incarnation of an agent that takes part; an older one says nothing about new
-    pods. The clock of an earlier operator may have been ahead, so that the pause seems to be longer
-    than any.
+    proven: slots of such agents, and others that nothing is known against. wanted: all slots.
+    newest: highest incarnation of a proven agent; an older one says nothing about new pods. The
+    clock of an earlier operator may have been ahead, so that the pause seems to be longer than any.
     """
     starts = known.starts
     until = min(starts.until, now + start_pause_s(starts.rounds))
-    slots = (starts.slots if now < until else starts.slots & wanted) - heard
+    slots = (starts.slots if now < until else starts.slots & wanted) - proven
     is_over = newest > starts.incarnation or now >= until + FORGET_STARTS_S
     starts = replace(starts, slots=slots, until=until)
     starts = FailedStarts() if is_over and not slots else starts

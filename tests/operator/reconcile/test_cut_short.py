@@ -97,6 +97,31 @@ async def test_a_notice_that_no_node_confirms_excuses_no_start(
     assert any(x.reason is EventReason.START_FAILED for x in harness.records)
 
 
+@pytest.mark.parametrize("code", [0, 137, 143])
+async def test_a_probe_that_ends_agents_now_before_and_now_after_they_are_heard(
+    code: int, harness: Harness
+) -> None:
+    """Every second round of agents is heard, gets SIGTERM at once, and ends 2 s later."""
+    harness.apply(**MANY)
+    made: dict[str, float] = {}
+    signal = Notice(30.0, "the agent got SIGTERM", "")
+    for _ in range(300):
+        await harness.reconcile()
+        await harness.settle()
+        for name in harness.pods():
+            age_s = harness.now - made.setdefault(name, harness.now)
+            if age_s == 0:
+                report(harness, name, {"phase": "Running", "containerStatuses": [runs("agent")]})
+            elif age_s == 2 and int(name[-1]) % 2 == 0:
+                harness.hear(name, signal)
+            elif age_s == 4:
+                report(harness, name, finished(harness, code))
+        harness.now += 2.0
+    assert 3 * SEATS <= len(made) <= 6 * SEATS
+    said = harness.condition("Stalled")
+    assert (said["status"], said["reason"]) == ("True", "StartsFail")
+
+
 async def test_a_notice_that_nodes_confirm_costs_no_pause(harness: Harness) -> None:
     """The taint comes after the agents' word, and the node goes later than they."""
     harness.apply(**MANY)
