@@ -95,7 +95,7 @@ def probed(probe: str) -> Kind:
 def heard(ending: str) -> Kind:
     """Real agents that something in their own pods ends half a minute later."""
     script = f'{AGENT} & agent=$!; [ "$READY" = yes ] && wait $agent; sleep 30; {ending}'
-    return Kind({"containers": [container("agent", script)]}, "of agent has ended", is_heard=True)
+    return Kind({"containers": [container("agent", script)]}, "after its start", is_heard=True)
 
 
 def heard_and_probed(delay_s: int) -> Kind:
@@ -103,7 +103,7 @@ def heard_and_probed(delay_s: int) -> Kind:
     check = {"exec": {"command": ["sh", "-c", '[ "$READY" = yes ]']}}
     probe = check | {"initialDelaySeconds": delay_s, "periodSeconds": 2, "failureThreshold": 2}
     own = container("agent", f"exec {AGENT}", livenessProbe=probe | {"timeoutSeconds": 5})
-    return Kind({"containers": [own]}, "of agent has ended", is_heard=True)
+    return Kind({"containers": [own]}, "exit code 1", is_heard=True)
 
 
 def missing(kind: str, words: str, template: Object, **body: Any) -> Kind:
