@@ -225,21 +225,27 @@ def unproven(
     return set(new[1:] if now >= starts.until and not starting else new)
 
 
+def is_cut_short(
+    pod: PodView, view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> bool:
+    """Whether an agent that was heard ends early, or says that it will, and nothing shows yet that
+    its node goes."""
+    return (
+        pod.agent in training.heard
+        and not pod.has_failed
+        and is_unordered(pod, view, training, memory)
+        and not is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory)
+        and ran_s(pod, now) < PROVEN_S
+    )
+
+
 def cut_short_again(
     view: ClusterView, training: TrainingView, memory: Memory, now: float
 ) -> list[PodView]:
     """Pods of seats whose agents end early again and again, or say that they will, as long as that
     end is not judged yet. The first of a seat is replaced at once: its node may be about to go. So
     are the first three that were told so, since their nodes may stay for minutes."""
-    found = [
-        pod
-        for pod in view.pods
-        if pod.agent in training.heard
-        and not pod.has_failed
-        and is_unordered(pod, view, training, memory)
-        and not is_renewed(pod, view.fleet.by_name.get(pod.node), training, memory)
-        and ran_s(pod, now) < PROVEN_S
-    ]
+    found = [pod for pod in view.pods if is_cut_short(pod, view, training, memory, now)]
     known = {Slot(*slot) for slot in memory.failures.starts.slots}
     times = Counter(pod.slot for pod in found)
     return [

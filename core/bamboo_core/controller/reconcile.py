@@ -128,7 +128,7 @@ def step(
         actions += [*_unneeded(view, training), *_outdated(spec, view, training, memory)]
         actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
-    actions += _outlived(view)
+    actions += _outlived(view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
     actions = _once(actions)
     deleted = {action.name for action in actions if isinstance(action, DeletePod)}
@@ -227,12 +227,17 @@ def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterabl
         yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
-def _outlived(view: ClusterView) -> Iterable[Action]:
+def _outlived(
+    view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> Iterable[Action]:
     """Pods whose agents have ended beside containers that run on: they would keep the node's GPU
-    for ever. The kubelet ends restartable init containers itself."""
+    for ever. The kubelet ends restartable init containers itself. One whose end may still be that
+    of its node stays until that is known, or it would never be counted."""
     for pod in view.pods:
         is_alone = pod.is_over or not pod.beside.runs_on
-        if pod.has_ended and not is_alone and pod.deleting_at is None:
+        is_known = not ends.is_cut_short(pod, view, training, memory, now)
+        is_known = is_known or ends.is_judged(pod, training, now)
+        if pod.has_ended and not is_alone and is_known and pod.deleting_at is None:
             reason = "its agent has ended, and other containers run on"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 

@@ -39,6 +39,7 @@ class Fate(NamedTuple):
     heard_at: float | None = None  # None: never
     notice_at: float | None = None  # it gets SIGTERM and says that it leaves
     is_let_go: bool = False  # the arbiter needs it no more once it has said so
+    runs_on: bool = False  # a sidecar does
 
 
 def any_fate(random: Random) -> Fate:
@@ -49,7 +50,8 @@ def any_fate(random: Random) -> Fate:
     notice_at = began + random.uniform(0.0, 15.0) if random.random() < 0.6 else None
     ends_at = (began if notice_at is None else notice_at) + random.uniform(0.0, 20.0)
     code = random.choice([0, 137, 143])
-    return Fate(code, ends_at, node_at, heard_at, notice_at, random.random() < 0.5)
+    is_let_go, runs_on = random.random() < 0.5, random.random() < 0.5
+    return Fate(code, ends_at, node_at, heard_at, notice_at, is_let_go, runs_on)
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Mixed(Cluster):
                 gone = known.dismissed | one if fate.is_let_go else known.dismissed
                 self.training = replace(known, departing=known.departing | one, dismissed=gone)
         if age >= fate.ends_at:
-            ended = exited(fate.code)(seen)
+            ended = exited(fate.code, runs_on=fate.runs_on)(seen)
             assert ended is not None
             self.pods[seen.name] = replace(ended, ended_at=self.now)
             known = self.training
@@ -120,6 +122,15 @@ def test_a_probe_that_ends_agents_soon_makes_no_second_pod_beside_a_live_one(
     cluster.live(600)
     assert min(made_for(cluster).values()) >= 3, "pods come again"
     assert max(made_for(cluster).values()) <= MOST
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_agents_that_are_killed_beside_a_sidecar_make_no_more_pods(code: int) -> None:
+    """Their pods run on until their ends are judged, and give their nodes back then."""
+    cluster = Mixed(None, fates=Fate(code, 8.0, heard_at=2.0, runs_on=True))
+    cluster.live(600)
+    assert 3 <= max(made_for(cluster).values()) <= MOST
+    assert all(x.is_alive or cluster.now - (x.ended_at or 0.0) < 62 for x in cluster.pods.values())
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -74,7 +74,7 @@ async def test_the_only_agent_that_ends_beside_a_sidecar_is_replaced_and_frees_i
     ended_here = finished(harness, code) | {"phase": "Running"}
     ended_here["containerStatuses"].append(runs("proxy"))
     report(harness, first, ended_here)
-    for _ in range(60):
+    for _ in range(64):  # a killed one is judged after a minute
         await harness.reconcile()
         await harness.settle()
         harness.now += 1.0
