@@ -66,6 +66,7 @@ def restore(
         forks=(*shrunk(durable), Fork(attempt, step)),
         members=(),
         voters=(),
+        departed=(),
         pipelines=(),
         committed=step - 1,
         disputants=(),
@@ -128,6 +129,7 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
         message=message,
         members=(),
         voters=(),
+        departed=(),
         committed=state.ledger.newest(state.durable),
     )
     state.deadlines.clear()

@@ -125,6 +125,7 @@ def left(state: State, agent: AgentId, message: Left) -> None:
     if message.fence != state.durable.plan:
         return  # of an older plan; meanwhile the agent has another program
     state.remove(agent)
+    state.out.save(departed=(*state.durable.departed, agent))  # else a new leader would miss it
     text = f"{agent} has handed over what it held"
     state.record(EventReason.AGENT_LEFT, text, agents=agent)
     if state.membership.is_departing(agent) or agent in state.membership.slow:
