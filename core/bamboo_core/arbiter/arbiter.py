@@ -273,6 +273,8 @@ class Arbiter:
             last_write.release(state, agent)
             return
         state.evidence.hear(agent, now)
+        if isinstance(state.phase, Waiting):
+            state.membership.remember(hello)
         state.membership.connect(hello, key)
         if agent in state.membership.members:
             self._returned(agent, hello, now)
@@ -420,6 +422,7 @@ class Arbiter:
             self._try_start(phase, desired, now)  # the others may be enough
             return
         membership.members = usable
+        membership.idle.clear()
         rounds.begin(state, "the job starts")
 
     def _try_return(self, phase: Returning, now: float) -> None:

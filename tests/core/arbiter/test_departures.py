@@ -1,4 +1,4 @@
-"""Agents that have left in order, and agents that are lost while the job has no plan: who counts."""
+"""Agents that have left in order, and agents that are lost while there is no plan: who counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.model.ids import AgentId
@@ -68,3 +68,86 @@ def test_departures_are_written_with_the_facts() -> None:
         stored = to_json(Durable(departed=departed))
         assert from_json(stored).departed == departed
         assert len(str(stored)) < 4096
+
+
+# ---------------------------------------------------------------- losses without a plan
+
+
+def one_waits(mode: RedundancyMode = RedundancyMode.NONE) -> Fleet:
+    """A job that is to restore waits for agents: nobody is a member."""
+    fleet = running(stages=2, steps=40, mode=mode)
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.kill("a1")
+    fleet.tell(a.DesiredState(1, restore=RestoreSpec("again", 0)))
+    assert fleet.arbiter.durable.attempt == 1
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.WAITING
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1]
+    return fleet
+
+
+def losses_in(fleet: Fleet, zone: str) -> float:
+    return sum(z.losses for z in fleet.arbiter.state.protection.hazard.zones if z.zone == zone)
+
+
+def test_an_agent_that_is_lost_while_the_job_waits_for_a_restore_is_lost_once() -> None:
+    fleet = one_waits()
+    fleet.kill("a0", confirmed=False)
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1, A0]
+    fleet.tell(a.Lost(A0, confirmed=True, evidence="its node is gone"))
+    fleet.add("n0", "z0")
+    fleet.add("n1", "z1")
+    fleet.wait(30.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1, A0]
+
+
+def test_its_zone_has_a_loss_more() -> None:
+    fleet = one_waits(RedundancyMode.AUTO)
+    before = losses_in(fleet, "z0")
+    fleet.kill("a0")
+    assert losses_in(fleet, "z0") == pytest.approx(before + 1, abs=0.01)
+
+
+def test_a_new_leader_counts_an_agent_of_the_attempt_before_once() -> None:
+    fleet = one_waits()
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    fleet.reconnect()
+    fleet.kill("a0", confirmed=False)
+    fleet.tell(a.Lost(A0, confirmed=True, evidence="its node is gone"))
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1, A0]
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    fleet.tell(a.Lost(A0, confirmed=True, evidence="its node is gone"))
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1, A0]
+
+
+def test_an_agent_that_comes_back_while_the_job_waits_is_lost_once() -> None:
+    fleet = one_waits()
+    kept = fleet.agents[A0]
+    fleet.kill("a0", confirmed=False)
+    fleet.agents[A0] = kept
+    fleet.connect(kept)
+    fleet.kill("a0")
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1, A0]
+
+
+def test_an_agent_that_has_never_taken_part_is_no_loss() -> None:
+    """Whether it has failed to start, its pod's end shows."""
+    fleet = one_waits()
+    fleet.tell(a.DesiredState(2, least=2))
+    fleet.add("n0", "z1")
+    fleet.kill("n0")
+    assert agents_of(fleet, EventReason.AGENT_LOST) == [A1]
+
+
+@pytest.mark.parametrize(("source", "lost"), [("", [A1]), ("Gce", [A1, A0])])
+def test_one_that_is_told_to_end_is_a_loss_if_its_node_goes(
+    source: str, lost: list[AgentId]
+) -> None:
+    """The operator deletes pods that are too many, and without a plan nobody lets them go first."""
+    fleet = one_waits()
+    fleet.receive(A0, Notice(15.0, "SIGTERM", source))
+    fleet.kill("a0")
+    assert agents_of(fleet, EventReason.AGENT_LOST) == lost
