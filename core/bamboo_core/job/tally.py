@@ -99,7 +99,9 @@ class Tally:
                 del self._undecided[agent]
                 self._counted.add(agent)
             elif now >= until or (pod is not None and pod.has_ended and not pod.awaits_reason):
-                self._lose(agent, is_noticed=False)
+                # By this code it got SIGTERM. Who heard its notice may lead no more.
+                is_noticed = pod is not None and pod.exit_code == ExitCode.DRAINED
+                self._lose(agent, is_noticed=is_noticed)
         self._gone = set()
         is_news = self.losses != self._shown
         self._shown = self.losses

@@ -50,6 +50,14 @@ def test_an_agent_whose_machine_or_pod_went_away_is_a_loss(pods: tuple[PodView, 
     assert not tally.settle(200.0)
 
 
+def test_an_agent_that_has_ended_in_order_while_nobody_led_left_with_notice() -> None:
+    """Its exit code says that it got SIGTERM; the leader that heard its notice is gone."""
+    tally = lost(end(143))
+    assert tally.settle(100.5)
+    assert tally.losses == Losses(5, 2)
+    assert not tally.settle(200.0)
+
+
 def test_an_agent_whose_pod_is_gone_is_a_loss_if_no_event_tells_its_end() -> None:
     tally = lost()
     assert not tally.settle(100.5)
