@@ -23,13 +23,15 @@ from . import value_rows
 PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "Service": "/api/v1/namespaces/{}/services",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
 }
 DRY = {"dryRun": "All", "fieldValidation": "Strict"}
 SETTINGS = [f"--set-json=extraVolumes={json.dumps(value_rows.volumes('v'))}",
-            "--set=notices.daemonSet.enabled=true"]  # fmt: skip
+            "--set=notices.daemonSet.enabled=true", "--set=networkPolicy.enabled=true",
+            "--set=networkPolicy.agents.namespaces={jobs}"]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +82,13 @@ def name_of(case: Any) -> str:
     return json.dumps(case)[:90]
 
 
-ROWS = [*value_rows.CONTEXTS, *value_rows.PODS, *value_rows.LABELS, *value_rows.AMOUNTS]
+ROWS = [
+    *value_rows.CONTEXTS,
+    *value_rows.PODS,
+    *value_rows.LABELS,
+    *value_rows.AMOUNTS,
+    *value_rows.NETWORKS,
+]
 
 
 def test_there_are_rows_of_both_kinds() -> None:

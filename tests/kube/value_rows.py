@@ -221,3 +221,37 @@ AMOUNTS: list[Row] = [
     ("imagePullSecrets", [{"name": "a"}, {"name": "a"}]),
     *(("topologySpread.zones", value) for value in ("DoNotSchedule", "", "Never")),
 ]  # fmt: skip
+
+POLICY = "networkPolicy"
+V4, V6 = "10.0.0.0/8", "fd00::/8"
+NETWORKS: list[Row] = [
+    *(
+        (f"{POLICY}.metadataServer.cidrs", [cidr])
+        for cidr in (
+            V4, "10.0.0.1/8", "10.128.0.0/9", "10.64.0.0/9", "0.0.0.0/0", "1.0.0.0/0",
+            "10.0.0.7/32", "10.0.0.7/31", "10.0.0.6/31", V6, "fd00::1/8", "fe00::/7", "fd00::/7",
+            "::/0", "::1/128", "::1/127", "1:2:3:4:5:6:7:8/128", "1:2:3:4:5:6:7:8/127",
+            "1:2:3:4::/64", "1:2:3:4::/62", "1:2:3:4:5::/64", "1::2::3/128", "1:2:3/64",
+            "12345::/16", ":::/0", "AB::/16",
+        )
+    ),
+    *(
+        (f"{POLICY}.{place}", [{"ipBlock": {"cidr": cidr, "except": excepted}}])
+        for place in ("metricsFrom", "dns.to", "apiServer.to")
+        for cidr, excepted in (
+            (V4, ["10.1.0.0/16"]), (V4, ["11.0.0.0/16"]), (V4, [V4]), (V4, ["0.0.0.0/0"]),
+            (V4, ["10.1.0.1/16"]), (V4, ["fd00::/16"]), (V6, ["fd01::/16", "fe00::/16"]),
+            (V6, ["fd01::/16"]), ("10.0.0.1/8", []), ("0.0.0.0/0", [V4]), ("::/0", [V6]),
+        )
+    ),
+    *(
+        (f"{POLICY}.{part}.extraEgress", [{"ports": [{"port": port, "endPort": end}]}])
+        for part in ("operator", "agents")
+        for port, end in ((80, 90), (80, 80), (80, 79), ("http", 90))
+    ),
+    *(
+        (f"{POLICY}.{part}.extraEgress", [{"to": [{"ipBlock": {"cidr": cidr}}]}])
+        for part in ("operator", "agents")
+        for cidr in (V4, "10.0.0.1/8")
+    ),
+]  # fmt: skip

@@ -116,7 +116,7 @@ def _capacity(seen: Seen) -> Condition:
     if seen.is_resting:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
     turn = seen.turn
-    if turn is not None and turn.is_barred:
+    if turn is not None and turns.waits(turn, seen.view):
         text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
         text += f"; {absent}" if (absent := _absent(seen)) else ""
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)

@@ -17,6 +17,7 @@ from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.api.totals import Times, TimeState, Totals
 from bamboo_core.controller import conditions, pod_zones, shortage
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.conditions import Seen
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.turn import Turn
@@ -212,7 +213,7 @@ def _phase(seen: Seen) -> JobPhase:
 
 
 def _time_state(phase: JobPhase, seen: Seen) -> TimeState:
-    if seen.turn is not None and seen.turn.is_barred and not seen.is_resting:
+    if turns.waits(seen.turn, seen.view) and not seen.is_resting:
         return TimeState.WAITING_IN_LINE
     if phase is JobPhase.RECOVERING:
         is_short = not seen.training.planned

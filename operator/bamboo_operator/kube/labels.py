@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 JOB_LABEL = "bamboo.dev/job"
+PART_OF = ("app.kubernetes.io/part-of", "bamboo")
+"""A label of all that the operator makes, and its value."""
+JOB_UID_LABEL = "bamboo.dev/job-uid"
+"""UID of the job for which a pod was made. It selects pods; the annotation is what counts."""
 JOB_UID_ANNOTATION = "bamboo.dev/job-uid"
 """UID of the job for which a pod was made. It stays when the job is deleted without its pods."""
 PIPELINE_LABEL = "bamboo.dev/pipeline"

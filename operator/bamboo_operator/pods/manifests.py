@@ -26,6 +26,7 @@ from bamboo_operator.kube.labels import (
     INCARNATION_LABEL,
     JOB_LABEL,
     JOB_UID_ANNOTATION,
+    JOB_UID_LABEL,
     ON_DEMAND_ANNOTATION,
     PIPELINE_LABEL,
     STAGE_LABEL,
@@ -189,6 +190,7 @@ def labels(job: JobView) -> dict[str, str]:
     """Labels of the job's pods. They select pods; ownership is checked by UID."""
     return {
         JOB_LABEL: job.name,
+        JOB_UID_LABEL: job.uid,
         "app.kubernetes.io/name": "bamboo-agent",
         "app.kubernetes.io/part-of": "bamboo",
         "app.kubernetes.io/managed-by": "bamboo-operator",

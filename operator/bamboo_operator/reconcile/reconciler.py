@@ -141,6 +141,8 @@ class Reconciler:
         decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
         known.unsent += decided.records
+        if self._ports.line is not None and turns.is_set_back(training, known.memory, now):
+            self._ports.line.refuse(job.namespace, job.name)
         if not lacks_pods(spec, view, training, known.memory):
             known.rejected = ""  # what was rejected is not wanted any more
         self._ports.deleted_pods.counted(pods)
@@ -155,7 +157,7 @@ class Reconciler:
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
             was_planned = training.epoch > 0
-            retry_s = await self._ports.budgets.keep(job, least, may_be_left=was_planned)
+            retry_s = await self._ports.budgets.keep(job, least, pods=pods, may_be_left=was_planned)
             again_s += [] if retry_s is None else [retry_s]
         if decided.memory.terminal is not None:
             self._leave_line(job.namespace, job.name)
@@ -221,7 +223,8 @@ class Reconciler:
                 is_whole=held >= seats,
                 is_hurt=held < assured,
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
-                is_refused=bool(known.rejected or known.refusal),
+                is_refused=bool(known.rejected or known.refusal)
+                or turns.is_set_back(training, memory, now),
                 is_unheard=is_unheard(view, now),
                 waiting=Counter(p.zone for p in view.pods if p.is_alive and not p.node),
             )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tests.core.controller.builders import JOB
 
 from bamboo_operator.kube import api
 from bamboo_operator.kube.labels import TEMPLATE_ANNOTATION
@@ -73,12 +76,39 @@ async def test_a_mend_during_a_pause_ends_it(harness: Harness) -> None:
     assert harness.condition("Stalled")["status"] == "False"
 
 
-async def test_agents_that_were_heard_are_not_deleted(harness: Harness) -> None:
-    """They may hold the training state."""
+@pytest.mark.parametrize("has_trained", [True, False])
+async def test_agents_that_were_heard_stay_only_if_they_may_hold_the_state(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, has_trained: bool
+) -> None:
+    """Before the first plan they hold none, and would not fit those of the new template."""
     harness.apply(**MANY)
     await harness.reconcile()
     first, second = harness.pods()
     harness.hear(first)
+    actor = harness.jobs.find(JOB.uid)
+    assert actor is not None
+    training = replace(actor.view(), planned=has_trained)
+    monkeypatch.setattr(actor, "view", lambda: training)
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    for _ in range(2):
+        await harness.reconcile()
+    assert (first in harness.pods()) == has_trained
+    assert second not in harness.pods()
+    assert images(harness) == ({"agent:1", "agent:2"} if has_trained else {"agent:2"})
+    assert harness.status["failures"]["total"] == 0
+
+
+async def test_a_member_of_the_durable_facts_stays(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator has ended between the first plan and the status."""
+    harness.apply(**MANY)
+    await harness.reconcile()
+    first, second = harness.pods()
+    actor = harness.jobs.find(JOB.uid)
+    assert actor is not None
+    training = replace(actor.view(), members=frozenset({first}), heard={first: ""})
+    monkeypatch.setattr(actor, "view", lambda: training)
     harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
     await harness.reconcile()
     assert first in harness.pods()
