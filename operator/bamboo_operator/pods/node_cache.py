@@ -89,6 +89,10 @@ class Nodes:
                     raise
             return self._nodes
 
+    def strays(self, uid: str) -> list[str]:
+        """Names of pods on nodes that a job with this UID controls, and cannot use."""
+        return self._usage.strays(uid)
+
     async def confirm(self, pods: Iterable[Object]) -> None:
         """List the nodes again if the node of one of these pods is missing: our list may be older.
 
