@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -89,7 +89,7 @@ class Nodes:
                     raise
             return self._nodes
 
-    def strays(self, uid: str) -> list[str]:
+    def strays(self, uid: str) -> Sequence[str]:
         """Names of pods on nodes that a job with this UID controls, and cannot use."""
         return self._usage.strays(uid)
 
