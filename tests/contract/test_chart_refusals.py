@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,6 +205,17 @@ TAKEN: list[tuple[str, Any]] = [
     (TERMS, [{"matchExpressions": [RULE], "matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["podAnnotations", "serviceAccount.annotations"])
+def test_annotations_are_no_longer_than_kubernetes_takes(place: str, tmp_path: Path) -> None:
+    """256 KiB of keys and values of an object."""
+    for size, is_refused in ((2**18 - 1, False), (2**18, True)):
+        text = tmp_path / "text"
+        text.write_text("b" * size)
+        done = helm("template", "bamboo", str(CHART), f"--set-file={place}.a={text}")
+        assert bool(done.returncode) == is_refused, done.stderr[-300:]
+        assert is_refused == (f"{place} has {size + 1} bytes" in done.stderr)
 
 
 def found(place: str, value: Any) -> list[str]:

@@ -24,13 +24,15 @@ PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Service": "/api/v1/namespaces/{}/services",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
 }
 DRY = {"dryRun": "All", "fieldValidation": "Strict"}
 SETTINGS = [f"--set-json=extraVolumes={json.dumps(value_rows.volumes('v'))}",
-            "--set=notices.daemonSet.enabled=true", "--set=networkPolicy.enabled=true",
+            "--set=notices.daemonSet.enabled=true", "--set=monitoring.boards.enabled=true",
+            "--set=networkPolicy.enabled=true",
             "--set=networkPolicy.agents.namespaces={jobs}"]  # fmt: skip
 
 
@@ -88,6 +90,7 @@ ROWS = [
     *value_rows.LABELS,
     *value_rows.AMOUNTS,
     *value_rows.NETWORKS,
+    *value_rows.OBJECTS,
 ]
 
 

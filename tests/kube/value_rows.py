@@ -255,3 +255,18 @@ NETWORKS: list[Row] = [
         for cidr in (V4, "10.0.0.1/8")
     ),
 ]  # fmt: skip
+
+OBJECTS: list[Row] = [
+    *(
+        ("monitoring.boards.labels", {key: value})
+        for key, value in (("a", "b"), ("a", "b c"), ("a b", "c"), ("a", LONG))
+    ),
+    *(
+        ("monitoring.boards.annotations", {key: value})
+        for key, value in (("a", "b c"), ("a b", "c"), (LONG, "a"))
+    ),
+    *(
+        ("extraObjects", [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}])
+        for name in ("a", "a.b", "A_b", "a-", "a" * 254)
+    ),
+]  # fmt: skip

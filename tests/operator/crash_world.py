@@ -72,7 +72,7 @@ class World:
 
     def _foreign(self) -> dict[str, Object]:
         """Objects that the operator must not touch. The pods have its labels, but no seal."""
-        forged = pod_object("job-p0-s0-i7", owner_uid=JOB.uid)
+        forged = pod_object("job-p0-s0-i7", owner_uid="uid-8")
         forged["metadata"]["annotations"] = {}
         stranger = pod_object("other", owner_uid="uid-9")
         del stranger["metadata"]["annotations"], stranger["metadata"]["ownerReferences"]

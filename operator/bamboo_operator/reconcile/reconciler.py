@@ -109,7 +109,7 @@ class Reconciler:
             known.shown, known.fault = fault, text
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: Known) -> float | None:
-        pods = await self._pods.read(job)
+        pods = await self._pods.read(job, known)
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
