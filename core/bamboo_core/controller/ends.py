@@ -341,6 +341,6 @@ def not_heard(silent: Sequence[str]) -> str:
     verb = "runs" if len(silent) == 1 else "run"
     return (
         f"{count} {verb} for over {SILENT_S:.0f} s and never connected, the first:"
-        f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
-        " command, it must start the agent, and the network must let it reach the operator"
+        f" {silent[0]}; kubectl logs {silent[0]} -c agent shows why: if spec.worker.podTemplate"
+        " has a command, it must start the agent, and the network must let it reach the operator"
     )

@@ -46,7 +46,8 @@ from .failing_starts import KINDS, Cluster, after, condition
         (
             "a command that ends at once",
             "agent job-p0-s0-i0 ended with exit code 0: Completed: see its log; kubectl logs"
-            " job-p0-s0-i0; if spec.worker.podTemplate has a command, it must start the agent",
+            " job-p0-s0-i0 -c agent; if spec.worker.podTemplate has a command, it must start the"
+            " agent",
         ),
         ("somebody deletes it in peace", "somebody has deleted its pod; find out who"),
         ("an end without a reason", "its status does not say why; kubectl describe pod"),

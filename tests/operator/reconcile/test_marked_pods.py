@@ -162,7 +162,7 @@ async def test_a_pod_is_deleted_only_once(harness: Harness, how: Callable[[Objec
 
 
 async def test_pods_of_other_jobs_stay(harness: Harness) -> None:
-    """Of an earlier job of the name, and of no job."""
+    """Pods of an earlier job of the name, and of no job."""
     await made(harness)
     for name, uid in ((FIRST, "uid-9"), (SECOND, "")):
         seal(pod(harness, name)["metadata"])
