@@ -345,8 +345,8 @@ def _start_remedy(pod: PodView) -> str:
         return f"look for a failing probe with {see}"
     if pod.exit_code is not None:
         return (
-            f"kubectl logs {pod.name} -c agent; if spec.worker.podTemplate has a command, it must start the"
-            " agent"
+            f"kubectl logs {pod.name} -c agent; if spec.worker.podTemplate has a command, it must"
+            " start the agent"
         )
     if beside.container:
         return f"kubectl logs {pod.name} -c {beside.container}"
