@@ -260,6 +260,8 @@ def _running(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)
     text = training.detail or f"{connected} of {counted(seen.wanted, 'agent')} connected"
+    last = ends.newest(seen.view, training, seen.memory, now=seen.now)
+    text += f"; {last}" if last else ""
     if connected < seen.wanted:
         text += _waiting_for_containers(seen)
         return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)

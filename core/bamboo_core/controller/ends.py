@@ -305,15 +305,36 @@ def judged(view: ClusterView, training: TrainingView, memory: Memory, *, now: fl
     if not found:
         return ""
     at, pod = found[-1]
-    code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-    said = f", {pod.exit_reason}" if pod.exit_reason not in ("", "Error", "Completed") else ""
-    words = f": {texts.cut(pod.trouble, _MOST_WORDS)}" if pod.trouble else ""
     pause_s = failures.start_pause_s(memory.failures.starts.rounds + 1)
     at = max(at, memory.pauses_until)
     return (
-        f"container agent of {pod.name} has ended {ran_s(pod, now):.0f} s after its start"
-        f"{code}{said}{words}; until {shortage.instant(at)} the operator waits for its node to go,"
+        f"{_end_of(pod, now)}; until {shortage.instant(at)} the operator waits for its node to go,"
         f" too; if the node stays, new pods come after a pause of up to {pause_s:.0f} s"
+    )
+
+
+def newest(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> str:
+    """The newest early end of an agent that was heard, as long as it is not judged. Empty: there
+    is none."""
+    found = [
+        pod
+        for pod in view.pods
+        if pod.has_ended
+        and is_cut_short(pod, view, training, memory, now)
+        and not is_judged(pod, training, now)
+    ]
+    if not found:
+        return ""
+    return _end_of(max(found, key=lambda pod: (pod.ended_at or 0.0, pod.name)), now)
+
+
+def _end_of(pod: PodView, now: float) -> str:
+    code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+    said = f", {pod.exit_reason}" if pod.exit_reason not in ("", "Error", "Completed") else ""
+    words = f": {texts.cut(pod.trouble, _MOST_WORDS)}" if pod.trouble else ""
+    return (
+        f"container agent of {pod.name} has ended {ran_s(pod, now):.0f} s after its start"
+        f"{code}{said}{words}"
     )
 
 

@@ -198,6 +198,20 @@ def test_one_kill_is_not_told_as_a_start_that_fails() -> None:
     assert condition(found, ConditionType.STALLED).reason != Reason.STARTS_FAIL
 
 
+@pytest.mark.parametrize("code", [3, 137, 143])
+def test_a_first_end_is_named_while_the_job_does_not_train(code: int) -> None:
+    """Its seat has a new pod by then."""
+    ended = one(exited(code), ended_s=1.0)
+    new = replace(pod(), name=ended.name[:-1] + "1", uid="uid-new", incarnation=1)
+    running = condition(after(ended, new, training=heard(ended)), ConditionType.RUNNING)
+    assert running.status is False
+    text = f"container agent of {ended.name} has ended 30 s after its start with exit code {code}"
+    assert text in running.message
+    late = replace(ended, ended_at=1000.0 - NODE_STAYS_S)
+    running = condition(after(late, new, training=heard(late)), ConditionType.RUNNING)
+    assert "after its start" not in running.message, "Stalled tells it once it counts"
+
+
 def test_a_second_end_of_a_seat_waits_until_it_is_judged() -> None:
     before = one(exited(137), ended_s=50.0)
     again = one(exited(137), ended_s=1.0)
