@@ -320,6 +320,9 @@ class World:
 def _status(status: Object) -> Object:
     """Without what counts attempts and times. Its settled pods have been compared as failures."""
     kept = {k: v for k, v in status.items() if k not in ("arbiter", "pods", "times", "planEpoch")}
+    starts = (kept.get("failures") or {}).get("starts") or {}
+    for key in ("first", "incarnation"):
+        starts.pop(key, None)
     return kept | {"outcome": (status.get("arbiter") or {}).get("outcome")}
 
 
