@@ -58,7 +58,8 @@ def settle(
     memory = replace(memory, failing=view.fleet.failing(memory.failing, now))
     taken = [] if spec.suspend else list(_taken(view, training, memory, now=now))
     before = memory.settled
-    is_ordered = spec.suspend  # the arbiter releases agents
+    # The arbiter releases agents. A new leader may never have heard those that end then.
+    is_ordered = spec.suspend or training.outcome is not None
     gone = {end.words.agent for end in taken}
     # The last state of a deleted pod may come later than a list without it.
     started = (f for f in memory.failures.recent if f.cause is FailureCause.START_FAILED)
@@ -212,6 +213,8 @@ def _fresh(
                 found.append(_End(_words_of(pod)))
             elif not is_ordered and ends.is_unordered(pod, view, training, memory):
                 found += _cut_short(pod, now)
+        elif is_ordered and pod.exit_code in (ExitCode.RELEASED, ExitCode.FENCED):
+            continue
         elif not ends.is_excused(pod, view, training, memory):
             found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))

@@ -198,6 +198,20 @@ def test_one_kill_is_not_told_as_a_start_that_fails() -> None:
     assert condition(found, ConditionType.STALLED).reason != Reason.STARTS_FAIL
 
 
+@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("outcome", [None, Outcome.COMPLETE, Outcome.SUSPENDED])
+def test_a_new_leader_counts_no_agent_that_was_let_go(outcome: Outcome | None, code: int) -> None:
+    """It has not heard the agents of a job that is suspended or has ended."""
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    view, wanted = ClusterView(nodes(a=8, b=8), (late,)), spec(suspend=outcome is None)
+    training = TrainingView(epoch=3, outcome=outcome)
+    found = step(wanted, view, training, Memory(), job=JOB, now=NOW)
+    assert found.memory.failures == Failures()
+    crashed = ClusterView(nodes(a=8, b=8), (one(exited(1), ended_s=NODE_STAYS_S),))
+    found = step(wanted, crashed, training, Memory(), job=JOB, now=NOW)
+    assert found.memory.failures.starts.rounds == 1
+
+
 @pytest.mark.parametrize("code", [3, 137, 143])
 def test_a_first_end_is_named_while_the_job_does_not_train(code: int) -> None:
     """Its seat has a new pod by then."""
