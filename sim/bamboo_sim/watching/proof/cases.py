@@ -125,13 +125,21 @@ CASES: list[Case] = [
     ),
     Case(
         "BambooStartsFail",
-        {reason("Stalled", "StartsFail"): "1x200", FAILED_AGENTS: "0x108 2x2 4x90"},
+        {
+            reason("Stalled", "StartsFail"): "1x200",
+            FAILED_AGENTS: "0x108 2x92",
+            FAILED_STARTS: "0x110 2x90",
+        },
         {reason("Stalled", "StartsFail"): "1x100"},
     ),
     Case(  # one failure is not three
         "BambooStartsFail",
-        {reason("Stalled", "StartsFail"): "1x200", FAILED_AGENTS: "0x108 2x2 4x90"},
-        {FAILED_AGENTS: "0x108 1x92"},
+        {
+            reason("Stalled", "StartsFail"): "1x200",
+            FAILED_AGENTS: "0x108 2x92",
+            FAILED_STARTS: "0x110 2x90",
+        },
+        {FAILED_AGENTS: "0x108 1x92", FAILED_STARTS: "0x200"},
     ),
     Case("BambooStartsFail", STARTS_FAIL, {"bamboo_job_workers|state=connected|zone=a": "2x200"}),
     Case("BambooStartsFail", STARTS_FAIL, {FAILED_STARTS: "0x110 2x90"}),
