@@ -170,10 +170,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $text }}
 {{- end }}
 
-{{- /* A quantity of Kubernetes as a number. Helm reads large numbers as floats. */ -}}
+{{- /* A quantity of Kubernetes as a number; empty: it is none. Helm reads large numbers as floats. */ -}}
 {{- define "bamboo.amount" -}}
 {{- $text := toString . -}}
 {{- $number := regexFind "^[0-9.]+([eE][+]?[0-9]+)?" $text -}}
 {{- $scales := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 -}}
-{{- mulf (float64 $number) (get $scales (trimPrefix $number $text)) | printf "%.3f" -}}
+{{- $suffix := trimPrefix $number $text -}}
+{{- if and $number (hasKey $scales $suffix) -}}
+{{- mulf (float64 $number) (get $scales $suffix) | printf "%.3f" -}}
+{{- end -}}
 {{- end }}
