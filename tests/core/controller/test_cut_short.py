@@ -67,12 +67,7 @@ def test_agents_that_are_ended_again_and_again_come_more_and_more_slowly(
 
 def test_a_new_operator_goes_on_with_the_pause() -> None:
     cluster = Living(exited(137))
-    for _ in range(600):
-        cluster.live(1)
-        known = cluster.memory
-        cluster.memory = Memory(
-            incarnation=known.incarnation, failures=known.failures, settled=known.settled
-        )
+    cluster.live_with_new_operators(600)
     assert cluster.made <= 6 * SEATS
 
 

@@ -61,12 +61,7 @@ def test_a_new_operator_goes_on_with_the_pause(kind: str) -> None:
     """It knows the failures, the numbers of pods, and which ends were counted, and no more. Nobody
     tells it of pods that were deleted before it began."""
     cluster = Cluster(KINDS[kind])
-    for _ in range(600):
-        cluster.live(1)
-        known = cluster.memory
-        cluster.memory = Memory(
-            incarnation=known.incarnation, failures=known.failures, settled=known.settled
-        )
+    cluster.live_with_new_operators(600)
     assert cluster.made <= 6 * SEATS
 
 
