@@ -13,9 +13,9 @@ from tests.core.scheduling.steps import name, step
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.planning.alternatives import comparison
+from bamboo_core.planning import comparison
+from bamboo_core.scheduling.candidates import ALLOWED, WAYS, candidates, likeliest
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.sharing.candidates import ALLOWED, WAYS, candidates, likeliest
 from bamboo_core.scheduling.sharing.dealing import cover, pipelines_of
 from bamboo_core.scheduling.sharing.orders import positions
 from bamboo_core.scheduling.sharing.step_work import StepWork
