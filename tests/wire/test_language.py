@@ -33,6 +33,8 @@ def test_an_agent_from_before_it_had_a_number_speaks_language_0() -> None:
 
 def test_new_words_come_with_a_new_number() -> None:
     every = [Instruction(op, 1, 2, 3, 4, ranges=((5, 6),)) for op in Op]
-    items = [Item(kind, 1, 2, 3, 4, 5, AgentId("a-0")) for kind in Kind]
+    items = [
+        Item(kind=kind, step=1, lo=2, hi=3, index=4, part=5, agent=AgentId("a-0")) for kind in Kind
+    ]
     words = f"{to_text(tuple(every))} {' '.join(map(str, items))}"
     assert DIGESTS[LANGUAGE] == hashlib.sha256(words.encode()).hexdigest()[:16], words

@@ -81,7 +81,7 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
 
 
 def foreign(hello: Hello) -> str:
-    """What is wrong with the language of an agent, and what to do; empty: it is the operator's."""
+    """Why the agent would not understand the operator, and what to do; empty: it does."""
     if hello.language == LANGUAGE:
         return ""
     text = f"agent {hello.agent} speaks language {hello.language} of programs, this operator"

@@ -46,6 +46,7 @@ from bamboo_sim.protocol.checker.last_write import (
     check_released,
     note_unwritten,
 )
+from bamboo_sim.protocol.checker.moving import check_moved, check_remembered
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import check_fatal, check_kinds, check_plan
 from bamboo_sim.protocol.control.operator import Operator
@@ -167,6 +168,7 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
         case ComputePlan():
             if operator.name == world.operators.leader:
                 check_newest(world, operator)
+                check_remembered(world.plan, action.request)
             operator.computing = action
             world.network.post(PLANNER, operator.name, action)
         case Record() if action.reason is EventReason.PROCESSOR_CHANGED:
@@ -308,6 +310,8 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
     if isinstance(first.result, Fatal):
         check_fatal(world, wanted, first.result)
     move, result = wanted.request.move, first.result
+    if isinstance(result, Decision):
+        check_moved(wanted.request, result.plan)
     if move is not None and isinstance(result, Decision):
         if result.plan.move == move:
             world.strike("move begun")
