@@ -37,6 +37,7 @@ RESEATED_ZONES = Job(2, 4, 2, steps=9, zones=2)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 SPLIT = Job(2, 3, 4, spares=1, profiled=True)
+MEASURED = Job(2, 2, 2, steps=8, profiled=True)
 SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
 TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
 THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
@@ -94,6 +95,7 @@ EAGER: dict[str, Job] = {
     "rests": _AHEAD_SAVING,
     "learners": _AHEAD_LEARNING,
     "moves": replace(RESEATED_LATER, eager=True),
+    "networks": replace(MEASURED, eager=True, layers=4),
     "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
     "strangers": AHEAD_TWICE,
@@ -170,7 +172,7 @@ def runs() -> list[Run]:
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
-    out += [("moves", job, 0.7) for job in (RESEATED, RESEATED_LATER, RESEATED_ZONES)]
+    out += _of_places()
     out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
     out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
     for job in MIXED:
@@ -194,6 +196,12 @@ def runs() -> list[Run]:
     out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out
+
+
+def _of_places() -> list[Run]:
+    """Families in which agents move to other stages, or plans count with what they measure."""
+    out = [("moves", job, 0.7) for job in (RESEATED, RESEATED_LATER, RESEATED_ZONES)]
+    return out + [("networks", job, 0.7) for job in (SPLIT, MEASURED)]
 
 
 def _of_files() -> list[Run]:

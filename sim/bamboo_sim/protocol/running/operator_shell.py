@@ -6,6 +6,7 @@ It does what bamboo_operator.arbiters.job_actor does with asyncio, gRPC and the 
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
@@ -169,6 +170,8 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
             if operator.name == world.operators.leader:
                 check_newest(world, operator)
                 check_remembered(world.plan, action.request)
+            if action.request.goodput < inf:
+                world.strike("measured network")
             operator.computing = action
             world.network.post(PLANNER, operator.name, action)
         case Record() if action.reason is EventReason.PROCESSOR_CHANGED:
