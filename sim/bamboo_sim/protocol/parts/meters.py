@@ -23,7 +23,7 @@ class Meter(StrEnum):
 
 
 def measured(meter: Meter, seed: int, agent: AgentId, step: int) -> Goodput | None:
-    """What the agent says at the end of a step. Deterministic."""
+    """The agent's own figures at the end of a step; None: it has none. Deterministic."""
     rng = random.Random(f"{meter} {seed} {agent} {step}")
     if meter is Meter.LIES and rng.random() < 0.3:
         return None
