@@ -7,6 +7,7 @@ means over a few stages and times are scaled to the job's grid.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import fmean
@@ -172,15 +173,22 @@ def _splits(shape: Shape, mode: RedundancyMode) -> bool:
 
 def _patterns(shape: Shape, mode: RedundancyMode, empty: int) -> list[tuple[tuple[int, int], ...]]:
     """Some patterns in which each stage has a copy. If hardly any has one, then of those in which
-    agents read what they do not hold from a checkpoint. Equal arguments give equal patterns."""
+    agents read what they do not hold from a checkpoint. They are about as often at one stage as at
+    any other. Equal arguments give equal patterns."""
     seats = [(d, s) for d in range(shape.pipelines) for s in range(shape.stages)]
     drawn = []
     for draw in range(_DRAWS):
         order = sorted(seats, key=lambda seat: _mixed(draw, *seat))
         drawn.append(tuple(sorted(order[:empty])))
     drawn = list(dict.fromkeys(drawn))
-    kept = [x for x in drawn if _has_copies(shape, mode, x)]
-    return (kept or drawn)[:_SAMPLES]
+    left = [x for x in drawn if _has_copies(shape, mode, x)] or drawn
+    found: list[tuple[tuple[int, int], ...]] = []
+    often: Counter[int] = Counter()
+    while left and len(found) < _SAMPLES:
+        found.append(min(left, key=lambda x: sum(often[s] for _, s in x)))
+        left.remove(found[-1])
+        often.update(s for _, s in found[-1])
+    return found
 
 
 def _mixed(draw: int, pipeline: int, stage: int) -> int:
