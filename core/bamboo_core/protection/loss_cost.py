@@ -7,7 +7,7 @@ means over a few stages and times are scaled to the job's grid.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import fmean
@@ -173,22 +173,17 @@ def _splits(shape: Shape, mode: RedundancyMode) -> bool:
 
 def _patterns(shape: Shape, mode: RedundancyMode, empty: int) -> list[tuple[tuple[int, int], ...]]:
     """Some patterns in which each stage has a copy. If hardly any has one, then of those in which
-    agents read what they do not hold from a checkpoint. They are about as often at one stage as at
-    any other. Equal arguments give equal patterns."""
+    agents read what they do not hold from a checkpoint. One seat of each is at another stage.
+    Equal arguments give equal patterns."""
     seats = [(d, s) for d in range(shape.pipelines) for s in range(shape.stages)]
-    drawn = []
-    for draw in range(_DRAWS):
-        order = sorted(seats, key=lambda seat: _mixed(draw, *seat))
-        drawn.append(tuple(sorted(order[:empty])))
-    drawn = list(dict.fromkeys(drawn))
-    left = [x for x in drawn if _has_copies(shape, mode, x)] or drawn
+    drawn = [sorted(seats, key=lambda seat: _mixed(draw, *seat))[:empty] for draw in range(_DRAWS)]
+    kept = [x for x in drawn if _has_copies(shape, mode, x)] or drawn
     found: list[tuple[tuple[int, int], ...]] = []
-    often: Counter[int] = Counter()
-    while left and len(found) < _SAMPLES:
-        found.append(min(left, key=lambda x: sum(often[s] for _, s in x)))
-        left.remove(found[-1])
-        often.update(s for _, s in found[-1])
-    return found
+    for i, pattern in enumerate(kept[:_SAMPLES]):
+        # the same pattern at other stages is as likely
+        further = (2 * i + 1) * shape.stages // (2 * _SAMPLES) - pattern[0][1]
+        found.append(tuple(sorted((d, (s + further) % shape.stages) for d, s in pattern)))
+    return list(dict.fromkeys(found))
 
 
 def _mixed(draw: int, pipeline: int, stage: int) -> int:
@@ -201,7 +196,7 @@ def _mixed(draw: int, pipeline: int, stage: int) -> int:
     return x ^ (x >> 31)
 
 
-def _has_copies(shape: Shape, mode: RedundancyMode, lost: tuple[tuple[int, int], ...]) -> bool:
+def _has_copies(shape: Shape, mode: RedundancyMode, lost: Collection[tuple[int, int]]) -> bool:
     """Whether an agent is left for each stage that holds it."""
     gone, before = set(lost), 1 if mode.keeps_copies else 0
     return all(
