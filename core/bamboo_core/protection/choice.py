@@ -421,6 +421,8 @@ def _cost(estimate: Estimate, verb: str = "", unit: str = "") -> str:
     name, lost_s = estimate.mode.value, estimate.lost_s
     if lost_s >= _NOTHING * _HOUR_S:
         return f"the job makes hardly any progress in {name}"
+    if lost_s < 0:  # fewer pipelines are faster over this network
+        return f"{name} gains {_seconds(-lost_s)}{unit}"
     return f"{name} {verb}{_seconds(lost_s)}{unit}"
 
 

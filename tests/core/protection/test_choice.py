@@ -108,6 +108,14 @@ def test_a_pipeline_is_missing_only_if_its_seats_are_empty() -> None:
     assert choose(known).of(NONE).step == pytest.approx(1 / speed)
 
 
+def test_the_reason_says_that_empty_seats_are_a_gain() -> None:
+    """Most of the time one pipeline is left, which is four times as fast."""
+    known = usual(stages=2, hazard_per_agent_hour=0.0, empty_share=0.5, steps=OnePipeline())
+    verdict = choose(known)
+    assert verdict.of(NONE).lost_s < 0
+    assert f"None gains {-verdict.of(NONE).lost_s:.0f} s" in verdict.reason
+
+
 @given(facts())
 @settings(max_examples=30, deadline=None)
 def test_what_is_chosen_fits_and_is_cheapest_but_for_the_margin(known: Facts) -> None:

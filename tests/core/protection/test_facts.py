@@ -22,7 +22,7 @@ from bamboo_core.protection.choice import Facts, Recovery
 from bamboo_core.protection.facts import Assumptions, Seen, even_costs, gather
 from bamboo_core.protection.figures import figures
 from bamboo_core.protection.grids import Shape, alike, smaller
-from bamboo_core.protection.loss_cost import AfterLoss
+from bamboo_core.protection.loss_cost import AfterLoss, usual
 from bamboo_core.scheduling.costs import Costs
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
@@ -65,6 +65,16 @@ def test_no_way_is_worse_than_to_leave_the_work_together() -> None:
         auto, shadow, *_ = (x.degraded for x in ways)
         assert auto <= min(x.degraded for x in ways) + 1e-9
         assert auto < shadow or sums > 2.5
+
+
+def test_sums_that_are_sent_lengthen_a_step_with_an_empty_seat() -> None:
+    """Work goes to all agents, so that more sums leave the first stage, or less evenly to some."""
+    found = [after(Shape(1, 4, 16, sums=(t,) * 4), REPLICA).degraded for t in (0.0, 3.0, 12.0)]
+    lengths = [
+        x * usual(Shape(1, 4, 16, sums=(t,) * 4), REPLICA)
+        for x, t in zip(found, (0.0, 3.0, 12.0), strict=True)
+    ]
+    assert lengths == sorted(set(lengths))
 
 
 def test_pieces_of_gradients_count_by_their_size() -> None:
