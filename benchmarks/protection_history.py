@@ -239,9 +239,7 @@ class _Run:
             adjacency=Adjacency.CLUSTER,
         )
         self._take_mode()
-        length_s = step_s(self.job, self.taken, used, _holes(self.layout))
-        fewer = [step_s(self.job, self.taken, d, ()) for d in range(1, used)]
-        self.speed = 1 / min([length_s, *fewer])
+        self.speed = 1 / step_s(self.job, self.taken, used, _holes(self.layout))
 
     def _take_mode(self) -> None:
         before, current = self.taken, self.taken if self.steps else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 from math import inf, isfinite
 from typing import Protocol
 
@@ -270,9 +269,8 @@ def _hour(facts: Facts, mode: RedundancyMode, overhead: float, redone_s: float) 
     too few agents are left for any pipeline, nothing goes on."""
     progress = speeds = lost = fatal = paused = 0.0
     survived_s = min(facts.stop_s + redone_s, _restore_s(facts, facts.agents))
-    whole = _whole_grids(facts, mode)
     for empty, chance in _numbers(facts):
-        step = _step(facts, mode, whole, empty) + overhead - 1
+        step = _step(facts, mode, empty) + overhead - 1
         if not isfinite(step):
             continue
         losses = (facts.agents - empty) * _hazard(facts)
@@ -288,23 +286,18 @@ def _hour(facts: Facts, mode: RedundancyMode, overhead: float, redone_s: float) 
     return _Hour(progress, 1 / speeds if speeds else inf, pause_s, fatal)
 
 
-def _whole_grids(facts: Facts, mode: RedundancyMode) -> list[float]:
-    """Steps on at most 0, 1, 2, ... pipelines with all seats taken, on as many as are fastest."""
-    steps = (facts.steps.slower(mode, d, 0) for d in range(1, facts.pipelines))
-    return list(accumulate(steps, min, initial=inf))
-
-
-def _step(facts: Facts, mode: RedundancyMode, whole: list[float], empty: int) -> float:
+def _step(facts: Facts, mode: RedundancyMode, empty: int) -> float:
     """A step with so many empty seats over an undisturbed one of the same mode with none; inf: too
     few agents are left.
 
-    As many pipelines as the agents need, or fewer with all seats taken if that is faster.
+    The grid has as many pipelines as seat all agents. Whether all of them compute is one of the
+    ways to share lost work.
     """
     stages, agents = facts.stages, facts.agents - empty
     if agents < (capacity.fewest(stages=stages) if mode.keeps_copies else stages):
         return inf  # without copies, the loss before has ended the attempt
     used = capacity.pipelines_for(agents, stages=stages, wanted=facts.pipelines)
-    return min(facts.steps.slower(mode, used, max(0, used * stages - agents)), whole[used - 1])
+    return facts.steps.slower(mode, used, max(0, used * stages - agents))
 
 
 def _fatal_chance(facts: Facts, mode: RedundancyMode, empty: int) -> float:
@@ -428,6 +421,8 @@ def _cost(estimate: Estimate, verb: str = "", unit: str = "") -> str:
     name, lost_s = estimate.mode.value, estimate.lost_s
     if lost_s >= _NOTHING * _HOUR_S:
         return f"the job makes hardly any progress in {name}"
+    if lost_s < 0:  # fewer pipelines are faster over this network
+        return f"{name} gains {_seconds(-lost_s)}{unit}"
     return f"{name} {verb}{_seconds(lost_s)}{unit}"
 
 

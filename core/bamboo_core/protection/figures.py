@@ -137,8 +137,7 @@ def _copying(shape: Shape) -> float:
 
 @lru_cache(maxsize=256)
 def _copied(shape: Shape) -> float:
-    whole = grids.with_whole_sums(shape)
-    none, replica = (_end(whole, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
+    none, replica = (_end(shape, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
     return max(0.0, replica - none)
 
 

@@ -7,6 +7,7 @@ means over a few stages and times are scaled to the job's grid.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from statistics import fmean
@@ -52,20 +53,19 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     """None: a loss is fatal, or there is no such mode.
 
     What exceeds an undisturbed step is shared, so it shrinks with the number of those who share. In
-    an interrupted step of one pipeline, only the holder of the replica repeats what was lost. No
-    agent passes gradients on here: in a small step that would save too large a share.
+    an interrupted step of one pipeline, only the holder of the replica repeats what was lost.
     """
     if _is_fatal(shape, mode):
         return None
     ahead = mode is RedundancyMode.EAGER
     kept = replace(shape, copied=0.0) if ahead else replace(shape, copied=0.0, slices=1, room=0)
-    small = grids.smaller(replace(kept, relays=False))
-    rounds = shape.microbatches / small.microbatches
+    small = grids.alike(kept)
+    rounds = shape.mean / small.mean
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
     slower, redone = [], []
     for more, lost, way in zip(*_lose_each(small, kind, ahead), strict=True):
         share = _share(small, shape, mode, way)
-        slower.append(more * share)
+        slower.append(more * share * _weight(small, shape, kind))
         redone.append(lost * rounds * (share if shape.pipelines > 1 else 1.0))
     return AfterLoss(1 + max(0.0, fmean(slower)), max(0.0, fmean(redone)))
 
@@ -80,35 +80,44 @@ def with_empty(shape: Shape, mode: RedundancyMode, pipelines: int, empty: int) -
     empty seats never make a step shorter.
     """
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
-    shape = replace(shape, copied=0.0, slices=1, room=0, relays=False)
-    small = grids.smaller(shape, is_wide=True)
+    shape = replace(shape, copied=0.0, slices=1, room=0)
     part = shape if pipelines == shape.pipelines else grids.fewer(shape, pipelines)
-    small_part = small
-    if pipelines < small.pipelines:
-        small_part = grids.fewer(small, pipelines)
-    usual = _length(small_part, kind) / _length(small, kind)
-    usual *= _slots(part) / _slots(shape) / (_slots(small_part) / _slots(small))
-    usual = max(1.0, usual)  # sums weigh more in a small grid: fewer pipelines are no gain of time
+    small = grids.alike(part)
     found = [(0.0, 1.0)]
     for count in (1, *_counts(small.stages)):
         if empty <= found[-1][0]:
             break
         one = _one(shape, kind) if count == 1 and part is shape else None
-        more, way = _several(small_part, kind, count)
         at = 1.0 if count == 1 else count * shape.stages / small.stages
-        found.append((at, max(found[-1][1], one or 1 + more * _share(small_part, part, kind, way))))
-    return usual * _between(found, empty)
+        found.append((at, max(found[-1][1], one or 1 + _more(small, part, kind, count))))
+    return usual(part, kind) / usual(shape, kind) * _between(found, empty)
+
+
+def usual(shape: Shape, mode: RedundancyMode) -> float:
+    """The length of an undisturbed step with its messages, from that of a small grid: the first
+    micro-batch passes more stages, and each one of the small grid stands for several ones."""
+    small = grids.alike(shape)
+    ramp = _ramp(small, mode)
+    wider = (shape.stages - 1) / max(1, small.stages - 1)
+    return (_length(small, mode) - ramp) * shape.mean / small.mean + ramp * wider
+
+
+def _ramp(shape: Shape, mode: RedundancyMode) -> float:
+    """The part of a step that it takes however many micro-batches it has."""
+    pace = max(shape.loads, default=1.0) * (1 + shape.backward)
+    return max(0.0, grids.whole(shape, mode).made.length - grids.busiest(shape) * pace)
+
+
+def _weight(small: Shape, shape: Shape, mode: RedundancyMode) -> float:
+    """What a share of the small step is of the job's: lost work grows with the micro-batches, and
+    a step does not quite."""
+    return _length(small, mode) * shape.mean / small.mean / usual(shape, mode)
 
 
 def _between(points: list[tuple[float, float]], x: float) -> float:
     """Interpolated between the last two points; beyond, as the last one."""
     (x1, y1), (x2, y2) = points[-2:] if len(points) > 1 else points * 2
     return y2 if x >= x2 else y1 + (y2 - y1) * (x - x1) / (x2 - x1)
-
-
-def _slots(shape: Shape) -> int:
-    """In 1F1B a step takes M + P - 1."""
-    return shape.microbatches + shape.stages - 1
 
 
 def _counts(stages: int) -> list[int]:
@@ -120,10 +129,17 @@ def _one(shape: Shape, kind: RedundancyMode) -> float | None:
     """With one empty seat, as in :func:`after_loss`; None: it has no such step."""
     if _is_fatal(shape, kind):
         return None
-    small = grids.smaller(shape)
+    small = grids.alike(shape)
     _, slower, ways = _degrade_each(small, kind)
     shares = [_share(small, shape, kind, way) for way in ways]
-    return 1 + max(0.0, fmean(x * y for x, y in zip(slower, shares, strict=True)))
+    more = fmean(x * y for x, y in zip(slower, shares, strict=True))
+    return 1 + max(0.0, more * _weight(small, shape, kind))
+
+
+def _more(small: Shape, shape: Shape, kind: RedundancyMode, empty: int) -> float:
+    """By which share a step of the job is longer if so many seats of the small grid are empty."""
+    more, way = _several(small, kind, empty)
+    return more * _share(small, shape, kind, way) * _weight(small, shape, kind)
 
 
 def _share(small: Shape, shape: Shape, mode: RedundancyMode, way: str) -> float:
@@ -157,15 +173,17 @@ def _splits(shape: Shape, mode: RedundancyMode) -> bool:
 
 def _patterns(shape: Shape, mode: RedundancyMode, empty: int) -> list[tuple[tuple[int, int], ...]]:
     """Some patterns in which each stage has a copy. If hardly any has one, then of those in which
-    agents read what they do not hold from a checkpoint. Equal arguments give equal patterns."""
+    agents read what they do not hold from a checkpoint. One seat of each is at another stage.
+    Equal arguments give equal patterns."""
     seats = [(d, s) for d in range(shape.pipelines) for s in range(shape.stages)]
-    drawn = []
-    for draw in range(_DRAWS):
-        order = sorted(seats, key=lambda seat: _mixed(draw, *seat))
-        drawn.append(tuple(sorted(order[:empty])))
-    drawn = list(dict.fromkeys(drawn))
-    kept = [x for x in drawn if _has_copies(shape, mode, x)]
-    return (kept or drawn)[:_SAMPLES]
+    drawn = [sorted(seats, key=lambda seat: _mixed(draw, *seat))[:empty] for draw in range(_DRAWS)]
+    kept = [x for x in drawn if _has_copies(shape, mode, x)] or drawn
+    found: list[tuple[tuple[int, int], ...]] = []
+    for i, pattern in enumerate(kept[:_SAMPLES]):
+        # the same pattern at other stages is as likely
+        further = (2 * i + 1) * shape.stages // (2 * _SAMPLES) - pattern[0][1]
+        found.append(tuple(sorted((d, (s + further) % shape.stages) for d, s in pattern)))
+    return list(dict.fromkeys(found))
 
 
 def _mixed(draw: int, pipeline: int, stage: int) -> int:
@@ -178,7 +196,7 @@ def _mixed(draw: int, pipeline: int, stage: int) -> int:
     return x ^ (x >> 31)
 
 
-def _has_copies(shape: Shape, mode: RedundancyMode, lost: tuple[tuple[int, int], ...]) -> bool:
+def _has_copies(shape: Shape, mode: RedundancyMode, lost: Collection[tuple[int, int]]) -> bool:
     """Whether an agent is left for each stage that holds it."""
     gone, before = set(lost), 1 if mode.keeps_copies else 0
     return all(
@@ -269,4 +287,10 @@ def _sharers(shape: Shape, mode: RedundancyMode, way: str) -> int:
         case "PeersAndHolders":
             return 1 << ((shape.pipelines - 1 + copies).bit_length() - 1)
         case _:
-            return shape.pipelines * grids.near(shape) - 1 if mode.keeps_copies else peers
+            found = shape.pipelines * grids.near(shape) - 1 if mode.keeps_copies else peers
+            return min(found, _chunks(shape)) if way == "DiffuseChunks" else found
+
+
+def _chunks(shape: Shape) -> int:
+    """Chunks of a pipeline: as many agents can share a stage of it in whole ones."""
+    return max(1, grids.batch_of(shape).chunks // shape.pipelines)

@@ -85,7 +85,10 @@ def test_the_view_shows_grid_cut_schedule_modes_and_verdict() -> None:
 def test_the_view_and_json_say_what_one_loss_would_cost_in_each_way() -> None:
     found = plan(gbits=1.0)
     shown, loss = text(found), as_json(found)["oneLoss"]
-    assert "without the agent of pipeline 1, stage 2, over 1 Gb/s (recovery.policy Auto" in shown
+    assert (
+        "without the agent of pipeline 1, stage 2, over 1 Gb/s (recovery.policy Auto; where"
+        in shown
+    )
     assert loss["ways"][0]["way"] == loss["taken"]
     assert all(f" {way['way']} " in shown for way in loss["ways"])
     assert min(way["stepSeconds"] for way in loss["ways"]) == loss["ways"][0]["stepSeconds"]

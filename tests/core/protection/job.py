@@ -24,7 +24,8 @@ from bamboo_core.protocol.messages import LayerCost
 @dataclass(frozen=True)
 class EachMore:
     """Each empty seat makes a step longer by the same share of an undisturbed one, and the
-    micro-batches of a pipeline that is not there are those of the others."""
+    micro-batches of a pipeline that is not there are those of the others. It is left out if that
+    is faster."""
 
     bare: float = 0.6
     copied: float = 0.1
@@ -32,7 +33,8 @@ class EachMore:
 
     def slower(self, mode: RedundancyMode, pipelines: int, empty: int) -> float:
         more = empty * (self.copied if mode.keeps_copies else self.bare)
-        return self.asked / pipelines * (1 + more)
+        shared, fewer = (1 + more) / pipelines, 1 / max(1, pipelines - 1)
+        return self.asked * (min(shared, fewer) if pipelines > 1 else shared)
 
     def prepare(self, is_wanted: Callable[[], bool]) -> None:
         raise AssertionError("there is nothing to prepare")

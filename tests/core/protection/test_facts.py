@@ -21,8 +21,8 @@ from bamboo_core.protection import interrupted
 from bamboo_core.protection.choice import Facts, Recovery
 from bamboo_core.protection.facts import Assumptions, Seen, even_costs, gather
 from bamboo_core.protection.figures import figures
-from bamboo_core.protection.grids import Shape, smaller
-from bamboo_core.protection.loss_cost import AfterLoss
+from bamboo_core.protection.grids import Shape, alike, smaller
+from bamboo_core.protection.loss_cost import AfterLoss, usual
 from bamboo_core.scheduling.costs import Costs
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
@@ -50,9 +50,11 @@ def after(shape: Shape, mode: RedundancyMode) -> AfterLoss:
 def test_lost_work_is_shared_by_more_agents_in_a_larger_grid() -> None:
     few, many = (Shape(d, 4, 8, policy=RecoveryPolicy.DIFFUSE) for d in (4, 12))
     bare, copied = ([after(x, mode).degraded - 1 for x in (few, many)] for mode in (NONE, REPLICA))
-    assert bare[1] == pytest.approx(bare[0] * 3 / 11)
-    assert copied[1] == pytest.approx(copied[0] * 15 / 47)
-    assert copied[0] < bare[0]
+    assert bare[1] < 0.7 * bare[0]
+    assert [x < y for x, y in zip(copied, bare, strict=True)] == [True, True]
+    # too many to be computed: the share of each follows from their number
+    most, half = (after(Shape(d, 4, 8, policy=RecoveryPolicy.PEERS), NONE) for d in (257, 129))
+    assert most.degraded - 1 == pytest.approx((half.degraded - 1) * 128 / 256)
 
 
 def test_no_way_is_worse_than_to_leave_the_work_together() -> None:
@@ -63,6 +65,16 @@ def test_no_way_is_worse_than_to_leave_the_work_together() -> None:
         auto, shadow, *_ = (x.degraded for x in ways)
         assert auto <= min(x.degraded for x in ways) + 1e-9
         assert auto < shadow or sums > 2.5
+
+
+def test_sums_that_are_sent_lengthen_a_step_with_an_empty_seat() -> None:
+    """Work goes to all agents, so that more sums leave the first stage, or less evenly to some."""
+    found = [after(Shape(1, 4, 16, sums=(t,) * 4), REPLICA).degraded for t in (0.0, 3.0, 12.0)]
+    lengths = [
+        x * usual(Shape(1, 4, 16, sums=(t,) * 4), REPLICA)
+        for x, t in zip(found, (0.0, 3.0, 12.0), strict=True)
+    ]
+    assert lengths == sorted(set(lengths))
 
 
 def test_pieces_of_gradients_count_by_their_size() -> None:
@@ -96,10 +108,11 @@ def test_a_small_grid_has_stages_and_sums_of_the_whole_one() -> None:
     assert (found.stages, found.microbatches) == (8, 16)
     assert [round(12 * x) for x in found.loads] == [1, 3, 4, 6, 7, 9, 10, 12]
     assert found.sums == (0.0,) * 8
-    # with sums that are dear to send, more pipelines and fewer stages
-    slow = smaller(Shape(6, 12, 48, sums=sums), 2)
-    assert (slow.pipelines, slow.stages, slow.sums) == (4, 6, (0.0, 2.0, 4.0, 7.0, 9.0, 11.0))
-    assert smaller(Shape(6, 12, 48), 2).pipelines == 2
+    # where work is shared, as many pipelines and leaves, and fewer stages
+    wide = alike(Shape(6, 12, 20, sums=sums))
+    assert (wide.pipelines, wide.stages, wide.microbatches) == (6, 4, 20)
+    assert wide.sums == (0.0, 4.0, 7.0, 11.0)
+    assert [alike(Shape(6, 12, 20, room=x)).room for x in (3, 40)] == [3, 20]
 
 
 def test_the_scaled_step_is_near_the_planned_one() -> None:
@@ -115,7 +128,7 @@ def test_the_scaled_step_is_near_the_planned_one() -> None:
 
 def test_lost_work_grows_with_the_microbatches() -> None:
     few, many = (after(Shape(1, 8, m), REPLICA) for m in (32, 96))
-    assert many.redone == pytest.approx(3 * few.redone)
+    assert many.redone == pytest.approx(3 * few.redone, rel=0.02)
     assert few.redone > 0
 
 
@@ -365,9 +378,3 @@ def test_a_step_with_an_empty_seat_is_slower_without_room_for_more_in_flight() -
     unknown, none = SPLIT, replace(SPLIT, spare=0)
     assert figures(unknown, NONE).length == figures(none, NONE).length
     assert after(unknown, NONE).degraded < after(none, NONE).degraded
-
-
-def test_a_grid_that_loses_a_pipeline_has_the_same_small_grid() -> None:
-    """Agents stand still when Auto asks for it, so it must not be computed again."""
-    assert smaller(Shape(16, 8, 32, room=40)) == smaller(Shape(15, 8, 35, room=43))
-    assert smaller(Shape(16, 8, 32, room=3)).room == 3

@@ -91,8 +91,8 @@ def _one_loss(plan: JobPlan) -> list[RenderableType]:
     gbps = plan.spec.transport.bandwidth_gbps
     text = (
         f"without the agent of pipeline {found.seat[0]}, stage {found.seat[1]}, over {gbps:g} Gb/s"
-        f" (recovery.policy {plan.spec.recovery.value}; a step without a loss takes"
-        f" {seconds(found.usual_s)}):"
+        f" (recovery.policy {plan.spec.recovery.value}; where outputs of stages cost nothing, a"
+        f" step without a loss takes {seconds(found.usual_s)}):"
     )
     table = _table("way", "step", "over a step without a loss")
     for x in (found.ways.taken, *found.ways.others):
