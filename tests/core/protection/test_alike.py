@@ -11,14 +11,14 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-from bamboo_core.planning.alternatives import comparison
-from bamboo_core.scheduling.sharing.candidates import candidates
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.numerics import choose
+from bamboo_core.planning import comparison
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection.grids import Shape, alike, fewer
 from bamboo_core.protection.loss_cost import after_loss, usual, with_empty
+from bamboo_core.scheduling.candidates import candidates
 from bamboo_core.scheduling.costs import Costs
 
 NONE, REPLICA = RedundancyMode.NONE, RedundancyMode.REPLICA
