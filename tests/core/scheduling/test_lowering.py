@@ -1,4 +1,4 @@
-"""Programs from the order of tasks, against a slow lowering that looks through whole channels."""
+"""Programs from the order of tasks, against a slow lowering that looks through whole lanes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.graph.closure import Periodic
+from bamboo_core.model.items import BULK
 from bamboo_core.model.numerics import choose
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.scheduling import schedule
@@ -16,8 +17,12 @@ from bamboo_core.scheduling.lowering import Lowering
 from .steps import step
 
 
+def lane(transfer):
+    return transfer.source, transfer.target, transfer.item.kind in BULK
+
+
 class Slow:
-    """Each message is made anew, and each channel is a list of what is to come."""
+    """Each message is made anew, and each lane is a list of what is to come."""
 
     def __init__(self, graph: IndexedGraph, order: list[list[int]]) -> None:
         self.graph, self.order = graph, order
@@ -34,7 +39,7 @@ class Slow:
         channels = {}
         for transfers in sent:
             for transfer in (t for group in transfers.values() for t in group):
-                channels.setdefault((transfer.source, transfer.target), []).append(transfer)
+                channels.setdefault(lane(transfer), []).append(transfer)
         return {
             name: tuple(self.program(name, tasks, sends, channels))
             for name, tasks, sends in zip(agents, self.order, sent, strict=True)
@@ -80,7 +85,7 @@ class Slow:
         yield from (self.message(Op.SEND, t, t.target) for t in sends[-1])
         for i in tasks:
             for wanted in self.graph.inbound[i]:
-                channel = channels[wanted.source, name]
+                channel = channels[lane(wanted)]
                 while any(t is wanted for t in channel):
                     transfer = channel.pop(0)
                     yield self.message(Op.RECV, transfer, transfer.source)
