@@ -184,12 +184,6 @@ class _Sends:
     def __init__(self, graph: IndexedGraph, order: Sequence[list[int]]) -> None:
         self._graph = graph
         self._ranks = _ranks(graph)
-        self._relayed = {  # transfers to agents that pass the piece on
-            id(transfer)
-            for (_, x), inbound in zip(graph.tasks, graph.inbound, strict=True)
-            if x[0] is _RECV
-            for transfer in inbound
-        }
         self._opening = self._open(order)
         self._closing: dict[AgentId, list[Transfer]] = {}
         for transfer in graph.closing.values():
@@ -251,12 +245,12 @@ class _Sends:
         return out
 
     def _in_turn(self, task: TaskId, transfers: list[Transfer]) -> list[Transfer]:
-        """Gradients: first to an agent that passes them on, then to those that reduce others of the
+        """Gradients that no simulation has put in order: first to those that reduce others of the
         stage, then to those that only copy its layers; each from the sender's rank on, so that no
         two crowd one receiver."""
+        if self._graph.is_ordered:
+            return transfers
         source, instruction = task
-        if instruction[0] is _RECV:
-            return sorted(transfers, key=lambda x: (x[2] < source, x[2]))
         ranks = self._ranks.get(instruction[2:4])
         if ranks is None or instruction[0] not in _EXCHANGES or len(transfers) < 2:
             return transfers
@@ -265,16 +259,12 @@ class _Sends:
         if turns != ordered:
             places = sorted(range(len(turns)), key=turns.__getitem__)
             transfers = [transfers[i] for i in places]
-        relays = [x for x in transfers if id(x) in self._relayed] if self._relayed else []
         split = bisect_left(ordered, 0)
         others, peers = transfers[:split], transfers[split:]
         rank = ranks.get(source, 0)
         next_peer = bisect_left(ordered, rank) - split
         next_other = rank * len(others) // len(ranks)
-        if relays:
-            others = [x for x in others if id(x) not in self._relayed]
         return [
-            *relays,
             *peers[next_peer:],
             *peers[:next_peer],
             *others[next_other:],

@@ -279,7 +279,7 @@ def test_no_single_way_is_shorter_than_what_is_taken(shape):
     if not shape.lost:
         return
     every = candidates(shape.step_work, AUTO)
-    ends = {x.way: shape.build(None, None, x, measures=True) for x in every}
+    ends = {x.way: shape.build(None, x) for x in every}
     found = comparison.shortest(every, lambda x: ends[x.way])
     assert found.made.end <= min(x.end for x in ends.values()) * 1.02
     times = {x.way: x for x in (found.comparison.taken, *found.comparison.others)}
@@ -297,9 +297,7 @@ def test_the_network_decides_which_way_is_taken():
     for transfer in (0.0, 300.0):
         shape = step(batch, 4, 4, ((1, 2),), split=True, extra=8, transfer=(transfer,) * 4)
         every = candidates(shape.step_work, AUTO)
-        best = comparison.shortest(
-            every, lambda x, shape=shape: shape.build(None, None, x, measures=True)
-        )
+        best = comparison.shortest(every, lambda x, shape=shape: shape.build(None, x))
         taken[transfer] = best.shared.way
         sums[transfer] = {x.way: x.estimate.sums for x in every}
     assert taken[0.0] == "Diffuse"
