@@ -139,7 +139,7 @@ def networks() -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Figures, and the seconds of a step by lost seat, for each network."""
     figures: dict[str, float] = {}
     samples: dict[str, dict[str, float]] = {}
-    losses: list[Seats] = [((1, s),) for s in range(P)]
+    losses = ONE
     for name, gbps in NETWORKS.items():
         job = network_job(gbps)
         whole = planned_steps.step(job, job.seats())

@@ -343,16 +343,21 @@ class _Planning:
     def _steady(self, plan: Plan, step: StepWork, options: list[Candidate]) -> Shortest:
         """The shortest programs of a step after the target step."""
         held = _held(self._later_goals(plan, options[0]))
+        found: list[Schedule] = []
 
         def made(shared: Candidate) -> Schedule:
             goals = self._later_goals(plan, shared)
-            return self._best(
-                plan,
-                lambda split: closure.steady(replace(goals, split=split)),
-                plan.cut,
-                order=_order(plan, shared),
-                is_degraded=bool(plan.holes) or self._is_uneven(step, shared),
+            found.append(
+                self._best(
+                    plan,
+                    lambda split: closure.steady(replace(goals, split=split)),
+                    plan.cut,
+                    order=_order(plan, shared),
+                    is_degraded=bool(plan.holes) or self._is_uneven(step, shared),
+                    like=found[0] if found else None,
+                )
             )
+            return found[-1]
 
         best = comparison.shortest(options, made)
         self._try(plan, best.made.programs, held, plan.cut)
@@ -390,9 +395,11 @@ class _Planning:
         *,
         order: Sequence[int],
         is_degraded: bool,
+        like: Schedule | None = None,
     ) -> Schedule:
         """The shortest schedule among the variants worth trying. order: as in
-        :func:`schedule.build`."""
+        :func:`schedule.build`; like: of the same step with work shared in another way, whose
+        variant is taken."""
         made = []
         measured = self._request.costs
         sums = dict(zip(cut, self._transfer(cut), strict=False))
@@ -405,6 +412,8 @@ class _Planning:
             is_degraded=is_degraded,
         )
         for way in ways:
+            if like is not None and way.split is not like.is_split and len(ways) > 1:
+                continue
             self._check_wanted()
             graph = build(way.split)
             self._check_wanted()
@@ -416,6 +425,7 @@ class _Planning:
                 order=order,
                 speeds=self._speeds,
                 sums=sums,
+                is_split=way.split,
             )
             made.append((found.end * way.price, found))
         return min(made, key=lambda pair: pair[0])[1]

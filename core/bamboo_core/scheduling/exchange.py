@@ -19,10 +19,12 @@ from heapq import heappush
 from bamboo_core.graph.tasks import TaskId, Transfer
 from bamboo_core.model.ids import Range
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import COMPUTE, Instruction, Op
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
 
 _PIECE, _RED = Kind.PIECE, Kind.RED
+_SLICE = Op.SLICE
+_COMPUTING = frozenset({Op.F, Op.B, Op.I, Op.W})
 ENDS = frozenset({Op.SLICE, Op.REDUCE})
 """Their messages are slices, and no others' are."""
 
@@ -47,13 +49,12 @@ class _Agent:
     """An agent and its interface."""
 
     order: list[int]  # its tasks, as they begin
-    left: int = 0  # tasks that compute or slice sums
+    left: int = 0  # tasks that compute, or slice sums
     pieces: list[tuple[int, float, Transfer, int]] = field(default_factory=list)
     """Slices of sums to send: to whom, the time, which one, the task that has made it."""
     offers: dict[int, int | None] = field(default_factory=dict)
     """Slices of gradients that it can send -> the task after which; None: it must receive it."""
     later: list[int] = field(default_factory=list)  # slices of gradients to offer once left is 0
-    due: int = 0  # slices of sums that others have for it
     rest: float = 0.0  # time of all that it has to receive
     is_sending: bool = False
     is_receiving: bool = False
@@ -61,8 +62,7 @@ class _Agent:
 
 
 class Exchange:
-    """The slices of one graph. ``end``: when the last one has come; ``notes``: of tasks: whether
-    :meth:`made` must be told.
+    """The slices of one graph. ``end``: when the last one has come.
 
     sums: layers of a stage -> time of its gradient to another agent; order: task numbers of each
     agent, as they begin; events: of the simulation, to which this adds its own, numbered from
@@ -92,22 +92,25 @@ class Exchange:
         self._relays: dict[tuple[int, int], int] = {}  # agent, slice -> the task that is its RECV
         self._open: set[int] = set()  # agents that may have something to send
         self.end = 0.0
-        self.notes = [x[0] in COMPUTE or x[0] in ENDS for _, x in graph.tasks]
-        self._counts = [x[0] in COMPUTE or x[0] is Op.SLICE for _, x in graph.tasks]
-        for i, (agent, _) in enumerate(graph.tasks):
-            self._agents[self._number[agent]].left += self._counts[i]
+        self._makers: list[int] = []  # tasks that slice, or add slices up
+        for i, (agent, x) in enumerate(graph.tasks):
+            op = x[0]
+            if op in _COMPUTING:  # nine of ten tasks
+                self._agents[self._number[agent]].left += 1
+                continue
+            if op in ENDS:
+                self._makers.append(i)
+                self._agents[self._number[agent]].left += op is _SLICE
+            for transfer in graph.inbound[i]:
+                kind = transfer[0][0]
+                if transfer[3] is not None and (kind is _PIECE or kind is _RED):
+                    self._readers.setdefault(id(transfer), []).append(i)
         self._find_slices()
 
     def _find_slices(self) -> None:
         graph, number = self._graph, self._number
-        for i, transfers in enumerate(graph.inbound):
-            for transfer in transfers:
-                if transfer[3] is not None and self.carries(transfer):
-                    self._readers.setdefault(id(transfer), []).append(i)
-        for i, transfers in enumerate(graph.outbound):
-            for transfer in transfers:
-                if not self.carries(transfer):
-                    continue
+        for i in self._makers:
+            for transfer in graph.outbound[i]:
                 item, target = transfer[0], number[transfer[2]]
                 time = self._time(item)
                 self._agents[target].rest += time
@@ -120,34 +123,32 @@ class Exchange:
                     if Op.VOTE in ops:
                         self._slices[at].votes.add(target)
 
-    @staticmethod
-    def carries(transfer: Transfer) -> bool:
-        """Whether the item goes by this network."""
-        return transfer[0][0] is _PIECE or transfer[0][0] is _RED
-
     def _time(self, item: Item) -> float:
         return self._sums.get((item[2], item[3]), _UNKNOWN) / item[8]
 
     # ------------------------------------------------------------ events
 
-    def made(self, i: int, number: int) -> None:
-        """The agent has run the task."""
+    def computed(self, number: int) -> None:
+        """The agent has computed, or sliced a sum."""
         agent = self._agents[number]
-        if self._counts[i]:
-            agent.left -= 1
-            if not agent.left:
-                agent.offers |= dict.fromkeys(agent.later)
-                self._open.add(number)
+        agent.left -= 1
+        if not agent.left:
+            agent.offers |= dict.fromkeys(agent.later)
+            self._open.add(number)
+
+    def made(self, i: int, number: int) -> None:
+        """The agent has sliced a sum, or added slices up."""
+        agent = self._agents[number]
         if i in self._made_by:
             agent.offers[self._made_by[i]] = i
             self._open.add(number)
             return
+        if self._graph.tasks[i][1][0] is not _SLICE:
+            return  # nobody needs it
+        self.computed(number)
         count, found = len(self._agents), list[tuple[int, float, Transfer, int]]()
         for transfer in self._graph.outbound[i]:
-            if transfer[0][0] is _PIECE:
-                target = self._number[transfer[2]]
-                found.append((target, self._time(transfer[0]), transfer, i))
-                self._agents[target].due += 1
+            found.append((self._number[transfer[2]], self._time(transfer[0]), transfer, i))
         if found:
             agent.pieces += sorted(found, key=lambda x: (x[0] - number) % count)
             self._open.add(number)
@@ -183,15 +184,13 @@ class Exchange:
             if agent.is_sending or not (agent.pieces or agent.offers):
                 self._open.discard(number)
 
-    def _send_piece(self, number: int, agent: _Agent, now: float) -> bool:
+    def _send_piece(self, number: int, agent: _Agent, now: float) -> None:
         for at, (target, time, transfer, maker) in enumerate(agent.pieces):
             if not self._agents[target].is_receiving:
                 del agent.pieces[at]
-                self._agents[target].due -= 1
                 agent.sent.append((transfer, maker))
                 self._begin(number, target, time, transfer, -1, now)
-                return True
-        return False
+                return
 
     def _send_slice(self, number: int, agent: _Agent, now: float) -> None:
         best: tuple[bool, int, float, int, int] | None = None
@@ -258,12 +257,10 @@ class Exchange:
         """Write into the graph who sends what, and in which order."""
         graph = self._graph
         changed = self._rewired()
-        for i, transfers in enumerate(graph.inbound):
-            if any(id(t) in changed for t in transfers):
-                graph.inbound[i] = [changed.get(id(t), t) for t in transfers]
-        for i, transfers in enumerate(graph.outbound):
-            if any(map(self.carries, transfers)):
-                graph.outbound[i] = [t for t in transfers if not self.carries(t)]
+        for i in {i for key in changed for i in self._readers[key]}:
+            graph.inbound[i] = [changed.get(id(t), t) for t in graph.inbound[i]]
+        for i in self._makers:
+            graph.outbound[i] = []
         for agent in self._agents:
             place = {i: at for at, i in enumerate(agent.order)}
             last = -1

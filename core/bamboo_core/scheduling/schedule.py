@@ -42,6 +42,7 @@ class Schedule:
     length: float  # until the last computation ends, in the unit of the costs
     forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
     end: float  # when the last slice of a gradient has come, too
+    is_split: bool = False  # as its graph
 
 
 MANY = 64
@@ -58,6 +59,7 @@ def build(
     speeds: Mapping[AgentId, float] | None = None,
     sums: Mapping[Range, float] | None = None,
     relays: bool = True,
+    is_split: bool = False,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
@@ -65,7 +67,7 @@ def build(
     step (empty: by their numbers); speeds: relative speed of the agents (absent: 1); sums: layers
     of a stage -> time that its gradient takes to another agent (absent: none); relays: whether
     agents may pass gradients on. Where gradients are gathered, or agents are many, they take no
-    time and nobody passes them on.
+    time and nobody passes them on. is_split: whether backwards of the graph are.
     ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
@@ -86,7 +88,8 @@ def build(
     if run.exchange is not None:
         run.exchange.settle()
         end = max(end, run.exchange.end)
-    return Schedule(Lowering(indexed, run.order).programs(), run.length, run.forced, end)
+    programs = Lowering(indexed, run.order).programs()
+    return Schedule(programs, run.length, run.forced, end, is_split)
 
 
 _FORWARD, _BACKWARD, _WEIGHT, _EAGER, _HUB = range(5)
@@ -266,9 +269,11 @@ class _Simulation:
             self.deep_in_flight[agent] -= index.deep[i]
         self._release(index.after[i])
         exchange = self.exchange
-        if exchange is not None and exchange.notes[i]:
-            exchange.made(i, index.agent[i])
-            if index.parts[i][0] in ENDS:
+        if exchange is not None:
+            if index.kind[i] != _EAGER:
+                exchange.computed(index.agent[i])
+            elif index.parts[i][0] in ENDS:
+                exchange.made(i, index.agent[i])
                 return  # its messages are slices
         if index.far[i]:
             if index.latency:
