@@ -338,3 +338,17 @@ def test_over_a_network_a_guess_counts_sums_and_the_busiest_interface():
     assert every["Diffuse"].top < every["PeersAndHolders"].top < every["OnePeer"].top
     assert every["Diffuse"].sums > every["PeersAndHolders"].sums > every["OnePeer"].sums
     assert all(x.bound <= x.guess for x in every.values())
+
+
+def test_chunks_make_no_chain_of_moves_that_gains_less_than_its_sums_take():
+    """The last stages begin late. Where sums take time, their agents still compute a chunk more
+    than others, and no agent of the first stages takes any of it."""
+    shape = step(BatchShape(128, 1, 32), 4, 8, ((1, 7),))
+    makers = {}
+    for name, time in (("slow", 15.0), ("fast", 0.001)):
+        work = WAYS["DiffuseChunks"](replace(shape.step_work, transfer=(time,) * 8))
+        pairs = {(stage, agent) for (stage, _), agent in work.items()}
+        makers[name] = len(pairs)
+        most = max(Counter(work.values()).values())
+        assert most == 36  # of 33 in the mean: chunks have four leaves
+    assert makers["slow"] < makers["fast"]
