@@ -28,9 +28,9 @@ from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted as rest
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import schedule
+from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.sharing import orders
-from bamboo_core.scheduling.sharing.candidates import likeliest
 from bamboo_core.scheduling.sharing.step_work import StepWork
 from bamboo_sim.programs import arguments, results_file
 

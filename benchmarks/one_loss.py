@@ -24,8 +24,8 @@ from bamboo_core.api.spec import (
     TransportSpec,
     WorkerSpec,
 )
-from bamboo_core.planning import preview
-from bamboo_core.planning.preview import OneLoss
+from bamboo_core.planning.displays import preview
+from bamboo_core.planning.displays.preview import OneLoss
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_sim.programs import arguments, results_file
 

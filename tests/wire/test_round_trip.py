@@ -191,7 +191,9 @@ STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
 COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
 PRINTED = m.Fingerprint("c", "d", "t", "cpu", 2, "s", "w", "o", "p")
 FULL: tuple[Any, ...] = (
-    m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
+    m.Hello(
+        AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True, 7
+    ),
     m.Ready(PRINTED, 3, 4, 5, (COSTED,), "x", 6, "2.29.7"),
     m.Heartbeat(1, 2, 3, ONE, STUCK, (SUSPECTED,)),
     m.AgentReport(

@@ -20,8 +20,8 @@ from bamboo_core.api import quantities
 from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.counts import counted
-from bamboo_core.planning import preview
-from bamboo_core.planning.preview import OneLoss
+from bamboo_core.planning.displays import preview
+from bamboo_core.planning.displays.preview import OneLoss
 from bamboo_core.protection import facts, shapes
 from bamboo_core.protection.choice import Estimate, Recovery, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen

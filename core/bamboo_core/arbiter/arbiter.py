@@ -72,7 +72,7 @@ from bamboo_core.graph.reports import Extent, impossible
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.zones import feasible_pipelines
-from bamboo_core.protocol.admission import newest_term
+from bamboo_core.protocol.admission import foreign, newest_term
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
@@ -274,7 +274,9 @@ class Arbiter:
             return
         state.evidence.hear(agent, now)
         state.membership.connect(hello, key)
-        if agent in state.membership.members:
+        if text := foreign(hello):
+            losses.foreign(state, agent, text)
+        elif agent in state.membership.members:
             self._returned(agent, hello, now)
 
     def _welcome(self) -> Welcome:

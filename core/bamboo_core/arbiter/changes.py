@@ -98,9 +98,10 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
 
 
 def take_move(state: State) -> Move | None:
-    """The move that the next plan makes: one that is due, or whose agent has left its seat."""
-    if state.in_force is not None and state.in_force.plan.move is not None:
-        return state.in_force.plan.move
+    """The move that the next plan makes: one that has begun, under this leader or another, or one
+    that is due."""
+    if state.durable.move is not None:
+        return state.durable.move
     if (move := _due_move(state)) is not None:
         fleet, count = state.moves
         members = frozenset(state.membership.members)

@@ -153,6 +153,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         cut=plan.cut,
         step_cut=plan.step_cut,
         target=plan.target,
+        move=plan.move,
         processors=_processors(state, plan.target),
         committed=decision.committed,
     )

@@ -18,10 +18,10 @@ from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
 from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.processors import Kinds, ProcessorKind, bounded
-from bamboo_core.placement.plan import Cut, Pipeline
+from bamboo_core.placement.plan import Cut, Move, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
 from bamboo_core.protection.measured import EmptySeats, Measured
 from bamboo_core.protocol.messages import Fork as Fork
@@ -61,6 +61,7 @@ class Durable:
     cut: Cut = ()
     step_cut: Cut = ()
     target: int = 0
+    move: Move | None = None  # that has begun
     batch: BatchShape | None = None
     manifests: tuple[Manifest, ...] = ()  # sealed checkpoints, oldest first
     # (attempt, step) of checkpoints that are torn or could not be written: the newest few, and all
@@ -257,6 +258,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
     }
     if d.step_cut != d.cut:
         out["stepCut"] = [list(r) for r in d.step_cut]
+    if d.move is not None:
+        out["move"] = [d.move.agent, *d.move.to]
     if d.mode is not None:
         out["mode"] = d.mode.value
     if d.hazard.zones:
@@ -319,6 +322,7 @@ def _read(value: dict[str, Any]) -> Durable:
         cut=cut,
         step_cut=_cut(value["stepCut"]) if "stepCut" in value else cut,
         target=int(value.get("target", 0)),
+        move=_move(*value["move"]) if "move" in value else None,
         batch=None if batch is None else BatchShape(*batch),
         manifests=tuple(Manifest(*m) for m in value.get("manifests", ())),
         bad=tuple((int(a), int(s)) for a, s in value.get("bad", ())),
@@ -347,6 +351,10 @@ def _read(value: dict[str, Any]) -> Durable:
 
 def _restored(name: Any, step: Any, attempt: Any) -> Restored:
     return Restored(str(name), int(step), int(attempt))
+
+
+def _move(agent: Any, pipeline: Any, stage: Any) -> Move:
+    return Move(AgentId(agent), Coordinate(int(pipeline), int(stage)))
 
 
 def _cut(value: Any) -> Cut:

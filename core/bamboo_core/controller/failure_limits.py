@@ -70,7 +70,6 @@ def settle(
     memory = replace(memory, failing=view.fleet.failing(memory.failing, now))
     taken = [] if spec.suspend else list(_taken(view, training, memory, now=now))
     before = memory.settled
-    is_ordered = spec.suspend  # the arbiter releases agents
     gone = {end.words.agent for end in taken}
     # The last state of a deleted pod may come later than a list without it.
     started = (f for f in memory.failures.recent if f.cause is FailureCause.START_FAILED)
@@ -80,9 +79,8 @@ def settle(
     if memory.terminal is not None:
         return memory
     known = failures.settle(memory.failures, committed, policy, now=now)
-    nodes = view.fleet.by_name
-    until = memory.not_before
-    fresh = _fresh(view, training, memory, before, is_ordered=is_ordered, now=now)
+    nodes, until = view.fleet.by_name, memory.not_before
+    fresh = _fresh(view, training, memory, before, is_ordered=spec.suspend, now=now)
     for end in [*taken, *fresh]:
         words = end.words
         if words.is_refused and words.cause == Reason.DEVICE_DIFFERS:
@@ -103,12 +101,10 @@ def settle(
             known = failures.add_refusal(known, now=now)
         until = max(until, now + _pause_s(known, failure))
         if end.start is not None:
-            slot, number, text = end.start.slot, end.start.incarnation, words.message
-            text = f"{text}; {end.remedy}"
-            is_heard, template = words.agent in training.heard, turns.template(spec)
-            known = failures.add_start(
-                known, slot, number, text, template, is_heard=is_heard, now=now
-            )
+            text = f"{words.message}; {end.remedy}" if end.remedy else words.message
+            start = end.start.slot, end.start.incarnation, text, turns.template(spec)
+            is_heard = words.agent in training.heard and not words.is_refused
+            known = failures.add_start(known, *start, is_heard=is_heard, now=now)
     known = _without_old_starts(spec, view, training, known, now)
     return replace(memory, failures=known, not_before=max(until, known.paused_until))
 
@@ -173,7 +169,8 @@ def _fresh(
     first: dict[AgentId, LastWords] = {}
     for words in training.failed:
         first.setdefault(words.agent, words)
-    found = [_End(words) for agent, words in first.items() if agent not in settled]
+    seats = {pod.agent: Awaited(pod.slot, pod.incarnation) for pod in view.pods}
+    found = [_said(x, seats.get(agent)) for agent, x in first.items() if agent not in settled]
     known = {*settled, *first}
     ended = [p for p in view.pods if _is_judged(p, training, now) and p.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
@@ -188,6 +185,13 @@ def _fresh(
         elif not _is_excused(pod, view, training, memory):
             found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))
+
+
+def _said(words: LastWords, seat: Awaited | None) -> _End:
+    """An agent's own word. The image of one of another version is wrong, and not its node."""
+    if words.is_refused and words.cause == FailureCause.VERSION_DIFFERS:
+        return _End(replace(words, node="", machine=""), seat, counts=False)
+    return _End(words)
 
 
 def _is_renewed(

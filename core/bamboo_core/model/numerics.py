@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from bamboo_core.model.ids import Range
@@ -36,10 +37,15 @@ class BatchShape:
                 f"chunks {self.chunks} must be a power of two of at most {self.leaves} leaves"
             )
 
-    @property
+    @cached_property
     def leaves(self) -> int:
         """n = G / L."""
         return self.microbatches // self.leaf_size
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The first leaf of each chunk, and the number of leaves."""
+        return tuple(-(-chunk * self.leaves // self.chunks) for chunk in range(self.chunks + 1))
 
     def leaf_of(self, microbatch: int) -> int:
         """The leaf to which the micro-batch belongs."""
@@ -55,23 +61,33 @@ class BatchShape:
 
     def leaves_of(self, chunk: int) -> range:
         """The leaves of a chunk, ascending."""
-        n, c = self.leaves, self.chunks
-        return range(-(-chunk * n // c), -(-(chunk + 1) * n // c))
+        return range(self.starts[chunk], self.starts[chunk + 1])
 
 
 def middle(batch: BatchShape, run: Range) -> int:
     """Where a run of two or more leaves is cut in two: its sum is that of the first part plus that
     of the second. ValueError if the run has no sum of its own."""
-    first, end = run
-    chunk, last = batch.chunk_of(first), batch.chunk_of(end - 1)
-    starts = batch.leaves_of(chunk).start == first
-    if chunk == last and starts and end - first > 1:
-        return end - 1
-    count = last + 1 - chunk
-    is_aligned = count & (count - 1) == 0 and chunk % count == 0
-    if count < 2 or not (starts and is_aligned and batch.leaves_of(last).stop == end):
-        raise ValueError(f"leaves {first} to {end - 1} have no sum of their own")
-    return batch.leaves_of(chunk + count // 2).start
+    cut = _middle(batch, *run)
+    if cut is None:
+        raise ValueError(f"leaves {run[0]} to {run[1] - 1} have no sum of their own")
+    return cut
+
+
+def _middle(batch: BatchShape, first: int, end: int) -> int | None:
+    starts, chunk = batch.starts, batch.chunk_of(first)
+    if starts[chunk] != first:
+        return None
+    if end <= starts[chunk + 1]:
+        return end - 1 if end - first > 1 else None
+    count = batch.chunk_of(end - 1) + 1 - chunk
+    is_aligned = not (count & (count - 1) or chunk % count)
+    return starts[chunk + count // 2] if is_aligned and starts[chunk + count] == end else None
+
+
+def fewest(batch: BatchShape, leaves: Iterable[int]) -> list[Range]:
+    """The fewest runs with sums that hold exactly these leaves, ascending: whole aligned rows of
+    chunks; of a chunk that is not whole, its first leaves as one and each other leaf."""
+    return running(batch, sorted(leaves))[0]
 
 
 def running(batch: BatchShape, leaves: Iterable[int]) -> tuple[list[Range], int]:
@@ -89,10 +105,7 @@ def running(batch: BatchShape, leaves: Iterable[int]) -> tuple[list[Range], int]
 
 def _is_sum(batch: BatchShape, left: Range, right: Range) -> bool:
     """Whether both are added up to the sum of one run."""
-    try:
-        return left[1] == right[0] == middle(batch, (left[0], right[1]))
-    except ValueError:
-        return False
+    return left[1] == right[0] == _middle(batch, left[0], right[1])
 
 
 def reduction(batch: BatchShape, runs: Sequence[Range]) -> list[int]:

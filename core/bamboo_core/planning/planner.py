@@ -23,9 +23,8 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Op, single
 from bamboo_core.placement import moves
 from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan, layers_of, ranges_of
-from bamboo_core.planning import hosting, messages, redone
-from bamboo_core.planning.alternatives import comparison, relocation
-from bamboo_core.planning.alternatives.comparison import Shortest
+from bamboo_core.planning import comparison, hosting, messages, redone, relocation
+from bamboo_core.planning.comparison import Shortest
 from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
@@ -43,13 +42,13 @@ from bamboo_core.planning.requests import (
 from bamboo_core.planning.team import NoPlanError, Seating
 from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule
-from bamboo_core.scheduling.costs import transfers, unequal
+from bamboo_core.scheduling.candidates import Candidate, candidates, likeliest
+from bamboo_core.scheduling.costs import transfers
 from bamboo_core.scheduling.device_memory import Need
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs, Schedule
 from bamboo_core.scheduling.sharing import orders
-from bamboo_core.scheduling.sharing.candidates import Candidate, candidates, likeliest
-from bamboo_core.scheduling.sharing.step_work import Seats, StepWork
+from bamboo_core.scheduling.sharing.step_work import Seats, StepWork, unequal
 
 _OP, _EVERY = itemgetter(0), itemgetter(9)  # of an instruction; hundreds of thousands are visited
 _RECV, _VER = Op.RECV, Kind.VER

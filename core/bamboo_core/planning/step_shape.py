@@ -18,12 +18,12 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import wants
 from bamboo_core.planning.lanes import lanes
-from bamboo_core.scheduling import dry_run, schedule
+from bamboo_core.scheduling import candidates, dry_run, schedule
+from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.remaining import stage_weights
-from bamboo_core.scheduling.sharing import candidates, orders
-from bamboo_core.scheduling.sharing.candidates import Candidate
+from bamboo_core.scheduling.sharing import orders
 from bamboo_core.scheduling.sharing.step_work import StepWork, WorkMap
 
 TARGET = 1

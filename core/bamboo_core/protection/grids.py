@@ -15,9 +15,9 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
+from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.schedule import Schedule
-from bamboo_core.scheduling.sharing.candidates import Candidate
 
 _PIPELINES, _STAGES, _FEW_STAGES = 4, 8, 6  # of the largest grid that is computed
 _MOST_TASKS = 288  # micro-batches of all its stages

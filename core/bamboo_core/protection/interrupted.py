@@ -17,10 +17,10 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Program
 from bamboo_core.planning.step_shape import TARGET, StepShape
 from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.remaining import Remaining, remaining
 from bamboo_core.scheduling.schedule import Schedule
-from bamboo_core.scheduling.sharing.candidates import likeliest
 
 
 class Rest(NamedTuple):

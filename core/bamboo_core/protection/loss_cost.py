@@ -16,13 +16,13 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Program
-from bamboo_core.planning.alternatives import comparison
+from bamboo_core.planning import comparison
 from bamboo_core.protection import grids, interrupted
 from bamboo_core.protection.grids import Layered, Shape
 from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling.candidates import Candidate, candidates
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.schedule import Schedule
-from bamboo_core.scheduling.sharing.candidates import Candidate, candidates
 
 _FRACTIONS = (0.3, 0.7)  # of a step, when the agent is lost
 _SAMPLES = 4  # patterns of as many empty seats

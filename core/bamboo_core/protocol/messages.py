@@ -17,6 +17,10 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Program
 
+LANGUAGE = 1
+"""Number of the language of programs, items and messages. It grows with each change that an agent
+of the version before would not understand. 0: an agent from before it had a number."""
+
 # ---------------------------------------------------------------- agent -> operator
 
 
@@ -52,6 +56,7 @@ class Hello:
     liveness_address: str  # host:port for liveness sockets between supervisors
     fence: Fence = Fence()  # newest adopted
     has_state: bool = False  # holds items of fence.attempt
+    language: int = LANGUAGE  # that the agent speaks
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Fingerprint(_message.Message):
     def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ..., weights: _Optional[str] = ..., outputs: _Optional[str] = ..., products: _Optional[str] = ..., samples: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state")
+    __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state", "language")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     POD_UID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Hello(_message.Message):
     LIVENESS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     HAS_STATE_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     agent: str
     pod_uid: str
     node: str
@@ -61,7 +62,8 @@ class Hello(_message.Message):
     liveness_address: str
     fence: Fence
     has_state: bool
-    def __init__(self, agent: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., machine: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., has_state: _Optional[bool] = ...) -> None: ...
+    language: int
+    def __init__(self, agent: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., machine: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., has_state: _Optional[bool] = ..., language: _Optional[int] = ...) -> None: ...
 
 class LayerCost(_message.Message):
     __slots__ = ("forward_s", "backward_s", "parameter_bytes", "output_bytes", "input_gradient_s", "weight_gradient_s", "can_split", "activation_bytes")

@@ -61,7 +61,7 @@ def test_deep_objects_are_found_before_they_are_written_as_text() -> None:
         (12_288, 1, 8, False),
         (4_096, 128, 8, True),  # the largest grids: 1024 agents
         (8_192, 256, 4, True),
-        (1_024, 1024, 1, False),  # 1024 pipelines send each other slices
+        (8_192, 1024, 1, False),  # 1024 pipelines send each other slices
     ],
 )
 def test_the_tasks_of_a_step_are_bounded(

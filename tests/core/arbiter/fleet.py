@@ -33,6 +33,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
 from bamboo_core.protocol.messages import (
+    LANGUAGE,
     BadCheckpoint,
     Cause,
     CommitRecord,
@@ -124,8 +125,9 @@ class Fleet:
 
     # ------------------------------------------------------------ agents
 
-    def add(self, name: str, zone: str, **ready: object) -> Agent:
-        hello = Hello(AgentId(name), name, name, zone, name, f"{name}:1", f"{name}:2")
+    def add(self, name: str, zone: str, language: int = LANGUAGE, **ready: object) -> Agent:
+        places = f"{name}:1", f"{name}:2"
+        hello = Hello(AgentId(name), name, name, zone, name, *places, language=language)
         facts = {"layers": self.layers, "training_samples": 100_000, "validation_samples": 2}
         said = Ready(**{"fingerprint": Fingerprint(), **facts, **ready})
         agent = self.agents[hello.agent] = Agent(hello.agent, self.layers, hello, said)

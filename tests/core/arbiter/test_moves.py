@@ -128,6 +128,46 @@ def test_the_death_of_the_mover_stops_nothing(after: int) -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
+@pytest.mark.parametrize("after", range(0, 40, 5))
+def test_another_leader_goes_on_with_the_move(after: int) -> None:
+    """Else the agent would take any empty seat, and what it has copied would be of no use."""
+    fleet = bare(steps=100)
+    move = until_copying(fleet).move
+    assert move is not None
+    for _ in range(after):
+        fleet.step()
+    assert plan(fleet).move == move
+    known = len(fleet.requests)
+    fleet.restart()
+    fleet.tell(a.DesiredState(2))
+    fleet.reconnect()
+    fleet.until(lambda: len(fleet.requests) > known)
+    assert fleet.requests[-1].move == move
+    fleet.until(lambda: is_running(fleet) and move.agent in plan(fleet).live)
+    assert plan(fleet).seats[move.agent] == move.to
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.arbiter.durable.move is None
+
+
+def test_a_move_is_forgotten_if_its_agent_dies_with_the_leader() -> None:
+    fleet = bare(steps=100)
+    move = until_copying(fleet).move
+    assert move is not None
+    fleet.restart()
+    del fleet.agents[move.agent]
+    fleet.tell(a.DesiredState(2))
+    fleet.reconnect()
+    fleet.tell(a.Lost(move.agent, True, "killed"))
+    fleet.until(lambda: is_running(fleet) and plan(fleet).move is None)
+    assert fleet.arbiter.durable.move is None
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_the_mover_keeps_what_it_has_until_it_has_its_seat() -> None:
     """The other agent of the stage that it leaves dies: it has the last copy of that layer."""
     fleet = bare(steps=100)

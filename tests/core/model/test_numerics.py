@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamboo_core.model.numerics import BatchShape, add_up, choose, middle, reduction, running
+from bamboo_core.model.numerics import (
+    BatchShape,
+    add_up,
+    choose,
+    fewest,
+    middle,
+    reduction,
+    running,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +108,36 @@ def test_any_agents_add_up_the_same_sum(batch, data):
     found.sort()
     total = add_up(batch, found, [tree(batch, run) for run in found], lambda a, b: f"({a}+{b})")
     assert total == tree(batch, (0, batch.leaves))
+
+
+def has_sum(batch, run):
+    try:
+        return run[1] - run[0] == 1 or middle(batch, run) > run[0]
+    except ValueError:
+        return False
+
+
+@given(batch=SHAPES, data=st.data())
+@settings(deadline=None)
+def test_no_runs_that_hold_the_same_leaves_are_fewer(batch, data):
+    """Compared with the best of all ways to put them into runs that follow each other."""
+    chosen = data.draw(st.sets(st.integers(0, batch.leaves - 1)))
+    best = {0: 0}  # end -> number of runs before it
+    for end in range(1, batch.leaves + 1):
+        tails = (first for first in range(end) if chosen.issuperset(range(first, end)))
+        ways = [best[x] + 1 for x in tails if has_sum(batch, (x, end))]
+        best[end] = min(ways) if end - 1 in chosen else best[end - 1]
+    found = fewest(batch, chosen)
+    assert [x for lo, hi in found for x in range(lo, hi)] == sorted(chosen)
+    assert len(found) == best[batch.leaves]
+
+
+def test_a_prefix_of_a_chunk_is_one_sum_and_what_follows_a_gap_is_not():
+    batch = BatchShape(16, 1, 4)
+    assert fewest(batch, [0, 1, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15]) == [
+        (0, 2), (3, 4), (5, 6), (6, 7), (8, 16),
+    ]  # fmt: skip
+    assert fewest(batch, range(4, 12)) == [(4, 8), (8, 12)]  # not aligned
 
 
 @pytest.mark.parametrize("runs", [[(0, 4)], [(0, 4), (3, 8)], [(0, 5), (4, 8)], [(4, 8), (0, 4)]])

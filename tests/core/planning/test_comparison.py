@@ -12,9 +12,10 @@ from tests.core.planning.test_planner import A1, GRID, HALVES, proceed, whole
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op, Program
-from bamboo_core.planning import planner, preview, requests
+from bamboo_core.planning import planner, requests
+from bamboo_core.planning.displays import preview
 from bamboo_core.planning.requests import Comparison, StepTime
-from bamboo_core.scheduling.sharing import candidates
+from bamboo_core.scheduling import candidates
 
 AUTO = RecoveryPolicy.AUTO
 LARGE = 10**11  # bytes of a layer, which takes 80 s over 10 Gb/s

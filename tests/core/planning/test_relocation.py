@@ -17,8 +17,7 @@ from bamboo_core.model.program import Op, single
 from bamboo_core.placement import moves
 from bamboo_core.placement.plan import Move, layers_of, wants
 from bamboo_core.placement.seats import Seats
-from bamboo_core.planning import planner, requests
-from bamboo_core.planning.alternatives import relocation
+from bamboo_core.planning import planner, relocation, requests
 from bamboo_core.planning.team import NoPlanError
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
 

@@ -15,8 +15,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import schedule
+from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.sharing import orders
-from bamboo_core.scheduling.sharing.candidates import likeliest
 from bamboo_core.scheduling.sharing.step_work import StepWork, WorkMap
 
 from .steps import name, step

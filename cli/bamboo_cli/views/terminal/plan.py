@@ -13,7 +13,7 @@ from rich.text import Text
 from bamboo_cli.estimate.plan import JobPlan
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.counts import counted, grid_of
-from bamboo_core.planning import preview
+from bamboo_core.planning.displays import preview
 
 _MOST_STAGES, _MOST_MICROBATCHES, _MOST_AGENTS = 12, 16, 64
 _LEFT = ("mode", "layers", "way")

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from bamboo_core.model.ids import AgentId, Coordinate
-from bamboo_core.scheduling.sharing.dealing import cover, deal
+from bamboo_core.model.numerics import fewest
+from bamboo_core.scheduling.sharing.dealing import deal
 from bamboo_core.scheduling.sharing.step_work import StepWork, Work, WorkMap
 
 
@@ -77,7 +78,7 @@ class Assignment:
         for (s, leaf), agent in self.map.items():
             if s == stage:
                 own.setdefault(agent, []).append(leaf)
-        sums = {a: len(cover(self.step.batch, [*own.get(a, ()), *lost])) for a in takers}
+        sums = {a: len(fewest(self.step.batch, [*own.get(a, ()), *lost])) for a in takers}
         work = stage, lost[0]
         return min(takers, key=lambda a: (self.load[a], sums[a], self._rank(a, work)))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.numerics import BatchShape, fewest, middle
 
 _EVEN = 1.05  # the largest part over the mean
 _FEW = 3  # sums of a pipeline
@@ -55,10 +55,10 @@ def deal(batch: BatchShape, leaves: Sequence[int], shares: int) -> tuple[Run, ..
 def _dealt(batch: BatchShape, leaves: tuple[tuple[int, int], ...], shares: int) -> tuple[Run, ...]:
     count = sum(hi - lo for lo, hi in leaves)
     if shares == 1 or not count:
-        return tuple(Run(0, lo, hi) for lo, hi in cover(batch, _leaves(leaves)))
+        return tuple(Run(0, lo, hi) for lo, hi in fewest(batch, _leaves(leaves)))
     even = -(-count // shares)
     most = max(even, int(_EVEN * count / shares))
-    whole = tuple(cover(batch, _leaves(leaves)))
+    whole = tuple(fewest(batch, _leaves(leaves)))
     deals = (
         _Deal(batch, shares, limit, largest, fills=fills).run(whole)
         for limit in range(even, most + 1)
@@ -97,7 +97,8 @@ class _Deal:
                 elif self._batch.chunk_of(lo) == self._batch.chunk_of(hi - 1):
                     self._cut(lo, hi)
                 else:
-                    left += _halves(self._batch, lo, hi)
+                    cut = middle(self._batch, (lo, hi))
+                    left += [(lo, cut), (cut, hi)]
             left.sort(key=lambda x: (x[0] - x[1], x[0]))
         return self
 
@@ -120,7 +121,7 @@ class _Deal:
         while lo < hi:
             able = [q for q, load in enumerate(self.load) if load < self._limit]
             share = min(able, key=lambda q: (self.sums[q] >= _FEW, self.load[q], self.sums[q], q))
-            is_prefix = lo == self._batch.leaves_of(self._batch.chunk_of(lo)).start
+            is_prefix = lo == self._batch.starts[self._batch.chunk_of(lo)]
             room = min(self._limit - self.load[share], self._largest, hi - lo)
             size = room if is_prefix else 1
             self._give(share, lo, lo + size)
@@ -130,49 +131,6 @@ class _Deal:
         self.load[share] += hi - lo
         self.sums[share] += 1
         self._runs.append(Run(share, lo, hi))
-
-
-def _halves(batch: BatchShape, lo: int, hi: int) -> list[tuple[int, int]]:
-    """Both halves of a node of several chunks."""
-    first, last = batch.chunk_of(lo), batch.chunk_of(hi - 1)
-    middle = batch.leaves_of(first + (last + 1 - first) // 2).start
-    return [(lo, middle), (middle, hi)]
-
-
-def cover(batch: BatchShape, leaves: Collection[int]) -> list[tuple[int, int]]:
-    """The fewest sums that hold exactly these leaves, each as (first leaf, leaf behind the last).
-
-    Whole nodes; of a chunk that is not whole, its prefix and single leaves. Ascending.
-    """
-    have = frozenset(leaves)
-    whole: list[int] = []  # chunks
-    out: list[tuple[int, int]] = []
-    for chunk in sorted({batch.chunk_of(x) for x in have}):
-        every = batch.leaves_of(chunk)
-        if have.issuperset(every):
-            whole.append(chunk)
-            continue
-        prefix = every.start
-        while prefix in have:
-            prefix += 1
-        if prefix > every.start:
-            out.append((every.start, prefix))
-        out += [(x, x + 1) for x in every if x > prefix and x in have]
-    for first, width in _aligned(whole):
-        out.append((batch.leaves_of(first).start, batch.leaves_of(first + width - 1).stop))
-    return sorted(out)
-
-
-def _aligned(chunks: Collection[int]) -> list[tuple[int, int]]:
-    """The largest aligned runs of these chunks, as (first, length)."""
-    nodes, width, out = sorted(chunks), 1, list[tuple[int, int]]()
-    while nodes:
-        have = frozenset(nodes)
-        pairs = [x for x in nodes if not x % (2 * width) and x + width in have]
-        merged = {y for x in pairs for y in (x, x + width)}
-        out += [(x, width) for x in nodes if x not in merged]
-        nodes, width = pairs, 2 * width
-    return out
 
 
 def _runs(leaves: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.scheduling.sharing.dealing import cover
+from bamboo_core.model.numerics import fewest
 from bamboo_core.scheduling.sharing.step_work import StepWork, WorkMap
 
 
@@ -43,7 +43,7 @@ def estimate(step: StepWork, work: WorkMap) -> Estimate:
     held = dict.fromkeys(load, 0.0)
     total = 0
     for stage, found in enumerate(shares):
-        sums = {a: len(cover(step.batch, leaves)) for a, leaves in found.items()}
+        sums = {a: len(fewest(step.batch, leaves)) for a, leaves in found.items()}
         owners, every = len(sums), sum(sums.values())
         total += every
         part = step.transfer[stage] / owners  # each owner reduces a slice of the gradient

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.numerics import BatchShape, running
-from bamboo_core.scheduling.sharing.dealing import cover, pipelines_of
+from bamboo_core.model.numerics import BatchShape, fewest, running
+from bamboo_core.scheduling.sharing.dealing import pipelines_of
 from bamboo_core.scheduling.sharing.step_work import WorkMap
 
 
@@ -64,7 +64,7 @@ def _small_first(batch: BatchShape, leaves: Sequence[int]) -> list[int]:
     """Those of a chunk go together, with the smallest of its sums."""
     turn: dict[int, tuple[int, int]] = {}
     of_chunk: dict[int, int] = {}
-    for lo, hi in sorted(cover(batch, leaves), key=lambda x: (x[1] - x[0], x[0])):
+    for lo, hi in sorted(fewest(batch, leaves), key=lambda x: (x[1] - x[0], x[0])):
         first = of_chunk.setdefault(batch.chunk_of(lo), len(of_chunk))
         turn |= {leaf: (first, leaf) for leaf in range(lo, hi)}
     return sorted(leaves, key=turn.__getitem__)

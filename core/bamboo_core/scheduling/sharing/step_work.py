@@ -8,7 +8,6 @@ from functools import cached_property
 
 from bamboo_core.model.ids import AgentId, Coordinate
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.scheduling.costs import unequal
 from bamboo_core.scheduling.sharing.dealing import pipelines_of
 
 Work = tuple[int, int]
@@ -149,3 +148,15 @@ class StepWork:
     def is_moved(self, work: WorkMap) -> bool:
         """Whether an agent other than the one in its seat computes any leaf."""
         return any(self.seats[self.pipelines[leaf]][s] != a for (s, leaf), a in work.items())
+
+
+def unequal(agents: Collection[AgentId], speeds: Mapping[AgentId, float]) -> dict[AgentId, float]:
+    """Relative speeds of these agents (default 1); empty if they are equal.
+
+    ValueError if a speed is not positive.
+    """
+    for agent, speed in speeds.items():
+        if speed <= 0:
+            raise ValueError(f"the speed of {agent} is {speed}; it must be positive")
+    out = {a: speeds.get(a, 1.0) for a in agents}
+    return out if len(set(out.values())) > 1 else {}

@@ -16,7 +16,7 @@ from bamboo_core.planning.requests import (
     PlanResult,
     Relocation,
 )
-from bamboo_core.scheduling.sharing.candidates import Candidate
+from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.sharing.step_work import StepWork
 from bamboo_sim.protocol.control.order import check_order
 

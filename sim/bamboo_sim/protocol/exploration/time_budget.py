@@ -33,9 +33,11 @@ LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learners=True
 LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
 RESEATED = Job(2, 4, 2, steps=9)
 RESEATED_LATER = Job(2, 4, 2, steps=12, learners=True)
+RESEATED_ZONES = Job(2, 4, 2, steps=9, zones=2)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 SPLIT = Job(2, 3, 4, spares=1, profiled=True)
+MEASURED = Job(2, 2, 2, steps=8, profiled=True)
 SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
 TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
 THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
@@ -93,6 +95,7 @@ EAGER: dict[str, Job] = {
     "rests": _AHEAD_SAVING,
     "learners": _AHEAD_LEARNING,
     "moves": replace(RESEATED_LATER, eager=True),
+    "networks": replace(MEASURED, eager=True, layers=4),
     "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
     "strangers": AHEAD_TWICE,
@@ -155,7 +158,7 @@ def runs() -> list[Run]:
         ("relapses", ALTERED, 0.3),
         ("relapses", ALTERED_AHEAD_TWICE, 0.3),
     ]
-    out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
+    out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0), ("races", Job(1, 3, 2), 0.5)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     out += [("successors", job, 0.5) for job in (SAVING, SLEEPING)]
     out += [("strangers", job, 0.7) for job in (SMALL, MOVING, LONG, LEARNING)]
@@ -169,7 +172,7 @@ def runs() -> list[Run]:
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
-    out += [("races", Job(1, 3, 2), 0.5), ("moves", RESEATED, 1.0), ("moves", RESEATED_LATER, 1.0)]
+    out += _of_places()
     out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
     out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
     for job in MIXED:
@@ -181,8 +184,8 @@ def runs() -> list[Run]:
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
     out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
-    out += [("alterations", job, 0.7) for job in (ALTERED, ALTERED_PAIR, ALTERED_THREE)]
-    out += [("alterations", job, 0.7) for job in (ALTERED_AHEAD, ALTERED_AHEAD_TWICE)]
+    altered = (ALTERED, ALTERED_PAIR, ALTERED_THREE, ALTERED_AHEAD, ALTERED_AHEAD_TWICE)
+    out += [("alterations", job, 0.7) for job in altered]
     out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
     out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
     out += [("spreads", ALTERED_AHEAD, 0.5), ("fuzz", CHECKED, 0.3)]
@@ -193,6 +196,12 @@ def runs() -> list[Run]:
     out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out
+
+
+def _of_places() -> list[Run]:
+    """Families in which agents move to other stages, or plans count with what they measure."""
+    out = [("moves", job, 0.7) for job in (RESEATED, RESEATED_LATER, RESEATED_ZONES)]
+    return out + [("networks", job, 0.7) for job in (SPLIT, MEASURED)]
 
 
 def _of_files() -> list[Run]:

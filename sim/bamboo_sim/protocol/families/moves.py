@@ -50,6 +50,8 @@ def moves(base: History, part: Part = WHOLE) -> Histories:
         )
         for fault in (faults[n % len(faults)], faults[n % 2], rng.choice(faults)):
             yield inject(moment, rng.randrange(90), fault)
+        if (begun := wait_until(moment, has_begun)) is not None:
+            yield inject(begun, rng.randrange(40), ("restart operator", bool(n % 2)))
 
 
 def due_move(world: World) -> Move | None:
@@ -59,3 +61,9 @@ def due_move(world: World) -> Move | None:
         return None
     advice = in_force.relocation
     return in_force.plan.move or (advice.move if advice is not None else None)
+
+
+def has_begun(world: World) -> bool:
+    """Whether an agent has left its seat and gets the layers of another one."""
+    in_force = world.arbiter.state.in_force
+    return in_force is not None and in_force.plan.move is not None

@@ -6,6 +6,7 @@ It does what bamboo_operator.arbiters.job_actor does with asyncio, gRPC and the 
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
@@ -46,6 +47,7 @@ from bamboo_sim.protocol.checker.last_write import (
     check_released,
     note_unwritten,
 )
+from bamboo_sim.protocol.checker.moving import check_moved, check_remembered
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import check_fatal, check_kinds, check_plan
 from bamboo_sim.protocol.control.operator import Operator
@@ -167,6 +169,9 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
         case ComputePlan():
             if operator.name == world.operators.leader:
                 check_newest(world, operator)
+                check_remembered(world.plan, action.request)
+            if action.request.goodput < inf:
+                world.strike("measured network")
             operator.computing = action
             world.network.post(PLANNER, operator.name, action)
         case Record() if action.reason is EventReason.PROCESSOR_CHANGED:
@@ -308,6 +313,8 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
     if isinstance(first.result, Fatal):
         check_fatal(world, wanted, first.result)
     move, result = wanted.request.move, first.result
+    if isinstance(result, Decision):
+        check_moved(wanted.request, result.plan)
     if move is not None and isinstance(result, Decision):
         if result.plan.move == move:
             world.strike("move begun")

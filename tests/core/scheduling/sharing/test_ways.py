@@ -12,11 +12,11 @@ from tests.core.scheduling.steps import name, step
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.numerics import BatchShape
-from bamboo_core.planning.alternatives import comparison
+from bamboo_core.model.numerics import BatchShape, fewest
+from bamboo_core.planning import comparison
+from bamboo_core.scheduling.candidates import ALLOWED, WAYS, candidates, likeliest
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.sharing.candidates import ALLOWED, WAYS, candidates, likeliest
-from bamboo_core.scheduling.sharing.dealing import cover, pipelines_of
+from bamboo_core.scheduling.sharing.dealing import pipelines_of
 from bamboo_core.scheduling.sharing.orders import positions
 from bamboo_core.scheduling.sharing.step_work import StepWork
 
@@ -168,7 +168,7 @@ def test_one_peer_adds_all_up_with_its_own_leaves():
     work = WAYS["OnePeer"](shape.step_work)
     assert set(moved(work, batch=batch, pipelines=4).values()) == {name(0, 2)}
     own = [leaf for (s, leaf), a in work.items() if s == 2 and a == name(0, 2)]
-    assert len(cover(batch, own)) == 1  # a node and its sibling
+    assert len(fewest(batch, own)) == 1  # a node and its sibling
 
 
 def test_peers_have_aligned_shares():
@@ -177,7 +177,7 @@ def test_peers_have_aligned_shares():
     found = moved(work, batch=batch, pipelines=4)
     for agent, size in Counter(found.values()).items():
         assert 10 <= size <= 12
-        assert len(cover(batch, [x for (_, x), a in found.items() if a == agent])) <= 3
+        assert len(fewest(batch, [x for (_, x), a in found.items() if a == agent])) <= 3
 
 
 def test_what_is_finished_counts_in_no_share():
@@ -195,7 +195,7 @@ def test_peers_and_holders_have_one_sum_each():
     found = moved(WAYS["PeersAndHolders"](shape.step_work), batch=batch, pipelines=4)
     shares = [[x for (_, x), a in found.items() if a == agent] for agent in set(found.values())]
     assert [len(x) for x in shares] == [8] * 4
-    assert all(len(cover(batch, x)) == 1 for x in shares)
+    assert all(len(fewest(batch, x)) == 1 for x in shares)
     alone = replace(shape, mode=RedundancyMode.NONE)
     assert WAYS["PeersAndHolders"](alone.step_work) is None
 
@@ -312,7 +312,7 @@ def test_small_sums_are_made_first():
     dealt = pipelines_of(batch, 3)
     for d in range(3):
         own = [x for x in range(64) if dealt[x] == d]
-        sizes = [hi - lo for lo, hi in cover(batch, own) for _ in range(lo, hi)]
+        sizes = [hi - lo for lo, hi in fewest(batch, own) for _ in range(lo, hi)]
         by_time = [size for _, size in sorted(zip([order[x] for x in own], sizes, strict=True))]
         assert by_time == sorted(sizes)
     assert sorted(order[x] for x in range(64) if dealt[x] == 0) == list(range(dealt.count(0)))
@@ -345,10 +345,10 @@ def test_chunks_make_no_chain_of_moves_that_gains_less_than_its_sums_take():
     than others, and no agent of the first stages takes any of it."""
     shape = step(BatchShape(128, 1, 32), 4, 8, ((1, 7),))
     makers = {}
-    for name, time in (("slow", 15.0), ("fast", 0.001)):
+    for network, time in (("slow", 15.0), ("fast", 0.001)):
         work = WAYS["DiffuseChunks"](replace(shape.step_work, transfer=(time,) * 8))
         pairs = {(stage, agent) for (stage, _), agent in work.items()}
-        makers[name] = len(pairs)
+        makers[network] = len(pairs)
         most = max(Counter(work.values()).values())
         assert most == 36  # of 33 in the mean: chunks have four leaves
     assert makers["slow"] < makers["fast"]

@@ -10,7 +10,8 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.placement import partition
 from bamboo_core.placement.plan import Cut, layers_of, wants
-from bamboo_core.planning import grid, planner
+from bamboo_core.planning import planner
+from bamboo_core.planning.displays import grid
 from bamboo_core.planning.requests import Comparison, Continuations, Participant, PlanRequest
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
 from bamboo_core.scheduling.costs import Costs, transfers

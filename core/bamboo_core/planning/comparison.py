@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bamboo_core.planning.requests import Comparison, StepTime
+from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.schedule import Schedule
-from bamboo_core.scheduling.sharing.candidates import Candidate
 
 
 class Shortest(NamedTuple):
