@@ -208,10 +208,7 @@ class _Run(DryRunStock):
                     if agent.posted:
                         self._unpost(agent, target)
                     box = target.bulk if item[0] in BULK else target.inbox
-                    if (inbox := box.get(name)) is None:
-                        box[name] = [message]
-                    else:
-                        inbox.append(message)
+                    box.setdefault(name, []).append(message)
                     wake = target.wake
                     if wake is not None and wake[0] == name and wake[1] == item:
                         target.wake = None

@@ -51,7 +51,7 @@ class _Agent:
     order: list[int]  # its tasks, as they begin
     left: int = 0  # tasks that compute, or slice sums
     pieces: list[tuple[int, float, Transfer, int]] = field(default_factory=list)
-    """Slices of sums to send: to whom, the time, which one, the task that has made it."""
+    """Slices of sums to send: receiver, time, which one, the task that has made it."""
     offers: dict[int, int | None] = field(default_factory=dict)
     """Slices of gradients that it can send -> the task after which; None: it must receive it."""
     later: list[int] = field(default_factory=list)  # slices of gradients to offer once left is 0
