@@ -35,7 +35,8 @@ from bamboo_core.planning.requests import (
 )
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
 from bamboo_core.scheduling.costs import Costs, transfers
-from bamboo_core.scheduling.schedule import Network
+from bamboo_core.scheduling.dry_run import dry_run
+from bamboo_core.scheduling.item_bytes import wire_times
 
 _TARGET, _STEPS = 1, 1000
 _BEFORE, _FENCE = Fence(1, 1, 1), Fence(1, 1, 2)
@@ -167,6 +168,11 @@ def _length(job: PlannedJob, asked: PlanRequest, decision: Decision, rest: Conti
     wanted = decision.plan.wants
     held = {a: [Item.ver(0, x) for x in layers_of(found)] for a, found in wanted.items()}
     sums = transfers(job.costs, job.cut, job.spec.transport.bytes_per_s)
-    network = Network(dict(zip(job.cut, sums, strict=True)), held, job.stages)
-    programs = {agent: told.steady for agent, told in rest.directives.items()}
-    return network.end(programs, asked.batch, Costs.measured(job.costs))
+    return dry_run(
+        {agent: told.steady for agent, told in rest.directives.items()},
+        batch=asked.batch,
+        layers=job.stages,
+        holdings=held,
+        costs=Costs.measured(job.costs),
+        wire=wire_times(dict(zip(job.cut, sums, strict=True))),
+    ).end

@@ -40,6 +40,11 @@ class Kind(IntEnum):
     __hash__ = int.__hash__  # Enum's own is a slow Python function
 
 
+BULK = frozenset({Kind.ACT, Kind.PART, Kind.SUM, Kind.PIECE, Kind.RED, Kind.VER})
+"""Kinds of large items. They have a lane of their own: boundary tensors and votes never wait behind
+them. Messages of one lane between two agents stay in order."""
+
+
 class Item(NamedTuple):
     """Name of a result. Use the constructors below; unused fields keep their defaults.
 

@@ -161,7 +161,7 @@ class _Planning:
         step = self._whole(plan)
         options = self._options(plan, step) if every else [self._likeliest(plan, step)]
         try:
-            return self._steady(plan, step, options, measures=True).made.end
+            return self._steady(plan, step, options).made.end
         except NoPlanError:
             return inf
 
@@ -219,7 +219,6 @@ class _Planning:
             found = self._best(
                 plan,
                 build,
-                held,
                 plan.step_cut,
                 order=_order(plan, shared),
                 is_degraded=is_degraded,
@@ -326,10 +325,9 @@ class _Planning:
         shared, steady = options[0], Programs()
         compared: Comparison | None = None
         if has_steps:
-            measures = compares and bool(shared.way)
-            found = self._steady(plan, step, options, measures=measures)
+            found = self._steady(plan, step, options)
+            compared = found.comparison if compares and shared.way else None
             shared, steady = found.shared, found.made.programs
-            compared = found.comparison if measures else None
         ending = replace(
             self._later_goals(plan, shared),
             target=3,
@@ -337,28 +335,28 @@ class _Planning:
         )
         build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
         held = _held(ending)
-        final = self._best(plan, build, held, plan.cut, order=(), is_degraded=False)
+        final = self._best(plan, build, plan.cut, order=(), is_degraded=False)
         self._try(plan, final.programs, held, None)
         return steady, final.programs, compared
 
-    def _steady(
-        self, plan: Plan, step: StepWork, options: list[Candidate], *, measures: bool
-    ) -> Shortest:
-        """The shortest programs of a step after the target step. measures: as in
-        :func:`schedule.build`."""
+    def _steady(self, plan: Plan, step: StepWork, options: list[Candidate]) -> Shortest:
+        """The shortest programs of a step after the target step."""
         held = _held(self._later_goals(plan, options[0]))
+        found: list[Schedule] = []
 
         def made(shared: Candidate) -> Schedule:
             goals = self._later_goals(plan, shared)
-            return self._best(
-                plan,
-                lambda split: closure.steady(replace(goals, split=split)),
-                held,
-                plan.cut,
-                order=_order(plan, shared),
-                is_degraded=bool(plan.holes) or self._is_uneven(step, shared),
-                measures=measures,
+            found.append(
+                self._best(
+                    plan,
+                    lambda split: closure.steady(replace(goals, split=split)),
+                    plan.cut,
+                    order=_order(plan, shared),
+                    is_degraded=bool(plan.holes) or self._is_uneven(step, shared),
+                    like=found[0] if found else None,
+                )
             )
+            return found[-1]
 
         best = comparison.shortest(options, made)
         self._try(plan, best.made.programs, held, plan.cut)
@@ -392,19 +390,18 @@ class _Planning:
         self,
         plan: Plan,
         build: _Build,
-        held: _Held,
         cut: Cut,
         *,
         order: Sequence[int],
         is_degraded: bool,
-        measures: bool = False,
+        like: Schedule | None = None,
     ) -> Schedule:
-        """The shortest schedule among the variants worth trying. order, measures: as in
-        :func:`schedule.build`."""
+        """The shortest schedule among the variants worth trying. order: as in
+        :func:`schedule.build`; like: of the same step with work shared in another way, whose
+        variant is taken."""
         made = []
         measured = self._request.costs
         sums = dict(zip(cut, self._transfer(cut), strict=False))
-        network = schedule.Network(sums, held, plan.layers)
         ways = inflight.variants(
             plan,
             self._costs,
@@ -414,6 +411,8 @@ class _Planning:
             is_degraded=is_degraded,
         )
         for way in ways:
+            if like is not None and way.split is not like.is_split and len(ways) > 1:
+                continue
             self._check_wanted()
             graph = build(way.split)
             self._check_wanted()
@@ -424,10 +423,10 @@ class _Planning:
                 caps=way.caps,
                 order=order,
                 speeds=self._speeds,
-                network=network,
-                measures=measures,
+                sums=sums,
+                is_split=way.split,
             )
-            made.append((found.length * way.price, found))
+            made.append((found.end * way.price, found))
         return min(made, key=lambda pair: pair[0])[1]
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:

@@ -5,7 +5,7 @@ Shows schedules: for the ``show`` command, benchmarks, and tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -147,14 +147,10 @@ class StepShape:
     def build(
         self,
         tasks: TaskGraph | None = None,
-        held: Mapping[AgentId, Collection[Item]] | None = None,
         shared: Candidate | None = None,
-        *,
-        measures: bool = False,
     ) -> schedule.Schedule:
-        """The programs of all agents. tasks: default: of a whole step; held: with ``tasks``, what
-        agents hold at the start; shared: default: in the likeliest way; measures: whether the end
-        over the network is wanted."""
+        """The programs of all agents. tasks: default: of a whole step; shared: default: in the
+        likeliest way."""
         shared = shared or self.likeliest
         return schedule.build(
             tasks or self.graph(shared.work),
@@ -163,11 +159,8 @@ class StepShape:
             caps=schedule.caps(self.seats, self.extra),
             order=orders.positions(self.batch, shared.work, shared.pipelines),
             speeds=self.speeds,
-            network=schedule.Network(
-                self.sums, self.holdings() if held is None else held, self.cut[-1][1]
-            ),
+            sums=self.sums,
             relays=self.relays,
-            measures=measures,
         )
 
     def dry_run(

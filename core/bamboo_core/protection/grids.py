@@ -6,7 +6,6 @@ The unit is one forward of the costliest stage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
@@ -137,15 +135,12 @@ class Layered(StepShape):
     def build(
         self,
         tasks: TaskGraph | None = None,
-        held: Mapping[AgentId, Collection[Item]] | None = None,
         shared: Candidate | None = None,
-        *,
-        measures: bool = False,
     ) -> Schedule:
         if self.timing.latency:
             alone = replace(self, costs=replace(self.timing, latency=0.0))
-            return alone.build(tasks, held, shared, measures=measures)
-        return super().build(tasks, held, shared, measures=measures)
+            return alone.build(tasks, shared)
+        return super().build(tasks, shared)
 
     @property
     def cut(self) -> tuple[tuple[int, int], ...]:

@@ -92,9 +92,7 @@ def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
     held = {
         a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
-    made = shape.build(
-        closure.missing(shape.goals(shared.work), holdings, index=index), held, shared
-    )
+    made = shape.build(closure.missing(shape.goals(shared.work), holdings, index=index), shared)
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,

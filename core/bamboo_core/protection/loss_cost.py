@@ -258,7 +258,7 @@ def _degrade_each(shape: Shape, mode: RedundancyMode) -> _Degraded:
 
 
 def _made(step: Layered, shared: Candidate) -> Schedule:
-    return step.build(None, None, shared, measures=True)
+    return step.build(None, shared)
 
 
 def _run(step: Layered, programs: dict[AgentId, Program], limit: int | None) -> DryRunResult:

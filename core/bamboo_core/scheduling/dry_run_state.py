@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.program import Instruction, Messages, Program
 from bamboo_core.model.rules import Prepared
 from bamboo_core.protocol.lane import Lane
 
 Span = tuple[int, float, float]
 """Position in the program, begin, end."""
+
+Inbox = dict[AgentId, list[tuple[Item, float]]]
+"""Sender -> its messages."""
 
 _VER, _PIECE, _RED = Kind.VER, Kind.PIECE, Kind.RED
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
@@ -118,9 +121,10 @@ class DryRunAgent:
     versions: dict[int, int] = field(default_factory=dict)  # layer -> version
     # Sender -> (item, arrival), in the order in which they were sent. Few wait at a time, and there
     # is one for each pair of agents: a list is made faster than a deque, and takes a sixth of it.
-    inbox: dict[AgentId, list[tuple[Item, float]]] = field(default_factory=dict)
-    # What it has sent many at a time: arrival, receiver -> item. It follows all that is in the
-    # receivers' inboxes, and takes less time than as many entries of theirs.
+    inbox: Inbox = field(default_factory=dict)
+    bulk: Inbox = field(default_factory=dict)  # the same of large items, which have their own lane
+    # Slices that it has sent many at a time: arrival, receiver -> item. They follow all that is in
+    # the receivers' ``bulk``, and take less time than as many entries of theirs.
     posted: list[tuple[float, dict[AgentId, Item]]] = field(default_factory=list)
     count: list[float] = field(default_factory=lambda: [0, 0, 0, 0])  # by group, see _GROUP
     peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
@@ -134,8 +138,13 @@ class DryRunAgent:
     def items(self, until: float) -> set[Item]:
         """All items that it holds, including messages that have arrived by then."""
         versions = {Item.ver(k, x) for x, k in self.versions.items()}
-        come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
+        waiting = (*self.inbox.values(), *self.bulk.values())
+        come = {i for inbox in waiting for i, at in inbox if at < until}
         return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
+
+    def lane_of(self, item: Item) -> Inbox:
+        """The messages among which the item comes."""
+        return self.bulk if item[0] in BULK else self.inbox
 
     def may(self, task: Prepared) -> bool:
         """Whether all inputs of the task are here."""
@@ -246,7 +255,9 @@ class DryRunStock:
         left = [
             Message(item, source, a.name)
             for a in agents
-            for source, inbox in sorted((s, x) for s, x in a.inbox.items() if x)
+            for source, inbox in sorted(
+                (s, x) for box in (a.inbox, a.bulk) for s, x in box.items() if x
+            )
             for item, _ in inbox
         ]
         posted = [(a.name, x) for a in agents for _, x in a.posted]

@@ -67,6 +67,21 @@ def test_an_interface_sends_one_item_after_the_other():
     assert report.length == report.end == 7.5 + 2
 
 
+def test_a_boundary_tensor_does_not_wait_for_a_gradient():
+    """The gradient takes until 11, the tensor that is sent after it no time."""
+    reduced = Item.red(0, (0, 1), 0, 1)
+    programs = {
+        A: parse("F[0:1] m0\nSEND (red[0:1] 0/1) >b\nSEND (out[1]) >b"),
+        B: parse("RECV (out[1]) <a\nF[1:2] m0\nRECV (red[0:1] 0/1) <a"),
+    }
+    report = dry_run(
+        programs, batch=BATCH, layers=2, holdings={A: {*HELD[A], reduced}, B: HELD[B]},
+        wire=lambda item: 10.0 if item == reduced else 0.0,
+    )  # fmt: skip
+    assert report.ok  # each lane is in order
+    assert (report.length, report.end) == (2.0, 11.0)
+
+
 def test_an_interface_receives_one_item_after_the_other():
     programs = {
         A: parse("F[0:1] m0\nSEND (out[1]) >c"),

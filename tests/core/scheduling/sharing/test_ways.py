@@ -279,7 +279,7 @@ def test_no_single_way_is_shorter_than_what_is_taken(shape):
     if not shape.lost:
         return
     every = candidates(shape.step_work, AUTO)
-    ends = {x.way: shape.build(None, None, x, measures=True) for x in every}
+    ends = {x.way: shape.build(None, x) for x in every}
     found = comparison.shortest(every, lambda x: ends[x.way])
     assert found.made.end <= min(x.end for x in ends.values()) * 1.02
     times = {x.way: x for x in (found.comparison.taken, *found.comparison.others)}
@@ -297,9 +297,7 @@ def test_the_network_decides_which_way_is_taken():
     for transfer in (0.0, 300.0):
         shape = step(batch, 4, 4, ((1, 2),), split=True, extra=8, transfer=(transfer,) * 4)
         every = candidates(shape.step_work, AUTO)
-        best = comparison.shortest(
-            every, lambda x, shape=shape: shape.build(None, None, x, measures=True)
-        )
+        best = comparison.shortest(every, lambda x, shape=shape: shape.build(None, x))
         taken[transfer] = best.shared.way
         sums[transfer] = {x.way: x.estimate.sums for x in every}
     assert taken[0.0] == "Diffuse"
@@ -340,3 +338,17 @@ def test_over_a_network_a_guess_counts_sums_and_the_busiest_interface():
     assert every["Diffuse"].top < every["PeersAndHolders"].top < every["OnePeer"].top
     assert every["Diffuse"].sums > every["PeersAndHolders"].sums > every["OnePeer"].sums
     assert all(x.bound <= x.guess for x in every.values())
+
+
+def test_chunks_make_no_chain_of_moves_that_gains_less_than_its_sums_take():
+    """The last stages begin late. Where sums take time, their agents still compute a chunk more
+    than others, and no agent of the first stages takes any of it."""
+    shape = step(BatchShape(128, 1, 32), 4, 8, ((1, 7),))
+    makers = {}
+    for network, time in (("slow", 15.0), ("fast", 0.001)):
+        work = WAYS["DiffuseChunks"](replace(shape.step_work, transfer=(time,) * 8))
+        pairs = {(stage, agent) for (stage, _), agent in work.items()}
+        makers[network] = len(pairs)
+        most = max(Counter(work.values()).values())
+        assert most == 36  # of 33 in the mean: chunks have four leaves
+    assert makers["slow"] < makers["fast"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from bamboo_core.model.ids import AgentId
 from bamboo_core.scheduling.sharing.assignment import Assignment
 from bamboo_core.scheduling.sharing.blocks import Blocks
@@ -9,6 +11,8 @@ from bamboo_core.scheduling.sharing.rebalancing import Rebalancing
 from bamboo_core.scheduling.sharing.step_work import StepWork, Work, WorkMap
 
 _OWNERS = 4  # of a stage in a pipeline: each of its other agents holds a running sum for each share
+
+_SLICES = 2  # of a sum: in the time that they take, a chain of moves pays
 
 
 def diffuse_chunks(step: StepWork) -> WorkMap | None:
@@ -20,8 +24,19 @@ def diffuse_chunks(step: StepWork) -> WorkMap | None:
     for work in blocks.step.orphans:
         owners = task.owners(work)
         task.give(work, list(owners) if len(owners) >= _OWNERS else ())
-    Rebalancing(task, _OWNERS).run()
+    Rebalancing(task, _OWNERS).run(above=_enough(blocks.step))
     return blocks.apart(_aligned(task))
+
+
+def _enough(step: StepWork) -> float:
+    """The load that agents reach if each has as many chunks as the mean, rounded up. To relieve one
+    with less takes a sum for each stage on the way, for less than a chunk. So it must have more by
+    what two slices of a sum take an interface (two: measured from 10 to 100 Gb/s)."""
+    chunk = max(step.weight.values())
+    mean = sum(step.weight.values()) / len(step.agents)
+    sums = zip(step.transfer, step.able, strict=False)
+    slices = max((_SLICES * time / len(able) for time, able in sums), default=0.0)
+    return ceil(mean / chunk) * chunk + min(slices, max(step.loads.values()))
 
 
 def _aligned(task: Assignment) -> WorkMap:
