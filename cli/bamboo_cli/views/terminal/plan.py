@@ -185,8 +185,8 @@ def _verdict(plan: JobPlan) -> Text:
 def _table(*headings: str) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
     for heading in headings:
-        side = "left" if heading in _LEFT else "right"
-        table.add_column(heading, justify=side, min_width=_WHOLE.get(heading))
+        width = _WHOLE.get(heading)
+        table.add_column(heading, justify="left" if heading in _LEFT else "right", min_width=width)
     return table
 
 
