@@ -7,10 +7,10 @@ traces come with the Bamboo paper (github.com/uclasystem/bamboo).
 
 BERT-Large asks for a whole grid. Each node that comes takes an empty seat, and each one that goes
 leaves an empty seat, where the planner's own rules seat them. A step takes as long as its programs
-in the dry run of the whole grid with exactly these empty seats, or of fewer pipelines if that is
-faster. A loss stops training for a second and repeats the lost work; if no copy of a stage is left,
-the job restores a checkpoint, which is 50 steps old on average. A new mode first copies what it
-keeps. Nothing here is an estimate of the cost model but the time for lost work.
+in the dry run of the whole grid with exactly these empty seats, where lost work is shared in the
+likeliest way. A loss stops training for a second and repeats the lost work; if no copy of a stage
+is left, the job restores a checkpoint, which is 50 steps old on average. A new mode first copies
+what it keeps. Nothing here is an estimate of the cost model but the time for lost work.
 """
 
 from __future__ import annotations

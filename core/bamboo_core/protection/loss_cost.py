@@ -109,7 +109,7 @@ def _ramp(shape: Shape, mode: RedundancyMode) -> float:
 
 
 def _weight(small: Shape, shape: Shape, mode: RedundancyMode) -> float:
-    """What a share of the small step is of the job's: lost work grows with the micro-batches, and
+    """A share of the small step as one of the job's: lost work grows with the micro-batches, and
     a step does not quite."""
     return _length(small, mode) * shape.mean / small.mean / usual(shape, mode)
 

@@ -42,8 +42,8 @@ def plan(file: Path = QUICKSTART, **options: Any) -> Any:
     return plan_of(file=file, **(usual | options))
 
 
-def text(found: Any) -> str:
-    console = Console(width=120, file=io.StringIO())
+def text(found: Any, width: int = 120) -> str:
+    console = Console(width=width, file=io.StringIO())
     with console.capture() as captured:
         console.print(plan_view(found))
     return captured.get()
@@ -95,6 +95,17 @@ def test_the_view_and_json_say_what_one_loss_would_cost_in_each_way() -> None:
     assert loss["ways"][0]["stepSeconds"] > loss["usualSeconds"]
     slower = as_json(plan(gbits=0.1))["oneLoss"]
     assert slower["usualSeconds"] > loss["usualSeconds"]
+
+
+def test_a_narrow_terminal_cuts_no_heading_or_size() -> None:
+    shown = text(plan(memory="512Mi"), width=80)
+    modes = shown.split("without the agent")[1]
+    assert "overhead" in modes
+    assert "\u2026" not in modes
+    for mode in ("None", "Replica", "Eager"):
+        (row,) = [x for x in modes.splitlines() if x.startswith(f" {mode} ")]
+        assert row.split()[-3] == "MiB", row  # device and host, each with its unit
+        assert row.split()[-1] == "B", row
 
 
 def test_the_view_says_what_lanes_do_with_the_waits() -> None:

@@ -17,6 +17,7 @@ from bamboo_core.planning.displays import preview
 
 _MOST_STAGES, _MOST_MICROBATCHES, _MOST_AGENTS = 12, 16, 64
 _LEFT = ("mode", "layers", "way")
+_WHOLE = {"overhead": 8, "device": 8, "host": 8}  # width of what must not be cut at 80 columns
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -182,9 +183,10 @@ def _verdict(plan: JobPlan) -> Text:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
+    table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in _LEFT else "right")
+        width = _WHOLE.get(heading)
+        table.add_column(heading, justify="left" if heading in _LEFT else "right", min_width=width)
     return table
 
 
