@@ -4,8 +4,8 @@
 
 One job of 2 agents for each kind of failing start, all at once on the development cluster: wrong
 commands, init containers, images, probes, a live sidecar, an eviction, a kubelet that refuses pods,
-objects that do not exist, and somebody who deletes pods. A watch counts the pods. Then the causes
-are mended, a few at a time, and each job must train.
+objects that do not exist, and somebody who deletes pods. In some, real agents are heard first. A
+watch counts the pods. Then the causes are mended, a few at a time, and each job must train.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ class Kind:
     is_template_wrong: bool = False  # to change it mends the cause
     has_broken_nodes: bool = False
     is_deleted: bool = False  # somebody deletes the pods
+    is_heard: bool = (
+        False  # its agents are real ones, so that the job may train before it is mended
+    )
 
 
 def container(name: str, script: str, **more: Any) -> Object:
@@ -87,6 +90,20 @@ def probed(probe: str) -> Kind:
     check = {"exec": {"command": ["sh", "-c", '[ "$READY" = yes ]']}}
     limits = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}
     return Kind({"containers": [agent(IDLE, **{probe: check | limits})]}, "somebody has killed")
+
+
+def heard(ending: str) -> Kind:
+    """Real agents that something in their own pods ends half a minute later."""
+    script = f'{AGENT} & agent=$!; [ "$READY" = yes ] && wait $agent; sleep 30; {ending}'
+    return Kind({"containers": [container("agent", script)]}, "after its start", is_heard=True)
+
+
+def heard_and_probed(delay_s: int) -> Kind:
+    """Real agents that the kubelet ends with SIGTERM because of a probe."""
+    check = {"exec": {"command": ["sh", "-c", '[ "$READY" = yes ]']}}
+    probe = check | {"initialDelaySeconds": delay_s, "periodSeconds": 2, "failureThreshold": 2}
+    own = container("agent", f"exec {AGENT}", livenessProbe=probe | {"timeoutSeconds": 5})
+    return Kind({"containers": [own]}, "exit code 1", is_heard=True)
 
 
 def missing(kind: str, words: str, template: Object, **body: Any) -> Kind:
@@ -175,6 +192,10 @@ def kinds() -> dict[str, Kind]:
             data={"key": "x"},
         ),
         "no-claim": claim(),
+        "heard-exits-with-3": heard("kill -KILL $agent; exit 3"),
+        "heard-is-told-to-end": heard("kill -TERM $agent; wait $agent; exit 143"),
+        "heard-liveness": heard_and_probed(30),
+        "hasty-liveness": heard_and_probed(0),
         "deleted": Kind({"containers": [agent(IDLE)]}, "somebody has deleted", is_deleted=True),
     }
 
@@ -202,6 +223,7 @@ class Job:
     kind: Kind
     pods: set[str] = field(default_factory=set)
     made: int = 0  # pods until the time was over
+    live: frozenset[str] = frozenset()  # pods that are not in trouble
     trouble_at: float | None = None  # the first pod in trouble was seen
     named_at: float | None = None
     is_running: bool = False
@@ -276,10 +298,16 @@ class Bench:
 
     def _look(self) -> None:
         now = time.monotonic()
+        live: dict[str, set[str]] = {name: set() for name in self.jobs}
         for pod in self._list("pods", "--selector", "bamboo.dev/job"):
-            job = self.jobs.get(pod["metadata"]["labels"]["bamboo.dev/job"])
-            if job is not None and job.trouble_at is None and is_in_trouble(pod, job.kind):
+            name = pod["metadata"]["labels"]["bamboo.dev/job"]
+            job = self.jobs.get(name)
+            if job is not None and not is_in_trouble(pod, job.kind):
+                live[name].add(pod["metadata"]["name"])
+            elif job is not None and job.trouble_at is None:
                 job.trouble_at = now
+        for name, job in self.jobs.items():
+            job.live = frozenset(live[name])
         for body in self._list("bamboojobs"):
             job = self.jobs.get(body["metadata"]["name"])
             if job is None:
@@ -293,16 +321,20 @@ class Bench:
     def mend(self, names: Sequence[str]) -> None:
         """Mend the causes of some jobs, wait until they train, and delete them."""
         began: dict[str, float] = {}
+        before: dict[str, frozenset[str]] = {}  # pods that know nothing of the mend
+        self._look()
         for name in names:
-            self._mend(name, self.jobs[name].kind)
+            job = self.jobs[name]
+            before[name] = job.live if job.kind.is_heard else frozenset()
+            self._mend(name, job.kind)
             began[name] = time.monotonic()
         left = set(names)
         while left:
             self._look()
             for name in list(left):
-                passed_s = time.monotonic() - began[name]
-                if self.jobs[name].is_running:
-                    self.jobs[name].runs_s = round(passed_s, 1)
+                job, passed_s = self.jobs[name], time.monotonic() - began[name]
+                if job.is_running and not job.live & before[name]:
+                    job.runs_s = round(passed_s, 1)
                 elif passed_s < RUNS_S:
                     continue
                 left.discard(name)

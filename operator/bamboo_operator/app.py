@@ -43,6 +43,7 @@ from bamboo_operator.pods.node_cache import Nodes
 from bamboo_operator.pods.node_usage import Usage
 from bamboo_operator.process.event_loop import LoopHearing
 from bamboo_operator.reconcile import ports as reconcile_ports
+from bamboo_operator.reconcile.leftovers import Leftovers
 from bamboo_operator.reconcile.queue_workers import Workers
 from bamboo_operator.reconcile.reconciler import Reconciler
 from bamboo_operator.reconcile.workqueue import WorkQueue
@@ -78,6 +79,10 @@ class App:
         self.port = 0
         self._reconciler: Reconciler | None = None
         self._line: Line | None = None
+        self._kueue = Kueue(kube) if config.kueue else None
+        self._leftovers = Leftovers(
+            kube, config.namespaces, budgets=config.disruption_budgets, kueue=self._kueue
+        )
         self._queue: WorkQueue[JobKey] = WorkQueue()
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -158,7 +163,7 @@ class App:
                 budgets=Budgets(kube) if config.disruption_budgets else None,
                 prices=config.prices,
                 line=line,
-                kueue=Kueue(kube) if config.kueue else None,
+                kueue=self._kueue,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
                 record=self._recording(recorder),
             )
@@ -312,7 +317,9 @@ class App:
             self.metrics.queue_depth.set(len(self._queue))
             waiting = self._line.keys if self._line is not None else []
             try:
+                left = await self._leftovers.find()
                 found = [_name_of(body) async for body in self._each_job()]
+                await self._leftovers.remove(left, found)
                 for key in set(waiting).difference(key for key, _ in found):
                     self._queue.add(key)  # the job is gone, and its reconcile leaves the line
                 turns = math.ceil(len(found) / (_RESYNCED_PER_S * self._config.resync_s)) or 1

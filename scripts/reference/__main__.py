@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 from scripts.reference import chart, fields, figures, meanings, series
 from scripts.reference.text import FOLDER, ROOT
 
+from bamboo_devcluster.kube import schemas
 from bamboo_sim.programs import results_file
 from bamboo_sim.watching.definitions import files
 
@@ -22,7 +24,9 @@ def pages() -> dict[Path, str]:
     (version,) = definition["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     example = yaml.safe_load((ROOT / fields.EVERY_FIELD).read_text())
+    jsons = schemas.of_definition(definition)
     return {
+        **{FOLDER / name: json.dumps(found, indent=1) + "\n" for name, found in jsons.items()},
         FOLDER / "spec.md": fields.spec_page(schema, example),
         FOLDER / "status.md": meanings.status_page(),
         FOLDER / "metrics.md": series.metrics_page(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("podSecurityContext", {"sysctls": [{"name": "Net Core", "value": "1"}]}),
     ("podSecurityContext", {"sysctls": [{"name": "net.core.somaxconn", "value": 1}]}),
     ("containerSecurityContext", {"privileged": True, "allowPrivilegeEscalation": False}),
+    ("containerSecurityContext",
+     {"capabilities": {"add": ["CAP_SYS_ADMIN"]}, "allowPrivilegeEscalation": False}),
     ("containerSecurityContext", {"capabilities": {"drop": "ALL"}}),
     ("containerSecurityContext", {"fsGroup": 1}),
     ("containerSecurityContext", {"privileged": "yes"}),
@@ -199,8 +202,20 @@ TAKEN: list[tuple[str, Any]] = [
         )
     ),
     ("extraEnv", [{"name": "a.b-c", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]),
-    (TERMS, [{"matchExpressions": [RULE], "matchFields": [RULE]}]),
+    (TERMS, [{"matchExpressions": [RULE], "matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["podAnnotations", "serviceAccount.annotations"])
+def test_annotations_are_no_longer_than_kubernetes_takes(place: str, tmp_path: Path) -> None:
+    """256 KiB of keys and values of an object."""
+    for size, is_refused in ((2**18 - 1, False), (2**18, True)):
+        text = tmp_path / "text"
+        text.write_text("b" * size)
+        done = helm("template", "bamboo", str(CHART), f"--set-file={place}.a={text}")
+        assert bool(done.returncode) == is_refused, done.stderr[-300:]
+        assert is_refused == (f"{place} has {size + 1} bytes" in done.stderr)
 
 
 def found(place: str, value: Any) -> list[str]:
@@ -265,6 +280,13 @@ VOLUME, MOUNT = {"name": "v", "emptyDir": {}}, {"name": "v", "mountPath": "/v"}
          "notices.daemonSet.resources.requests.memory is 1e9, which is more"),
         ("extraVolumes", [VOLUME, VOLUME], "extraVolumes has two volumes of the name v"),
         ("extraVolumeMounts", [MOUNT], "extraVolumeMounts names v, and extraVolumes has no"),
+        ("resources", {"requests": {"nvidia.com/gpu": 1}},
+         "resources.requests.nvidia.com/gpu has no limit; set resources.limits.nvidia.com/gpu to"),
+        ("resources", {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": "2"}},
+         "resources.requests.nvidia.com/gpu is 1 and its limit 2; make them equal"),
+        ("podSecurityContext.sysctls",
+         [{"name": "a.b", "value": "1"}, {"name": "a.b", "value": "2"}],
+         "podSecurityContext.sysctls has a.b twice; remove one of them"),
     ],
 )  # fmt: skip
 def test_values_that_do_not_go_together_are_refused(place: str, value: Any, words: str) -> None:
@@ -274,6 +296,14 @@ def test_values_that_do_not_go_together_are_refused(place: str, value: Any, word
     assert words in done.stderr
 
 
+def test_one_path_for_two_mounts_is_refused() -> None:
+    given = {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT, MOUNT | {"readOnly": True}]}
+    values = [f"--set-json={place}={json.dumps(value)}" for place, value in given.items()]
+    done = helm("template", "bamboo", str(CHART), *values)
+    assert done.returncode != 0
+    assert "extraVolumeMounts has two mounts at the path /v; choose another path" in done.stderr
+
+
 def test_values_that_go_together_are_taken() -> None:
     given = {
         "resources": {
@@ -281,7 +311,7 @@ def test_values_that_go_together_are_taken() -> None:
             "limits": {"cpu": 1.5, "memory": 1073741824, "ephemeral-storage": "1Ki"},
         },
         "extraVolumes": [VOLUME, VOLUME | {"name": "w"}],
-        "extraVolumeMounts": [MOUNT],
+        "extraVolumeMounts": [MOUNT, MOUNT | {"mountPath": "/w"}],
     }
     values = [f"--set-json={place}={json.dumps(value)}" for place, value in given.items()]
     done = helm("template", "bamboo", str(CHART), *values)

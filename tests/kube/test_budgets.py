@@ -27,7 +27,9 @@ async def make_agents(devcluster_api: KubeApi, owner: dict[str, Any], count: int
         }  # fmt: skip
         body = {
             "metadata": {
-                "name": name, "labels": {"bamboo.dev/job": "job"}, "ownerReferences": [reference],
+                "name": name,
+                "labels": {"bamboo.dev/job": "job", "bamboo.dev/job-uid": meta["uid"]},
+                "ownerReferences": [reference],
             },
             "spec": {
                 "containers": [{"name": "agent", "image": "agent:1"}],
@@ -50,7 +52,7 @@ async def test_a_drain_takes_one_agent_at_a_time(
     names = await make_agents(devcluster_api, body, 4)
     view = JobView(namespace, "job", body["metadata"]["uid"], 1, 0.0)
     budgets = Budgets(kube)
-    path = api.disruption_budget(namespace, budget_name(view))
+    path = api.disruption_budget(namespace, budget_name(view.name, view.uid))
 
     async def evict(name: str) -> None:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}

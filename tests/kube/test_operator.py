@@ -17,6 +17,7 @@ from bamboo_operator.app import LEASE, App
 from bamboo_operator.election.other_releases import ACCOUNT, SERVES
 from bamboo_operator.kube import api, object_views
 from bamboo_operator.kube.client import connect
+from bamboo_operator.pods.disruption_budgets import Budgets
 from bamboo_operator.process.event_loop import LoopHearing
 from bamboo_operator.status import durable_facts
 from bamboo_operator.trust import authentication, seals, tls
@@ -97,10 +98,14 @@ async def test_the_agents_of_a_job_that_is_deleted_without_them_are_released(
 
     await until(some)
     path = api.job(operator.namespace, "job")
+    body = await operator.job()
+    await Budgets(operator.admin).keep(object_views.job_view(body), 2)  # as of a job that trains
     await devcluster_api.delete(path, {"propagationPolicy": "Orphan"})
+    budgets = api.disruption_budgets(operator.namespace)
 
     async def are_gone() -> bool:
-        return not (await operator.pods() or await operator.admin.get(path))
+        left = await operator.pods() or await operator.admin.list(budgets)
+        return not (left or await operator.admin.get(path))
 
     await until(are_gone)
 

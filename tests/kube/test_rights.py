@@ -140,7 +140,8 @@ async def life_in_a_queue(operator: Running, cluster: KubeApi) -> None:
     queued = job(namespace, "queued")
     queued["metadata"]["labels"] = {QUEUE_LABEL: "team"}
     body = await operator.admin.create(api.jobs(namespace), queued)
-    path = f"{KUEUE}/namespaces/{namespace}/{PLURAL}/{workload_name(object_views.job_view(body))}"
+    name = workload_name("queued", body["metadata"]["uid"])
+    path = f"{KUEUE}/namespaces/{namespace}/{PLURAL}/{name}"
     await wait_for(cluster, path, bool)
 
     async def say(**conditions: str) -> None:

@@ -137,7 +137,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.disruptionBudgets }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, patch, delete]
+  verbs: [list, create, patch, delete]
 {{- end }}
 {{- if .Values.kueue.enabled }}
 - apiGroups: [kueue.x-k8s.io]

@@ -151,7 +151,7 @@ def money_text(run: Run, prices: Mapping[str, float]) -> str:
 
 def _account_text(run: Run, paid: float, on_demand: float) -> str:
     return (
-        f"{paid:.2f} USD since the start{_each(paid, run.job.step * run.batch)}; on demand"
+        f"{paid:.2f} USD since prices were set{_each(paid, run.job.step * run.batch)}; on demand"
         f" {on_demand:.2f}. So the operator has counted, for each node while agents of the job were"
         " on it; the table has only what is shown of the run."
     )

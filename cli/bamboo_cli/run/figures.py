@@ -123,7 +123,7 @@ def _account(account: Account | None) -> list[tuple[str, str]]:
     if any(account.per_hour) or account.unpriced:
         rows.append(("USD per hour now", _usd(account.per_hour) + missing))
     if account.spent is not None:
-        rows.append(("USD since the start", _usd(account.spent) + missing))
+        rows.append(("USD since prices were set", _usd(account.spent) + missing))
     return rows
 
 

@@ -45,7 +45,8 @@ class Claim:
     is_training: bool = False  # its agents hold the state of the training
     assured: int = 0  # agents that it gets back before others, once it has started
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
-    is_refused: bool = False  # the API server refuses its pods, or it cannot be reconciled
+    # The API server refuses its pods, they fail, or it cannot be reconciled.
+    is_refused: bool = False
     is_unheard: bool = False  # no scheduler says anything about its pods
     # zone -> its pods there that have no node; "": in any zone
     waiting: Mapping[str, int] = field(default_factory=dict)

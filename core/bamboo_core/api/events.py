@@ -78,6 +78,9 @@ class EventReason(StrEnum):
     checkpoint is restored."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
+    POD_CHANGED = "PodChanged"
+    """Somebody has changed the seal of an agent's pod, or its label of the job. The operator cannot
+    use the pod any more, and deletes it."""
     START_FAILED = "StartFailed"
     """The pods of agents ended before the operator had heard the agents. Recorded once for each
     round of pods."""
@@ -218,6 +221,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.MICROBATCH,
     ),
     EventReason.WORKER_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
+    EventReason.POD_CHANGED: (EventFact.AGENTS,),
     EventReason.START_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.LEADERSHIP_LOST: (),
 }

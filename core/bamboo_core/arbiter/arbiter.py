@@ -273,6 +273,8 @@ class Arbiter:
             last_write.release(state, agent)
             return
         state.evidence.hear(agent, now)
+        if isinstance(state.phase, Waiting):
+            state.membership.remember(hello)
         state.membership.connect(hello, key)
         if text := foreign(hello):
             losses.foreign(state, agent, text)
@@ -422,6 +424,7 @@ class Arbiter:
             self._try_start(phase, desired, now)  # the others may be enough
             return
         membership.members = usable
+        membership.idle.clear()
         rounds.begin(state, "the job starts")
 
     def _try_return(self, phase: Returning, now: float) -> None:
@@ -479,7 +482,7 @@ def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
     """The state of a new leader, who knows only the durable facts."""
     out = Outbox(durable)
     out.save(term=max(term, durable.term))
-    membership = Membership(job.spec, members=set(durable.members))
+    membership = Membership(job.spec, members=set(durable.members) - set(durable.departed))
     phase: Phase = Waiting()
     if durable.outcome is not None:
         phase = Over()

@@ -66,6 +66,7 @@ def restore(
         forks=(*shrunk(durable), Fork(attempt, step)),
         members=(),
         voters=(),
+        departed=(),
         pipelines=(),
         committed=step - 1,
         disputants=(),
@@ -75,6 +76,7 @@ def restore(
         last_write=None,
         rolled_back=attempt if cause in _ON_PURPOSE else durable.rolled_back,
     )
+    state.membership.idle |= state.membership.members
     state.membership.members.clear()
     state.membership.without_seat.clear()
     state.membership.slow.clear()  # slow agents are better than none
@@ -128,6 +130,7 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
         message=message,
         members=(),
         voters=(),
+        departed=(),
         committed=state.ledger.newest(state.durable),
     )
     state.deadlines.clear()
@@ -138,6 +141,7 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
         state.out.after_facts(Send(agent, Release(0, str(reason))))
     membership.members.clear()
     membership.agents.clear()
+    membership.idle.clear()
 
 
 def has_finished(state: State) -> bool:

@@ -53,6 +53,8 @@ def noticed(state: State, agent: AgentId, notice: Notice) -> None:
     membership = state.membership
     is_news = not membership.is_departing(agent)
     membership.agents[agent].will_leave(state.real_s + notice.lead_s)
+    if not notice.source:
+        membership.idle.discard(agent)  # the operator deletes pods that are too many
     if is_news and agent in membership.members:
         text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
         source = notice.source
@@ -134,6 +136,7 @@ def left(state: State, agent: AgentId, message: Left) -> None:
     if message.fence != state.durable.plan:
         return  # of an older plan; meanwhile the agent has another program
     state.remove(agent)
+    state.out.save(departed=(*state.durable.departed, agent))  # else a new leader would miss it
     text = f"{agent} has handed over what it held"
     state.record(EventReason.AGENT_LEFT, text, agents=agent)
     if state.membership.is_departing(agent) or agent in state.membership.slow:
@@ -185,12 +188,14 @@ def overdue(state: State, now: float) -> None:
 def lose(state: State, agent: AgentId, why: str, *, confirmed: bool) -> None:
     """An agent does not count any more.
 
+    One that took part until a restore, and waits for a new plan, is lost like a member.
+
     confirmed: its end has been seen. Else it is a suspect, which only the next plan fences: until
     then it may come back, as a newcomer whose holdings are facts.
     """
     membership = state.membership
-    was_member = agent in membership.members
-    if was_member:
+    took_part = agent in membership.members or agent in membership.idle
+    if took_part:
         redundancy.lost(state, agent)
     if confirmed:
         if agent in membership.suspected:
@@ -199,13 +204,14 @@ def lose(state: State, agent: AgentId, why: str, *, confirmed: bool) -> None:
         is_released = isinstance(state.phase, Over) or last_write.is_released(state, agent)
         if not is_released:  # else its log is all that is left of it
             state.dismiss(agent, why)
-    elif agent in membership.agents or was_member:
+    elif agent in membership.agents or took_part:
         membership.suspect(agent, why)
     state.evidence.forget(agent)
     state.stalls.activities.pop(agent, None)
-    if not was_member:
+    if not took_part:
         return
     state.remove(agent)
+    membership.idle.discard(agent)
     state.record(EventReason.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agents=agent)
     if not isinstance(state.phase, Running):
         return

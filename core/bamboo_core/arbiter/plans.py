@@ -149,6 +149,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         plan=plan.fence,
         members=plan.members,
         voters=plan.live,
+        departed=(),
         pipelines=plan.pipelines,
         cut=plan.cut,
         step_cut=plan.step_cut,

@@ -56,6 +56,7 @@ class Durable:
     plan: Fence = Fence()  # of the newest plan; a NamedTuple is immutable
     members: tuple[AgentId, ...] = ()  # agents that must report
     voters: tuple[AgentId, ...] = ()  # at least one of them must report
+    departed: tuple[AgentId, ...] = ()  # members that have handed over: nobody awaits them
     # of the newest plan, see bamboo_core.placement.plan.Plan
     pipelines: tuple[Pipeline, ...] = ()
     cut: Cut = ()
@@ -256,6 +257,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         "disputants": list(d.disputants),
         "suspects": list(d.suspects),
     }
+    if d.departed:
+        out["departed"] = _pack(" ".join(d.departed))
     if d.step_cut != d.cut:
         out["stepCut"] = [list(r) for r in d.step_cut]
     if d.move is not None:
@@ -318,6 +321,7 @@ def _read(value: dict[str, Any]) -> Durable:
         plan=Fence(*value.get("plan", ())),
         members=members,
         voters=voters,
+        departed=tuple(map(AgentId, _unpack(value.get("departed", "")).split())),
         pipelines=pipelines,
         cut=cut,
         step_cut=_cut(value["stepCut"]) if "stepCut" in value else cut,

@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.planning.requests import Participant
 from bamboo_core.protocol import admission, channels
@@ -54,6 +54,7 @@ class Membership:
     suspected: dict[AgentId, Suspect] = field(default_factory=dict)  # the next plan fences them
     fenced: set[AgentId] = field(default_factory=set)  # left out of a plan, for ever
     dead: set[AgentId] = field(default_factory=set)  # their end has been seen
+    idle: set[AgentId] = field(default_factory=set)  # of an attempt that is over, until a new plan
     without_seat: set[AgentId] = field(default_factory=set)  # the last plan had no use for them
     drained: frozenset[AgentId] = frozenset()  # the desired state wants them to leave
     slow: set[AgentId] = field(default_factory=set)  # they are to be replaced
@@ -66,6 +67,11 @@ class Membership:
         self.suspected.pop(hello.agent, None)
         record = self.agents.setdefault(hello.agent, AgentRecord(hello, key))
         record.hello, record.is_connected = hello, True
+
+    def remember(self, hello: Hello) -> None:
+        """While nobody is a member: one with a plan took part under an earlier leader."""
+        if hello.fence != Fence() and not self.knows(hello.agent):
+            self.idle.add(hello.agent)
 
     def disconnect(self, agent: AgentId) -> bool:
         """A session has ended; whether the agent still counts."""

@@ -16,7 +16,7 @@ from bamboo_core.api.progress import Unwritten
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller import failure_limits, on_demand, pod_zones, shortage
+from bamboo_core.controller import ends, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
@@ -100,8 +100,8 @@ def layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
 def _runs(layers: Set[int]) -> str:
     """Formatted like ``0-3, 7``."""
     starts = sorted(layer for layer in layers if layer - 1 not in layers)
-    ends = sorted(layer for layer in layers if layer + 1 not in layers)
-    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+    last = sorted(layer for layer in layers if layer + 1 not in layers)
+    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, last, strict=True)]
     return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
 
 
@@ -116,7 +116,7 @@ def _capacity(seen: Seen) -> Condition:
     if seen.is_resting:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
     turn = seen.turn
-    if turn is not None and turn.is_barred:
+    if turn is not None and turns.waits(turn, seen.view):
         text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
         text += f"; {absent}" if (absent := _absent(seen)) else ""
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
@@ -136,6 +136,8 @@ def _capacity(seen: Seen) -> Condition:
         text += _why_unmade(seen)
     if absent := _absent(seen):
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.OBJECT_MISSING, f"{text}; {absent}")
+    if missing > 0 and not waiting and _is_paused_by_ends(seen):
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.STARTS_FAIL, text + avoided)
     if missing > 0 and seen.is_paused_by_misfits:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.DEVICE_DIFFERS, text + avoided)
     if misfits := shortage.misfits(seen.spec, nodes):
@@ -168,9 +170,11 @@ def _why_unmade(seen: Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
     until, starts = seen.memory.pauses_until, seen.memory.failures.starts
+    if judged := ends.judged(seen.view, seen.training, seen.memory, now=seen.now):
+        return f" (none is made for some seats yet: {judged})"
     if starts.held(seen.now) and starts.until > until:
         at = shortage.instant(starts.until)
-        return f" (none is made for some seats before {at}, since pods end; see Stalled)"
+        return f" (none is made for some seats before {at}, since pods end; {_last_end(seen)})"
     if seen.now < until:
         why = ", since agents have failed"
         if seen.is_paused_by_misfits:
@@ -178,9 +182,24 @@ def _why_unmade(seen: Seen) -> str:
         if until == seen.memory.refused_until:
             why = ": the last ones were refused; see condition Accepted"
         return f" (none is made before {shortage.instant(until)}{why})"
+    if ends.unproven(seen.spec, seen.view, seen.training, seen.memory, now=seen.now):
+        return f" (new seats get pods one at a time, since pods end; {_last_end(seen)})"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
+
+
+def _is_paused_by_ends(seen: Seen) -> bool:
+    given = (seen.view, seen.training, seen.memory)
+    if seen.memory.failures.starts.held(seen.now) or ends.judged(*given, now=seen.now):
+        return True
+    return bool(ends.unproven(seen.spec, *given, now=seen.now))
+
+
+def _last_end(seen: Seen) -> str:
+    """Where the last end is told: in Stalled if that says so, else here."""
+    is_told = _stalled(seen).reason == Reason.STARTS_FAIL
+    return "see Stalled" if is_told else f"the last: {seen.memory.failures.starts.message}"
 
 
 def _misfits(seen: Seen) -> str:
@@ -241,6 +260,8 @@ def _running(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)
     text = training.detail or f"{connected} of {counted(seen.wanted, 'agent')} connected"
+    last = ends.newest(seen.view, training, seen.memory, now=seen.now)
+    text += f"; {last}" if last else ""
     if connected < seen.wanted:
         text += _waiting_for_containers(seen)
         return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
@@ -333,12 +354,12 @@ def _stalled(seen: Seen) -> Condition:
         return Condition(kind, True, Reason.LAST_WRITE_WAITS, text)
     if training.unreachable and not seen.is_resting:
         return Condition(kind, True, Reason.CHECKPOINT_UNREACHABLE, training.unreachable)
-    starts = seen.memory.failures.starts
-    is_known = starts.rounds > 1 or not starts.were_heard  # one kill may be a node that goes
-    if starts.slots and is_known and not seen.is_resting:
-        return Condition(kind, True, Reason.STARTS_FAIL, _failed_starts(seen))
-    if not seen.is_resting and (silent := failure_limits.silent(seen.memory, seen.now)):
-        return Condition(kind, True, Reason.NOT_HEARD, _not_heard(silent))
+    memory, now = seen.memory, seen.now
+    text = "" if seen.is_resting else ends.failing(seen.view, training, memory, now=now)
+    if text:
+        return Condition(kind, True, Reason.STARTS_FAIL, text)
+    if not seen.is_resting and (silent := ends.silent(memory, now)):
+        return Condition(kind, True, Reason.NOT_HEARD, ends.not_heard(silent))
     if training.stall and not seen.is_resting:
         return Condition(kind, True, Reason.NO_PROGRESS, training.stall)
     return stuck or Condition(kind, False, Reason.PROGRESSING, "nothing is stuck")
@@ -393,29 +414,6 @@ def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
     is_image = state in pod_troubles.NO_IMAGE
     reason = Reason.IMAGE_PULL_FAILED if is_image else Reason.CONTAINER_CANNOT_START
     return _Obstacle(reason, text)
-
-
-def _not_heard(silent: Sequence[str]) -> str:
-    count = counted(len(silent), "agent")
-    verb = "runs" if len(silent) == 1 else "run"
-    return (
-        f"{count} {verb} for over {failure_limits.SILENT_S:.0f} s and never connected, the first:"
-        f" {silent[0]}; kubectl logs {silent[0]} shows why: if spec.worker.podTemplate has a"
-        " command, it must start the agent, and the network must let it reach the operator"
-    )
-
-
-def _failed_starts(seen: Seen) -> str:
-    starts = seen.memory.failures.starts
-    what = "agents end soon after their start" if starts.were_heard else ""
-    text = (
-        f"{what or 'pods end before their agents are heard'}, in"
-        f" {counted(starts.rounds, 'round')} of new pods"
-        f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
-    )
-    if seen.now < starts.until:
-        text += f"; new pods for them come at {shortage.instant(starts.until)}"
-    return text
 
 
 def _unwritten(seen: Seen, last: Unwritten) -> str:

@@ -96,15 +96,18 @@ class Misfits(Refusals):
 
 @dataclass(frozen=True)
 class FailedStarts:
-    """Pods that have ended before their agents were heard, since an agent last took part."""
+    """Pods that have ended before their agents were heard, or soon afterwards, since agents of
+    newer pods were last proven by time."""
 
     rounds: int = 0  # of pods, in a row
     until: float = 0.0  # no new pods for these slots before this instant
-    slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are awaited
+    slots: frozenset[tuple[int, int]] = frozenset()  # (pipeline, stage) whose agents are not proven
     incarnation: int = -1  # highest of those pods
     message: str = ""  # of the last one, with the remedy
-    were_heard: bool = False  # agents of the last round: to be heard proves nothing
+    were_heard: bool = False  # agents of the last round: only a step says that they are at work
     template: str = ""  # short for what its pod was made from
+    step: int = 0  # number of steps that were committed then
+    first: int = -1  # lowest incarnation of those pods
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:
         """Slots for which no pods are made now."""
@@ -226,15 +229,17 @@ def pause_s(times: int) -> float:
 
 def add_start(
     known: Failures, slot: tuple[int, int], incarnation: int, message: str, template: str, *,
-    is_heard: bool = False, now: float,
+    step: int = 0, is_heard: bool = False, now: float,
 ) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
-    Those that come during the pause are of the same round. template: short for what the pod was
-    made from.
+    Those that come during the pause are of the same round, but not another pod of a seat that has
+    failed before: a seat may have had two at once, and each counts. template, step: as in
+    :class:`FailedStarts`.
     """
     starts = known.starts
-    if now >= starts.until:
+    is_another = slot in starts.slots and incarnation != starts.incarnation
+    if now >= starts.until or is_another:
         rounds = starts.rounds + 1
         until = now + start_pause_s(rounds)
         starts = replace(starts, rounds=rounds, until=until, were_heard=False)
@@ -242,9 +247,11 @@ def add_start(
         starts,
         slots=starts.slots | {slot},
         incarnation=max(starts.incarnation, incarnation),
+        first=incarnation if starts.first < 0 else min(starts.first, incarnation),
         message=texts.cut(message, LONGEST_START_MESSAGE),
         were_heard=starts.were_heard or is_heard,
         template=template,
+        step=step,
     )
     return replace(known, starts=starts)
 
@@ -256,22 +263,21 @@ def start_pause_s(rounds: int) -> float:
 
 def settle_starts(
     known: Failures,
-    heard: Set[tuple[int, int]],
+    proven: Set[tuple[int, int]],
     wanted: Set[tuple[int, int]],
     newest: int,
     *,
     now: float,
 ) -> Failures:
-    """Forget failed starts of seats whose agents are there, and all of them once agents take part.
+    """Forget failed starts of seats whose agents are proven, and all of them once newer agents are.
 
-    heard: slots of connected agents, and of those that lack no more than a node. wanted: all slots.
-    newest: highest incarnation of an agent that takes part; an older one says nothing about new
-    pods. The clock of an earlier operator may have been ahead, so that the pause seems to be longer
-    than any.
+    proven: slots of such agents, and others that nothing is known against. wanted: all slots.
+    newest: highest incarnation of a proven agent; an older one says nothing about new pods. The
+    clock of an earlier operator may have been ahead, so that the pause seems to be longer than any.
     """
     starts = known.starts
     until = min(starts.until, now + start_pause_s(starts.rounds))
-    slots = (starts.slots if now < until else starts.slots & wanted) - heard
+    slots = (starts.slots if now < until else starts.slots & wanted) - proven
     is_over = newest > starts.incarnation or now >= until + FORGET_STARTS_S
     starts = replace(starts, slots=slots, until=until)
     starts = FailedStarts() if is_over and not slots else starts
@@ -287,6 +293,7 @@ def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) ->
     after = policy.forgive_after_steps
     recent = tuple(replace(f, step=min(f.step, committed)) for f in known.recent)
     older_step = min(known.older_step, committed)
+    starts = replace(known.starts, step=min(known.starts.step, committed))
     if after:
         recent = tuple(f for f in recent if committed < f.step + after)
     is_older_forgiven = after > 0 and committed >= older_step + after
@@ -295,6 +302,7 @@ def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) ->
         recent=recent,
         older=0 if is_older_forgiven else known.older,
         older_step=older_step,
+        starts=starts,
         avoided=tuple(place for place in known.avoided if now < place.until),
         misfits=_settled(known.misfits, AVOID_S, now),
         refusals=_settled(known.refusals, FORGET_REFUSALS_S, now),

@@ -17,6 +17,7 @@ from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.api.totals import Times, TimeState, Totals
 from bamboo_core.controller import conditions, pod_zones, shortage
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.conditions import Seen
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.turn import Turn
@@ -29,6 +30,7 @@ from bamboo_core.controller.view import (
     PodPhase,
     TrainingView,
 )
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Verdict
@@ -93,6 +95,8 @@ class JobStatus:
     failures: Failures = Failures()  # noqa: RUF009 - frozen
     totals: Totals = Totals()  # noqa: RUF009 - frozen
     times: Times = Times()  # noqa: RUF009 - frozen
+    # Agents with a pod that were heard and are no members: the durable facts do not name them.
+    heard: frozenset[AgentId] = frozenset()
 
 
 def status_of(
@@ -139,6 +143,7 @@ def status_of(
         stalls=training.stalls,
         totals=training.totals,
         times=memory.times.entered(_time_state(phase, seen), now),
+        heard=frozenset(p.agent for p in view.pods if p.agent in training.heard) - training.members,
     )
 
 
@@ -213,7 +218,7 @@ def _phase(seen: Seen) -> JobPhase:
 
 
 def _time_state(phase: JobPhase, seen: Seen) -> TimeState:
-    if seen.turn is not None and seen.turn.is_barred and not seen.is_resting:
+    if turns.waits(seen.turn, seen.view) and not seen.is_resting:
         return TimeState.WAITING_IN_LINE
     if phase is JobPhase.RECOVERING:
         is_short = not seen.training.planned

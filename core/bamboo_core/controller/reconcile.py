@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.events import Record
-from bamboo_core.controller import dry_zones, failure_limits, lifecycle, on_demand, pod_zones
+from bamboo_core.controller import dry_zones, ends, failure_limits, lifecycle, on_demand, pod_zones
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
@@ -125,14 +125,14 @@ def step(
         actions += [] if turn is None else _held_back(view, training, turn)
         creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
         actions += [*_dismissed(view, training), *_stranded(view, training, now)]
-        actions += _unneeded(view, training)
+        actions += [*_unneeded(view, training), *_outdated(spec, view, training, memory)]
         actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
-    actions += _outlived(view)
+    actions += _outlived(view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
     actions = _once(actions)
     deleted = {action.name for action in actions if isinstance(action, DeletePod)}
-    awaited = failure_limits.awaited(view, training, memory, deleted, now=now)
+    awaited = ends.awaited(view, training, memory, deleted, now=now)
     memory = replace(memory, awaited=awaited)
     status = lifecycle.status_of(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
@@ -227,20 +227,25 @@ def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterabl
         yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
-def _outlived(view: ClusterView) -> Iterable[Action]:
+def _outlived(
+    view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> Iterable[Action]:
     """Pods whose agents have ended beside containers that run on: they would keep the node's GPU
-    for ever. The kubelet ends restartable init containers itself."""
+    for ever. The kubelet ends restartable init containers itself. One whose end may still be that
+    of its node stays until that is known, or it would never be counted."""
     for pod in view.pods:
         is_alone = pod.is_over or not pod.beside.runs_on
-        if pod.has_ended and not is_alone and pod.deleting_at is None:
+        is_known = not ends.is_cut_short(pod, view, training, memory, now)
+        is_known = is_known or ends.is_judged(pod, training, now)
+        if pod.has_ended and not is_alone and is_known and pod.deleting_at is None:
             reason = "its agent has ended, and other containers run on"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in view.pods:
-        # The kubelet ends one with a signal, and if somebody has deleted it, that must show.
-        if pod.is_alive and pod.agent in training.dismissed - training.signalled:
+        # One that has said so ends by itself: if somebody else has deleted it, that must show.
+        if pod.is_alive and pod.agent in training.dismissed - training.departing:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the arbiter does not need it")
 
 
@@ -275,6 +280,22 @@ def _unneeded(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in () if is_needed else view.pods:
         if pod.is_alive and pod.phase is PodPhase.PENDING:
             reason = "only the last checkpoint is left to write"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+
+
+def _outdated(
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory
+) -> Iterable[Action]:
+    """Pods made before the user has changed the template, whose agents cannot hold any state: no
+    plan was in force since the start, or nobody has heard them. Only the pods of a suspended job
+    can change, but nobody may have seen that it was suspended. Agents of two templates might refuse
+    each other for ever."""
+    keeping = training.members if not (training.planned or memory.trained) else training.heard
+    stateless = [pod for pod in view.pods if pod.is_alive and pod.agent not in keeping]
+    template = turns.template(spec) if stateless else ""
+    for pod in stateless:
+        if pod.template not in ("", template):
+            reason = "spec.worker or spec.placement has changed since it was made"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
@@ -321,7 +342,7 @@ def _fill(
     count = max(0, min(most, wanted - len(staying)))
     if training.unwritten is not None:
         count = min(count, _lacking_successors(staying, training))
-    held = failure_limits.held(view, training, memory, now=now)
+    held = ends.held(spec, view, training, memory, now=now)
     holes = [slot for slot in seats if slot not in taken and slot not in held][:count]
     if not holes or now < memory.pauses_until or job.deleting:
         return [], memory
@@ -453,9 +474,9 @@ def _wake_times(
     nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.pauses_until, memory.failures.starts.until]
-    ends = [pod.ended_at for pod in view.pods if pod.ended_at is not None]
-    times += (at + s for at in ends for s in (REASON_S, failure_limits.NODE_STAYS_S))
-    times += failure_limits.wake_times(memory)
+    ended = [pod.ended_at for pod in view.pods if pod.ended_at is not None]
+    times += (at + s for at in ended for s in (REASON_S, *ends.STAYS_S))
+    times += ends.wake_times(memory)
     starts = (stuck_at(pod.beside, pod.waiting, pod.started_at) for pod in view.pods)
     times += (at for at in starts if at is not None)
     times += (at for at in force_deletes if at is not None)

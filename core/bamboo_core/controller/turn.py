@@ -67,6 +67,25 @@ class Turn:
         return self.word is Word.WAITS
 
 
+def waits(turn: Turn | None, view: ClusterView) -> bool:
+    """Whether a job is without pods by the order of the line. It may have none, or only those that
+    it is assured of, which are none."""
+    if turn is None or turn.is_barred:
+        return turn is not None
+    is_kept_out = turn.word is Word.KEEPS and not turn.assured
+    return is_kept_out and not any(pod.is_alive for pod in view.pods)
+
+
+def is_set_back(training: TrainingView, memory: Memory, now: float) -> bool:
+    """Whether the job goes behind all that compete with it, since it does not train, and its new
+    pods end soon after their start or none is made after failures.
+
+    Invariant: such a job is not first in line, and takes nothing that others have begun with. If
+    it came back after each of its pauses, it would take the pods of others each time.
+    """
+    return not training.planned and (bool(memory.failures.starts.slots) or now < memory.not_before)
+
+
 def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
     """For a job that waits, asks for nodes, or may not grow."""
     ahead = _ahead(turn, job)

@@ -20,7 +20,7 @@ from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.evidence import pod_troubles
 from bamboo_core.evidence.node_notices import NodeNotice
-from bamboo_core.evidence.pod_troubles import NO_TROUBLE, Missing, PodTrouble
+from bamboo_core.evidence.pod_troubles import LACKS, NO_TROUBLE, Missing, PodTrouble
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
@@ -61,6 +61,12 @@ def parse_pod_name(job: str, name: str) -> tuple[Slot, int] | None:
     if match is None or not name.startswith(job + "-"):
         return None
     return Slot(int(match[1]), int(match[2])), int(match[3])
+
+
+def place_of(agent: AgentId) -> tuple[Slot, int] | None:
+    """Slot and incarnation in the name of an agent; None: there are none."""
+    match = _POD_NAME.fullmatch(agent[agent.rfind("-p") + 1 :])
+    return match and (Slot(int(match[1]), int(match[2])), int(match[3]))
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,7 @@ class PodView:
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
     avoids_types: frozenset[str] = frozenset()  # instance types of such nodes
+    template: str = ""  # short for what it was made from; empty: not known
     is_on_demand: bool = False  # it may run on a node that is not a spot node
     refused_at: float | None = None  # since when the scheduler finds no node for it
     refusal: str = ""  # the scheduler's words
@@ -232,11 +239,13 @@ class PodView:
 
     @property
     def missing(self) -> Missing | None:
-        """The object that it waits for, as far as the scheduler or the kubelet names it."""
+        """The object that it waits for, as far as the scheduler or the kubelet names it. What a
+        container says when it ends does not count."""
         if not self.node:
             return pod_troubles.missing(self.refusal)
-        said = self.trouble if self.waiting else ""
-        return pod_troubles.missing(said) or pod_troubles.missing(self.beside.words)
+        said = ((self.waiting, self.trouble), (self.beside.state, self.beside.words))
+        found = (pod_troubles.missing(words) for state, words in said if state == LACKS)
+        return next((each for each in found if each is not None), None)
 
     @property
     def is_alive(self) -> bool:
@@ -347,8 +356,8 @@ class TrainingView:
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
-    # Agents that were ended by a signal, as far as they know: nobody has told them why.
-    signalled: frozenset[AgentId] = frozenset()
+    # Of them, those that name who has told them. The others got a signal, and do not know why.
+    warned: frozenset[AgentId] = frozenset()
     slow: frozenset[AgentId] = frozenset()  # computes too slowly, and leaves once it is replaced
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan

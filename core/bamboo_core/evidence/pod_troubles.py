@@ -31,6 +31,9 @@ CANNOT_START = NO_IMAGE | {
     "RunContainerError",
 }
 """Why a container waits that will not start by itself."""
+LACKS = "CreateContainerConfigError"
+"""Why a container waits whose Secret or ConfigMap is not there, or lacks a key: the only reason of
+which the kubelet's own words name an object. Other words may be those of a program."""
 ENDS_AGAIN = "CrashLoopBackOff"
 """Why a container waits that the kubelet starts again and again. Between its ends it runs."""
 EVICTED = "Evicted"
@@ -49,8 +52,10 @@ _OOM_KILLED = "OOMKilled"
 _VOLUMES_S = 180.0
 """Time after which a pod is stuck whose volumes are not mounted: only its events tell why."""
 _START_S = 480.0
-"""The same for one that pulls an image, or waits for an init container. The alert comes 5 minutes
-later."""
+"""The same for one that pulls an image, or waits for a sidecar. The alert comes 5 minutes later."""
+_WORK_S = 3000.0
+"""The same for one whose init container works and has not failed: it may load data. With the alert
+5 minutes later, one that never ends is told within an hour."""
 _MISSING = re.compile(
     r'\b(?P<kind>persistentvolumeclaim|secret|configmap) "(?P<name>[^"]+)"'
     r" (?P<state>not found|is being deleted|bound to non-existent persistentvolume)",
@@ -96,6 +101,7 @@ class PodTrouble:
     runs_on: bool = False  # an ordinary container beside the agent's has not ended
     has_volumes: bool | None = None  # they are mounted, and the network is there; None: not told
     awaited: str = ""  # the init container that runs and that the agent's container waits for
+    works: bool = False  # this one ends when its work is done, and has not failed
 
     @property
     def is_of_container(self) -> bool:
@@ -153,7 +159,9 @@ def stuck_at(trouble: PodTrouble, waiting: str, started_at: float | None) -> flo
 
 
 def _patience_s(trouble: PodTrouble) -> float:
-    return _VOLUMES_S if trouble.has_volumes is False else _START_S
+    if trouble.has_volumes is False:
+        return _VOLUMES_S
+    return _WORK_S if trouble.works else _START_S
 
 
 def delay(trouble: PodTrouble, pod: str) -> str:

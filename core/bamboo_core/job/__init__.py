@@ -2,6 +2,6 @@
 
 Rules of training belong to arbiter; pods, conditions and limits belong to controller.
 
-Public: ``leadership``, ``training_view``, ``durable_writer``, ``pace``, ``orders`` (of plans, and
-their answers).
+Public: ``leadership``, ``training_view``, ``disruptions`` (how many agents an eviction must leave),
+``durable_writer``, ``pace``, ``orders`` (of plans, and their answers).
 """

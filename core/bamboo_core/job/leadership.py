@@ -53,7 +53,9 @@ reconnect all the time reach this."""
 _SOONER_S = 1.0
 
 _FAREWELL_S = 60.0
-"""An agent that got SIGTERM has ended so long after its grace period."""
+"""An agent that is to leave has ended so long after its grace period, or its lead time."""
+_LONGEST_LEAD_S = 900.0
+"""The longest of a cloud; agents may say any number."""
 
 NODE = "Node"
 """Source of the notices that come from taints and conditions of nodes."""
@@ -110,12 +112,12 @@ class Leadership:
         self._dismissed: set[AgentId] = set()
         self._ended: set[AgentId] = set()  # agents whose pods were last seen to have ended
         self._reported_lost: set[AgentId] = set()
-        self._departing: set[AgentId] = set()
-        # Agents that got SIGTERM, and until when they end by themselves.
-        self._signalled: dict[AgentId, float] = {}
+        # Agents that have said that they leave, and until when they end by themselves.
+        self._departing: dict[AgentId, float] = {}
+        self._warned: set[AgentId] = set()  # of them, those that name who has told them
         self._at_risk: dict[AgentId, str] = {}  # by a hint of this source
         self._node_ends: dict[AgentId, tuple[float, str]] = {}  # when, of our clock, and why
-        self._tally = Tally(reported.losses, durable.members)
+        self._tally = Tally(reported.losses, {*durable.members, *reported.heard})
         self._counting = Counting(reported.totals, reported.progress.committed)
         self._has_begun = durable.plan != Fence()
         self._desired: DesiredState | None = None
@@ -194,8 +196,8 @@ class Leadership:
             self.arbiter.status(),
             self.arbiter.durable,
             dismissed=self._dismissed,
-            departing=self._departing,
-            signalled=self._signalled.keys(),
+            departing=self._departing.keys(),
+            warned=self._warned,
             at_risk=self._at_risk.keys(),
             reported=replace(
                 self._reported,
@@ -237,11 +239,9 @@ class Leadership:
         present = {pod.agent for pod in seen.cluster.pods}
         self._reported_lost &= present
         self._dismissed &= present
-        self._signalled = {
-            agent: until
-            for agent, until in self._signalled.items()
-            if agent in present and (agent in self._ended or now < until)
-        }
+        for agent in self._dismissed - self._ended:
+            if now >= self._departing.get(agent, inf):
+                del self._departing[agent]  # it does not end: its pod is deleted
         desired = cluster.desired_state(seen.spec, seen.cluster, self._dismissed)
         if desired != self._desired:
             self._desired = desired
@@ -301,10 +301,11 @@ class Leadership:
             self._hint(event.agent, event.message.reason, event.message.source)
             return
         if isinstance(event.message, Notice):
-            self._departing.add(event.agent)
-            if not event.message.source:
-                until = now + self._spec.worker.grace_period_s + _FAREWELL_S
-                self._signalled.setdefault(event.agent, until)
+            lead_s = min(event.message.lead_s, _LONGEST_LEAD_S)
+            until = now + max(lead_s, self._spec.worker.grace_period_s) + _FAREWELL_S
+            self._departing.setdefault(event.agent, until)
+            if event.message.source:
+                self._warned.add(event.agent)
             self._out.append(Wake())  # for a replacement pod
         before = self._storage.trouble
         event, is_known, record = self._storage.screen(event, self.arbiter.durable)
@@ -385,7 +386,7 @@ class Leadership:
                 if agent in self._ended:  # nobody has told it to end, and its log is of use
                     return
                 self._dismissed.add(agent)
-                if agent in self._signalled:  # it ends by itself, and its end must show
+                if agent in self._departing:  # it ends by itself, and its end must show
                     return
             case Record(reason=reason):
                 leaving = self._leaving()
@@ -403,7 +404,7 @@ class Leadership:
     def _leaving(self) -> set[AgentId]:
         """Agents with notice, or that are drained."""
         drained = self._desired.drained if self._desired is not None else frozenset()
-        return self._departing | drained
+        return self._departing.keys() | drained
 
     def _notice_change(self) -> None:
         seen = self.arbiter.glance()

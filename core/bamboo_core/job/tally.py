@@ -17,6 +17,7 @@ from bamboo_core.api.reasons import is_users
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.view import ClusterView, LastWords, Losses, PodView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import Hello
 
 DECIDE_S = 10.0
@@ -36,15 +37,15 @@ class _Place(NamedTuple):
 class Tally:
     """The agents of one job. ``now`` is the clock of the arbiter.
 
-    members: those of the facts. An earlier leader has heard them.
+    heard: agents that an earlier leader has heard.
     """
 
-    def __init__(self, losses: Losses, members: Iterable[AgentId] = ()) -> None:
+    def __init__(self, losses: Losses, heard: Iterable[AgentId] = ()) -> None:
         self.losses = self._shown = losses  # since the job began
         self._failed: deque[LastWords] = deque(maxlen=MOST_WORDS)
         self._counted: set[AgentId] = set()  # lost or failed
         self._undecided: dict[AgentId, float] = {}  # until when
-        self._places = dict.fromkeys(members, _Place("", ""))
+        self._places = dict.fromkeys(heard, _Place("", ""))
         self._pods: dict[AgentId, PodView] = {}
         self._gone: AbstractSet[AgentId] = set()  # undecided; their pods were just not there
 
@@ -93,11 +94,14 @@ class Tally:
             pod = self._pods.get(agent)
             if agent in self._gone:
                 until = self._undecided[agent] = min(until, now + GONE_S)
-            if pod is not None and pod.has_failed:
+            if pod is not None and (pod.has_failed or pod.exit_code == ExitCode.RELEASED):
+                # Nobody preempts by exit code 0. Without an order the controller counts a failure.
                 del self._undecided[agent]
                 self._counted.add(agent)
             elif now >= until or (pod is not None and pod.has_ended and not pod.awaits_reason):
-                self._lose(agent, is_noticed=False)
+                # By this code it got SIGTERM. Who heard its notice may lead no more.
+                is_noticed = pod is not None and pod.exit_code == ExitCode.DRAINED
+                self._lose(agent, is_noticed=is_noticed)
         self._gone = set()
         is_news = self.losses != self._shown
         self._shown = self.losses

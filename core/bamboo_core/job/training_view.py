@@ -35,6 +35,7 @@ class LastReported:
     checkpoint_caveats: Mapping[str, str] = field(default_factory=dict)
     totals: Totals = Totals()  # noqa: RUF009 - frozen
     route: Route | None = None  # of items between agents; None: no agent has been ready
+    heard: frozenset[AgentId] = frozenset()  # agents beside the members of the durable facts
 
 
 def view(
@@ -43,7 +44,7 @@ def view(
     *,
     dismissed: AbstractSet[AgentId],
     departing: AbstractSet[AgentId],
-    signalled: AbstractSet[AgentId],
+    warned: AbstractSet[AgentId] = frozenset(),
     at_risk: AbstractSet[AgentId] = frozenset(),
     reported: LastReported,
     failed: tuple[LastWords, ...] = (),
@@ -69,7 +70,7 @@ def view(
         members=frozenset(status.members),
         dismissed=frozenset(dismissed),
         departing=frozenset(departing),
-        signalled=frozenset(signalled),
+        warned=frozenset(warned),
         slow=frozenset(status.slow),
         at_risk=frozenset(at_risk),
         copies=tuple(status.copies[layer] for layer in sorted(status.copies)),

@@ -4,15 +4,11 @@ Tried in this order: the folder named by KUBEBUILDER_ASSETS, the user's cache, t
 download, a build from the Go modules pinned in `tools/`.
 """
 
-import fcntl
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bamboo_devcluster.errors import BinaryError, disk_full_message, is_disk_full
-from bamboo_devcluster.programs import download, gobuild
+from bamboo_devcluster.programs import cache, download, gobuild
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.8"
@@ -27,9 +23,7 @@ BinDir = dict[str, Path]
 
 def cache_directory() -> Path:
     """Return the folder, outside the checkout, that caches programs."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    name = f"kubernetes-{KUBERNETES_VERSION}_etcd-{ETCD_VERSION}_helm-{HELM_VERSION}"
-    return Path(base) / "bamboo" / "bin" / name
+    return cache.folder(f"kubernetes-{KUBERNETES_VERSION}_etcd-{ETCD_VERSION}_helm-{HELM_VERSION}")
 
 
 def ensure(report: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> BinDir:
@@ -39,10 +33,8 @@ def ensure(report: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> Bi
     """
     found = _find(names)
     if len(found) < len(names):
-        with _locked(cache_directory()):
+        with cache.locked(cache_directory()):
             found = _find(names)
-            for leftover in cache_directory().glob(".build-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
             _get_missing([name for name in names if name not in found], report)
             found = _find(names)
     return found
@@ -72,10 +64,7 @@ def _get_missing(names: Sequence[str], report: Callable[[str], None]) -> None:
         if _downloaded(name, target, unreachable, report):
             continue
         recipe = gobuild.find_recipe(name, kubernetes=KUBERNETES_VERSION, helm=HELM_VERSION)
-        try:
-            gobuild.build(name, recipe, target, report)
-        except OSError as error:
-            raise _write_failure(error) from error
+        gobuild.build(name, recipe, target, report)
 
 
 def _downloaded(
@@ -94,28 +83,4 @@ def _downloaded(
         unreachable.add(host)
         report(f"{name}: cannot be downloaded ({error}); building it instead")
         return False
-    except OSError as error:
-        raise _write_failure(error) from error
     return True
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise _write_failure(error) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _write_failure(error: OSError) -> BinaryError:
-    folder = cache_directory()
-    if is_disk_full(error):
-        return BinaryError(disk_full_message(folder))
-    return BinaryError(
-        f"Cannot write to {folder} ({error.strerror}); set XDG_CACHE_HOME to a folder that "
-        "you can write to."
-    )

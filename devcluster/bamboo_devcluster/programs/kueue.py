@@ -3,7 +3,6 @@
 Kept apart from the other programs: only some tests need them, and the build takes long.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_devcluster.errors import BinaryError
-from bamboo_devcluster.programs import gobuild
+from bamboo_devcluster.programs import cache, gobuild
 
 VERSION = "0.16.1"
 _MODULE = "sigs.k8s.io/kueue"
@@ -30,8 +29,7 @@ class Files:
 
 def cache_directory() -> Path:
     """Return the folder, outside the checkout, that caches both."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "bamboo" / "bin" / f"kueue-{VERSION}"
+    return cache.folder(f"kueue-{VERSION}")
 
 
 def find() -> Files | None:
@@ -45,18 +43,9 @@ def ensure(report: Callable[[str], None]) -> Files:
 
     Safe to call concurrently. BinaryError if they cannot be had.
     """
-    folder = cache_directory()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if find() is None:
-                _make(folder, report)
-    except OSError as error:
-        raise BinaryError(
-            f"Cannot write to {folder} ({error.strerror}); set XDG_CACHE_HOME to a folder that "
-            "you can write to."
-        ) from error
+    with cache.locked(cache_directory()):
+        if find() is None:
+            _make(cache_directory(), report)
     found = find()
     assert found is not None
     return found
@@ -67,7 +56,7 @@ def _make(folder: Path, report: Callable[[str], None]) -> None:
         raise BinaryError(
             "Kueue cannot be built: `go` is not on the PATH; install Go 1.26 or newer."
         )
-    for leftover in [*folder.glob(".build-*"), folder / "chart", folder / ".chart"]:
+    for leftover in (folder / "chart", folder / ".chart"):
         shutil.rmtree(leftover, ignore_errors=True)
     gobuild.build("kueue", _RECIPE, folder / "kueue", report)
     source = gobuild.module_folder(_RECIPE.module, _MODULE) / "charts" / "kueue"

@@ -4,7 +4,6 @@ Tried in this order: the PATH, the user's cache, the official download, Debian's
 unpacked and not installed.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bamboo_devcluster.errors import BinaryError
-from bamboo_devcluster.programs import download
+from bamboo_devcluster.programs import cache, download
 from bamboo_devcluster.programs.binaries import BinDir
 from bamboo_devcluster.programs.download import Source, UnavailableError
 from bamboo_devcluster.spec import machine_architecture
@@ -26,8 +25,7 @@ _PACKAGE_S = 120.0
 
 def cache_directory() -> Path:
     """Return the folder, outside the checkout, that caches the programs."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "bamboo" / "bin" / f"prometheus-{VERSION}"
+    return cache.folder(f"prometheus-{VERSION}")
 
 
 def ensure(report: Callable[[str], None]) -> BinDir:
@@ -37,17 +35,8 @@ def ensure(report: Callable[[str], None]) -> BinDir:
     """
     if found := _find():
         return found
-    folder = cache_directory()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return _find() or _get(folder, report)
-    except OSError as error:
-        raise BinaryError(
-            f"Cannot write to {folder} ({error.strerror}); set XDG_CACHE_HOME to a folder that "
-            "you can write to."
-        ) from error
+    with cache.locked(cache_directory()):
+        return _find() or _get(cache_directory(), report)
 
 
 def _find() -> BinDir:

@@ -17,6 +17,7 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_operator.admission.priority_classes import Priorities
 from bamboo_operator.kube.api import Api, ApiError, Object
+from bamboo_operator.kube.labels import JOB_LABEL, PART_OF
 from bamboo_operator.kube.owners import is_owned, owner
 from bamboo_operator.kube.timestamps import instant
 from bamboo_operator.pods import manifests
@@ -80,17 +81,22 @@ class Kueue:
 
     async def look(self, job: JobView, spec: JobSpec, queue: str) -> Look:
         """Read the job's Workload and what it allows."""
-        served = await self._versions()
-        version = next((version for version in VERSIONS if version in served), "")
+        version = await self.version()
         if not version:
             holds, why = quota.order(spec, None)
+            _, served = self._served
             return Look(queue, spec, holds, why and _missing(served), None, None, "")
-        body = await self._kube.get(_path(version, job.namespace, workload_name(job)))
+        body = await self._kube.get(_path(version, job.namespace, workload_name(job.name, job.uid)))
         if body is not None and not is_owned(body, job.uid):
             body = None
         grant = None if body is None else await self._grant(body, version)
         holds, why = quota.order(spec, grant)
         return Look(queue, spec, holds, why, grant, body, version)
+
+    async def version(self) -> str:
+        """That of Kueue's API in which Workloads are read; empty: there is none that we know."""
+        served = await self._versions()
+        return next((version for version in VERSIONS if version in served), "")
 
     async def _versions(self) -> list[str]:
         """Versions of Kueue's API in the cluster. It may be installed or upgraded while we run."""
@@ -121,7 +127,7 @@ class Kueue:
             look.asked, look.grant, look.queue,
             has_pods=has_pods, has_ended=outcome is not None, is_working=is_working,
         )  # fmt: skip
-        path = _path(look.version, job.namespace, workload_name(job))
+        path = _path(look.version, job.namespace, workload_name(job.name, job.uid))
         match due:
             case Deed.CREATE:
                 await self._create(job, look)
@@ -199,9 +205,15 @@ class Kueue:
         return known[1]
 
 
+def workloads(version: str, namespace: str = "") -> str:
+    """Collection of Workloads; of all namespaces if none is given."""
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{GROUP}/{version}{within}/{PLURAL}"
+
+
 def _path(version: str, namespace: str, name: str = "") -> str:
     """Path of a Workload; without a name, that of the collection."""
-    return f"/apis/{GROUP}/{version}/namespaces/{namespace}/{PLURAL}" + (f"/{name}" if name else "")
+    return workloads(version, namespace) + (f"/{name}" if name else "")
 
 
 def _missing(served: Sequence[str]) -> str:
@@ -214,10 +226,10 @@ def _missing(served: Sequence[str]) -> str:
     )
 
 
-def workload_name(job: JobView) -> str:
-    """Name of the job's Workload. A later job of the same name has another one."""
-    mark = hashlib.sha256(job.uid.encode()).hexdigest()[:8]
-    return f"bamboojob-{job.name[:40].rstrip('.-')}-{mark}"
+def workload_name(job: str, uid: str) -> str:
+    """Name of a job's Workload. A later job of the same name has another one."""
+    mark = hashlib.sha256(uid.encode()).hexdigest()[:8]
+    return f"bamboojob-{job[:40].rstrip('.-')}-{mark}"
 
 
 def workload(job: JobView, spec: JobSpec, queue: str, *, priority: int, version: str) -> Object:
@@ -230,9 +242,9 @@ def workload(job: JobView, spec: JobSpec, queue: str, *, priority: int, version:
         "apiVersion": f"{GROUP}/{version}",
         "kind": "Workload",
         "metadata": {
-            "name": workload_name(job),
+            "name": workload_name(job.name, job.uid),
             "namespace": job.namespace,
-            "labels": {"kueue.x-k8s.io/job-uid": job.uid},
+            "labels": dict([PART_OF]) | {JOB_LABEL: job.name, "kueue.x-k8s.io/job-uid": job.uid},
             "ownerReferences": [owner(job)],
         },
         "spec": {"queueName": queue, "priority": priority, "podSets": [pods]},

@@ -53,7 +53,8 @@ class Entry:
     is_whole: bool = False  # every seat has an agent on a node
     is_hurt: bool = False  # it has fewer agents than it gets back before other jobs
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
-    is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
+    # The API server refuses its pods, they fail, or the job cannot be reconciled.
+    is_refused: bool = False
     is_unheard: bool = False  # no scheduler says anything about its pods
     # zone -> its pods there that have no node; "": in any zone
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -134,7 +135,9 @@ class Line:
             return  # whether Kueue admits it, its reconcile finds out
         agents, assured = self._usage.owned(job.uid).total(), turns.limited(memory, spec)
         is_training = memory.trained and agents > 0
-        self.note(Entry(job, spec, is_training, assured, is_hurt=agents < assured))
+        fails = not is_training and bool(memory.failures.starts.slots)
+        is_hurt = agents < assured
+        self.note(Entry(job, spec, is_training, assured, is_hurt=is_hurt, is_refused=fails))
 
     def note(self, entry: Entry) -> None:
         """The job wants room. What is known about its refusals stays."""
@@ -156,8 +159,9 @@ class Line:
     def refuse(self, namespace: str, name: str) -> None:
         """The job cannot use its turn until it is noted again; others need not wait for it."""
         known = self._entries.get((namespace, name))
-        if known is not None:
+        if known is not None and not known.is_refused:
             self.note(replace(known, is_refused=True))
+            self._wake_first()
 
     def leave(self, namespace: str, name: str) -> None:
         """The job wants no room, or is gone."""

@@ -129,8 +129,14 @@ def config_map(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
+def disruption_budgets(namespace: str = "") -> str:
+    """Collection of PodDisruptionBudgets; of all namespaces if none is given."""
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/policy/v1{within}/poddisruptionbudgets"
+
+
 def disruption_budget(namespace: str, name: str) -> str:
-    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
+    return f"{disruption_budgets(namespace)}/{name}"
 
 
 def events(namespace: str) -> str:

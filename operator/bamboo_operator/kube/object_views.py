@@ -27,6 +27,7 @@ from bamboo_operator.kube.labels import (
     AVOIDS_ANNOTATION,
     AVOIDS_TYPES_ANNOTATION,
     ON_DEMAND_ANNOTATION,
+    TEMPLATE_ANNOTATION,
 )
 from bamboo_operator.kube.owners import is_owned
 from bamboo_operator.kube.timestamps import timestamp
@@ -77,6 +78,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
         trouble=_shortened(ended.get("message") or waiting.get("message")),
+        template=str(annotations.get(TEMPLATE_ANNOTATION) or ""),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
         avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
         avoids_types=frozenset(annotations.get(AVOIDS_TYPES_ANNOTATION, "").split()),
@@ -108,7 +110,9 @@ def _beside(pod: Object) -> PodTrouble:
         if trouble is not None:
             return trouble
         if blocks and not found.awaited:
-            found = replace(found, awaited=str(container.get("name")))
+            name = str(container.get("name"))
+            works = name not in again and not _newest_end(container).get("exitCode")
+            found = replace(found, awaited=name, works=works)
     for container in status.get("containerStatuses") or []:
         if container.get("name") == AGENT_CONTAINER:
             continue
@@ -159,9 +163,11 @@ def _of_sidecar(found: PodTrouble, container: Object, *, is_over: bool) -> PodTr
 
 
 def _waits(found: PodTrouble, container: Object, waiting: Object) -> PodTrouble | None:
-    if waiting.get("reason") not in CANNOT_START:
+    reason = waiting.get("reason")
+    if reason not in CANNOT_START:
         return None
-    said = _shortened(_last_words(container) or waiting.get("message"))
+    ends_before = _last_words(container) if reason == ENDS_AGAIN else ""
+    said = _shortened(ends_before or waiting.get("message"))
     name = str(container.get("name"))
     return replace(found, container=name, state=waiting["reason"], words=said)
 

@@ -12,7 +12,7 @@ from bamboo_core.api.spec import (
     JobSpec,
     WorkerSpec,
 )
-from bamboo_core.controller import pod_zones
+from bamboo_core.controller import pod_zones, turn
 from bamboo_core.controller.pod_zones import TYPE_LABEL, ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
@@ -26,9 +26,11 @@ from bamboo_operator.kube.labels import (
     INCARNATION_LABEL,
     JOB_LABEL,
     JOB_UID_ANNOTATION,
+    JOB_UID_LABEL,
     ON_DEMAND_ANNOTATION,
     PIPELINE_LABEL,
     STAGE_LABEL,
+    TEMPLATE_ANNOTATION,
 )
 from bamboo_operator.kube.owners import owner
 from bamboo_operator.trust import seals
@@ -83,6 +85,7 @@ def pod(
     if more := fitting.tolerations(spec.worker):
         body["tolerations"] = [*(body.get("tolerations") or []), *more]
     annotations = _annotations(meta.get("annotations") or {}, job, seal)
+    annotations[TEMPLATE_ANNOTATION] = turn.template(spec)
     if not action.zone and pod_zones.keeps_apart(spec):
         body["affinity"] = _apart(body.get("affinity") or {}, spec, job, action)
     if spec.placement.on_demand is not None and not action.is_on_demand:
@@ -187,6 +190,7 @@ def labels(job: JobView) -> dict[str, str]:
     """Labels of the job's pods. They select pods; ownership is checked by UID."""
     return {
         JOB_LABEL: job.name,
+        JOB_UID_LABEL: job.uid,
         "app.kubernetes.io/name": "bamboo-agent",
         "app.kubernetes.io/part-of": "bamboo",
         "app.kubernetes.io/managed-by": "bamboo-operator",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -88,6 +88,10 @@ class Nodes:
                     self._fetched_at = None
                     raise
             return self._nodes
+
+    def strays(self, uid: str) -> Sequence[str]:
+        """Names of pods on nodes that a job with this UID controls, and cannot use."""
+        return self._usage.strays(uid)
 
     async def confirm(self, pods: Iterable[Object]) -> None:
         """List the nodes again if the node of one of these pods is missing: our list may be older.

@@ -16,6 +16,7 @@ from itertools import islice
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Amount, Amounts
 from bamboo_operator.kube.api import Api, Object
+from bamboo_operator.kube.labels import JOB_LABEL
 from bamboo_operator.kube.owners import owner_of
 from bamboo_operator.kube.pod_watch import Follower, PodWatch
 
@@ -37,6 +38,8 @@ class _Placed:
     node: str
     owner: str  # UID of the job for which an operator has made it; empty: it is a stranger's
     asks: Amounts
+    stray: str = ""  # UID of the job that it names, and which cannot use it; mostly empty
+    name: str = ""  # of a stray
 
 
 class Usage:
@@ -52,6 +55,7 @@ class Usage:
         self._pods: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, _Placed]] = {}  # node -> its pods
         self._owned: dict[str, Counter[str]] = {}  # owner -> number of its pods by node
+        self._strays: dict[str, set[str]] = {}  # UID of a job -> names of pods
         self._changes: deque[str] = deque(maxlen=_MOST_CHANGES)  # a node for each version
         self._shapes: dict[tuple[tuple[str, Amount], ...], Amounts] = {}  # equal requests are one
 
@@ -66,13 +70,18 @@ class Usage:
         if len(self._shapes) >= _MOST_SHAPES:
             self._shapes.clear()
         asks = self._shapes.setdefault(tuple(sorted(asked.items())), asked)
-        placed = _Placed(meta.get("namespace", ""), node, self._owner(pod), asks)
+        owner = self._owner(pod)
+        stray = _stray_of(pod, owner)
+        name = meta["name"] if stray else ""
+        placed = _Placed(meta.get("namespace", ""), node, owner, asks, stray, name)
         if self._pods.get(meta["uid"]) == placed:
             return
         self.drop(meta["uid"])
         self._pods[meta["uid"]] = placed
         self._on.setdefault(node, {})[meta["uid"]] = placed
         self._owned.setdefault(placed.owner, Counter())[node] += 1
+        if placed.stray:
+            self._strays.setdefault(placed.stray, set()).add(placed.name)
         self._touch(node)
 
     def drop(self, uid: str) -> None:
@@ -89,6 +98,10 @@ class Usage:
             del owned[placed.node]
         if not owned:
             del self._owned[placed.owner]
+        if placed.stray:
+            self._strays[placed.stray].discard(placed.name)
+            if not self._strays[placed.stray]:
+                del self._strays[placed.stray]
         self._touch(placed.node)
 
     def keep(self, uids: set[str], namespace: str) -> None:
@@ -120,6 +133,11 @@ class Usage:
         """Node -> number of the job's pods on it; none if it has no UID yet."""
         return self._owned.get(uid, Counter()) if uid else Counter()
 
+    def strays(self, uid: str) -> list[str]:
+        """Names of pods on nodes that name the job with this UID as their controller, and that it
+        cannot use: their seal is wrong, or their label of the job. Anybody may have made them."""
+        return sorted(self._strays.get(uid, ()))
+
     def is_agent(self, uid: str) -> bool:
         """Whether an operator has made a pod with this UID, and it has a node and has not ended."""
         return uid in self._pods and bool(self._pods[uid].owner)
@@ -127,6 +145,16 @@ class Usage:
     def _owner(self, pod: Object) -> str:
         owner = owner_of(pod)
         return owner.uid if owner is not None and self._is_ours(pod) else ""
+
+
+def _stray_of(pod: Object, sealed_by: str) -> str:
+    """UID of the job of which the pod is a stray; empty: it is none. sealed_by: UID of the job for
+    which an operator has made it."""
+    owner, meta = owner_of(pod), pod["metadata"]
+    if owner is None or "deletionTimestamp" in meta:
+        return ""
+    is_labelled = (meta.get("labels") or {}).get(JOB_LABEL) == owner.job
+    return "" if sealed_by and is_labelled else owner.uid
 
 
 def watch(

@@ -1,5 +1,5 @@
 """One reconcile after another: the queue of jobs, its workers, and what they do about one job. Not
 here: the decision, which the core's controller makes.
 
-Public: ``ports``, ``queue_workers``, ``reconciler``, ``workqueue``.
+Public: ``leftovers``, ``ports``, ``queue_workers``, ``reconciler``, ``workqueue``.
 """

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod
 from bamboo_core.controller.view import JobView
+from bamboo_core.model.ids import AgentId
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import ApiError, Object
-from bamboo_operator.kube.labels import JOB_LABEL
-from bamboo_operator.kube.owners import is_agent
+from bamboo_operator.kube.labels import JOB_LABEL, JOB_UID_LABEL
+from bamboo_operator.kube.owners import is_agent, is_owned
 from bamboo_operator.pods import manifests
 from bamboo_operator.reconcile.ports import Known, Ports
+from bamboo_operator.trust.seals import ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +32,63 @@ class JobPods:
     def __init__(self, ports: Ports) -> None:
         self._ports, self._kube = ports, ports.kube
 
-    async def read(self, job: JobView) -> list[Object]:
-        """Those that are there, and those whose end has not been counted yet."""
+    async def read(self, job: JobView, known: Known) -> list[Object]:
+        """Those that are there, and those whose end has not been counted yet. Deletes those that
+        somebody has changed so that they cannot be used."""
         labels = f"{JOB_LABEL}={job.name}"
         found = await self._kube.list(api.pods(job.namespace), labels=labels)
         listed = list(filter(self._ports.seals.is_ours, found))
         await self._release(job.namespace, filter(self._ports.seals.is_orphan, found))
+        await self._release_changed(job, known, found)
         deleted = self._ports.deleted_pods.of(job.namespace, labels, listed)
         return [*listed, *filter(self._ports.seals.is_ours, deleted)]
+
+    async def _release_changed(self, job: JobView, known: Known, labelled: list[Object]) -> None:
+        """Delete pods that the job controls and that it cannot use: their seal is not ours, or the
+        label by which pods are listed has been changed. labelled: pods with that label."""
+        found = {pod["metadata"]["name"]: pod for pod in labelled}
+        pods = [pod for pod in labelled if not self._ports.seals.is_ours(pod)]
+        pods += await self._unlabelled(job, known, found.keys())
+        changed = [
+            pod
+            for pod in pods
+            if is_owned(pod, job.uid) and "deletionTimestamp" not in pod["metadata"]
+        ]
+        if not changed:
+            return
+        awaited = dict(known.memory.awaited)
+        for pod in changed:
+            name, seals = pod["metadata"]["name"], self._ports.seals
+            await self._kube.delete(api.pod(job.namespace, name), uid=pod["metadata"]["uid"])
+            what = f"label {JOB_LABEL}" if seals.is_ours(pod) else f"annotation {ANNOTATION}"
+            text = (
+                f"pod {name}: its {what} is not as the operator has made it, so the operator"
+                " deletes the pod; find out who changes or makes pods of the job"
+            )
+            known.unsent.append(
+                Record(Severity.WARNING, EventReason.POD_CHANGED, text, {EventFact.AGENTS: name})
+            )
+            awaited.pop(AgentId(name), None)  # nobody else has deleted it
+        if len(awaited) < len(known.memory.awaited):  # else a forged pod could delay others
+            known.memory = replace(known.memory, awaited=awaited)
+            self._wait(known)
+            self._ports.again(job, REFUSED_PAUSE_S)
+
+    async def _unlabelled(
+        self, job: JobView, known: Known, labelled: Collection[str]
+    ) -> list[Object]:
+        """The job's pods that the list by the job's label does not show. One more request, only if
+        a pod is missing; one for each that is known to be on a node."""
+        found: dict[str, Object] = {}
+        if not known.memory.awaited.keys() <= set(labelled):
+            uid = f"{JOB_UID_LABEL}={job.uid}"
+            pods = await self._kube.list(api.pods(job.namespace), labels=uid)
+            found = {pod["metadata"]["name"]: pod for pod in pods}
+        for name in self._ports.nodes.strays(job.uid):
+            if name not in found and name not in labelled:
+                pod = await self._kube.get(api.pod(job.namespace, name))
+                found |= {} if pod is None else {name: pod}
+        return [pod for name, pod in found.items() if name not in labelled]
 
     async def sweep(self, namespace: str, name: str) -> None:
         """Delete the pods of a deleted job: the garbage collector is slower, and leaves those of a

@@ -15,11 +15,12 @@ from bamboo_core.api import limits
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller import lifecycle
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.reconcile import Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.job import disruptions
 from bamboo_core.job.training_view import ended
 from bamboo_operator.admission.kueue import Look, misnamed, queue_of
 from bamboo_operator.admission.line import Entry
@@ -108,7 +109,7 @@ class Reconciler:
             known.shown, known.fault = fault, text
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: Known) -> float | None:
-        pods = await self._pods.read(job)
+        pods = await self._pods.read(job, known)
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
@@ -140,6 +141,8 @@ class Reconciler:
         decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
         known.unsent += decided.records
+        if self._ports.line is not None and turns.is_set_back(training, known.memory, now):
+            self._ports.line.refuse(job.namespace, job.name)
         if not lacks_pods(spec, view, training, known.memory):
             known.rejected = ""  # what was rejected is not wanted any more
         self._ports.deleted_pods.counted(pods)
@@ -154,7 +157,7 @@ class Reconciler:
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
             was_planned = training.epoch > 0
-            retry_s = await self._ports.budgets.keep(job, least, may_be_left=was_planned)
+            retry_s = await self._ports.budgets.keep(job, least, pods=pods, may_be_left=was_planned)
             again_s += [] if retry_s is None else [retry_s]
         if decided.memory.terminal is not None:
             self._leave_line(job.namespace, job.name)
@@ -220,7 +223,8 @@ class Reconciler:
                 is_whole=held >= seats,
                 is_hurt=held < assured,
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
-                is_refused=bool(known.rejected or known.refusal),
+                is_refused=bool(known.rejected or known.refusal)
+                or turns.is_set_back(training, memory, now),
                 is_unheard=is_unheard(view, now),
                 waiting=Counter(p.zone for p in view.pods if p.is_alive and not p.node),
             )
@@ -248,7 +252,8 @@ class Reconciler:
         await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None
-        reported = statuses.read_progress(body)
+        heard = statuses.read_heard(body)
+        reported = replace(statuses.read_progress(body), heard=heard)
         return self._ports.jobs.lead(job, spec, durable_facts.read(body), reported)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:

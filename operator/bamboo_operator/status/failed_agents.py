@@ -57,8 +57,10 @@ def _write_starts(starts: FailedStarts) -> Object:
         "until": instant(starts.until),
         "slots": slots,
         "incarnation": starts.incarnation,
+        "first": starts.first,
         "message": starts.message,
         "template": starts.template,
+        "step": starts.step,
     }
     return found | ({"heard": True} if starts.were_heard else {})
 
@@ -70,9 +72,11 @@ def _read_starts(value: Object) -> FailedStarts:
         until=timestamp(value.get("until")) or 0.0,
         slots=frozenset((int(pipeline), int(stage)) for pipeline, stage in slots),
         incarnation=int(value.get("incarnation", -1)),
+        first=int(value.get("first", -1)),
         message=value.get("message", ""),
         were_heard=bool(value.get("heard")),
         template=value.get("template", ""),
+        step=int(value.get("step", 0)),
     )
 
 

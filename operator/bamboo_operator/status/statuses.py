@@ -28,6 +28,7 @@ from bamboo_core.controller.view import (
     pod_name,
 )
 from bamboo_core.job.training_view import LastReported
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Estimate, Verdict
@@ -41,7 +42,7 @@ from bamboo_operator.status import failed_agents, totals
 
 _MAX_ZONES = 8
 _MOST_MESSAGE_BYTES = 1024
-_MAX_SETTLED = 1024
+_MAX_AGENTS = 1024
 _LARGE = 1e9
 _GROWING = ("progress", "totals", "arbiter", "pace", "estimate")
 """Parts that change with every step."""
@@ -57,7 +58,7 @@ def read_memory(body: Object) -> Memory:
         incarnation=int(pods.get("incarnation", -1)),
         failures=failed_agents.read(status.get("failures"), name),
         losses=read_progress(body).losses,
-        settled=frozenset(_read_settled(pods.get("settled") or "", name)),
+        settled=frozenset(_read_agents(pods.get("settled") or "", name)),
         terminal=terminal,
         started_at=timestamp(status.get("startTime")),
         finished_at=timestamp(status.get("completionTime")),
@@ -124,6 +125,12 @@ def read_progress(body: Object) -> LastReported:
         totals=totals.read(status),
         route=_read_route(status.get("transport")),
     )
+
+
+def read_heard(body: Object) -> frozenset[AgentId]:
+    """Agents that an earlier operator has heard, beside the members in the durable facts."""
+    heard = ((body.get("status") or {}).get("pods") or {}).get("heard") or ""
+    return frozenset(map(AgentId, _read_agents(heard, body["metadata"]["name"])))
 
 
 def _read_caveat(checkpoint: Object) -> dict[str, str]:
@@ -208,7 +215,7 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "identity": specs.identity_hash(spec),
         "withoutNode": [_without_node(short) for short in memory.short] or None,
         "dryZones": _dry_zones(memory) or None,
-        "pods": _pods(job, memory),
+        "pods": _pods(job, memory, status),
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -385,19 +392,21 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
     ]
 
 
-def _pods(job: JobView, memory: Memory) -> Object:
-    found: Object = {"incarnation": memory.incarnation, "settled": _settled(job, memory)}
+def _pods(job: JobView, memory: Memory, status: JobStatus) -> Object:
+    """The pods that matter to the next operator; of a finished job none."""
+    is_over = memory.terminal is not None
+    settled = "" if is_over else _agents(job.name, memory.settled)
+    found: Object = {"incarnation": memory.incarnation, "settled": settled}
+    found |= {"heard": _agents(job.name, status.heard)} if status.heard and not is_over else {}
     found |= {"assured": memory.assured} if memory.assured else {}
     return found | ({"assuredOf": memory.assured_of} if memory.assured_of else {})
 
 
-def _settled(job: JobView, memory: Memory) -> str:
+def _agents(job: str, names: Iterable[str]) -> str:
     """The newest agents by incarnation, such as ``i3:0-0,0-1``; the pods of older ones are about to
-    be deleted. A finished job needs none."""
-    if memory.terminal is not None:
-        return ""
-    parsed = (parse_pod_name(job.name, name) for name in memory.settled)
-    newest = sorted((found[1], found[0]) for found in parsed if found is not None)[-_MAX_SETTLED:]
+    be deleted."""
+    parsed = (parse_pod_name(job, name) for name in names)
+    newest = sorted((found[1], found[0]) for found in parsed if found is not None)[-_MAX_AGENTS:]
     listed = itertools.groupby(newest, key=lambda found: found[0])
     return " ".join(
         f"i{number}:" + ",".join(f"{slot.pipeline}-{slot.stage}" for _, slot in found)
@@ -405,8 +414,8 @@ def _settled(job: JobView, memory: Memory) -> str:
     )
 
 
-def _read_settled(text: str, job: str) -> Iterator[str]:
-    """Inverse of :func:`_settled`. Earlier versions wrote the names of pods without the job's."""
+def _read_agents(text: str, job: str) -> Iterator[str]:
+    """Inverse of :func:`_agents`. Earlier versions wrote the names of pods without the job's."""
     for word in text.split():
         number, colon, slots = word.partition(":")
         if not colon:

@@ -47,6 +47,8 @@ def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> N
     assert dict(facts(once))["restores"] == "0, 1 step repeated"
     assert "USD per hour now" not in known
     assert account(run, Account((1.5, 4.0), None)) == ["1.50, on demand 4.00"]
+    paid = replace(run, account=Account((0.0, 0.0), (12.345, 40.0)))
+    assert "USD since prices were set" in dict(facts(paid))  # nothing counts what was before
     assert account(run, Account((0.0, 0.0), (12.345, 40.0))) == ["12.35, on demand 40.00"]
 
 

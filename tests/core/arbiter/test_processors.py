@@ -169,7 +169,6 @@ def test_the_view_of_users_has_the_kinds_also_of_a_job_that_has_ended() -> None:
         fleet.arbiter.status(),
         known,
         dismissed=frozenset(),
-        signalled=frozenset(),
         departing=frozenset(),
         reported=LastReported(),
     )

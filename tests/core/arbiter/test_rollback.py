@@ -68,7 +68,6 @@ def test_copies_that_differ_restore_the_last_verified_checkpoint() -> None:
         fleet.arbiter.status(),
         fleet.arbiter.durable,
         dismissed=frozenset(),
-        signalled=frozenset(),
         departing=frozenset(),
         reported=training_view.LastReported(),
     )

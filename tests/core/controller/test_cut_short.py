@@ -7,16 +7,25 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Unwritten
+from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
-from bamboo_core.controller.failure_limits import NODE_STAYS_S, PROVEN_S
+from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.controller.ends import NODE_STAYS_S, PROVEN_S, WARNED_NODE_STAYS_S
 from bamboo_core.controller.failures import FailedStarts, Failures
-from bamboo_core.controller.reconcile import CreatePod, Step
-from bamboo_core.controller.view import Memory, NodeView, PodPhase, PodView, TrainingView
+from bamboo_core.controller.reconcile import CreatePod, Step, step
+from bamboo_core.controller.view import (
+    ClusterView,
+    Memory,
+    NodeView,
+    PodPhase,
+    PodView,
+    Slot,
+    TrainingView,
+)
 from bamboo_core.evidence.pod_troubles import PodTrouble
 from bamboo_core.model.ids import AgentId
 
-from .builders import nodes, pod
+from .builders import JOB, nodes, pod, spec
 from .failing_starts import Change, Cluster, after, condition, exited
 
 SEATS = 2
@@ -83,6 +92,57 @@ def test_agents_that_live_on_end_the_count() -> None:
     assert not condition(cluster.reconcile(), ConditionType.STALLED).status
 
 
+def committing(cluster: Living, steps: int) -> None:
+    progress = TrainingProgress(cluster.training.progress.committed + steps)
+    cluster.training = replace(cluster.training, progress=progress)
+
+
+def test_stalled_ends_once_all_agents_have_committed_a_step_after_the_mend() -> None:
+    """The count goes on, since they may still be killed."""
+    cluster = Living(exited(143))
+    cluster.live(400)
+    rounds = cluster.memory.failures.starts.rounds
+    cluster.change = None
+    while cluster.heard < SEATS:
+        cluster.live(1)
+    assert condition(cluster.reconcile(), ConditionType.STALLED).reason == Reason.STARTS_FAIL
+    committing(cluster, 1)
+    assert condition(cluster.reconcile(), ConditionType.STALLED).reason == Reason.PROGRESSING
+    assert cluster.memory.failures.starts.rounds == rounds
+    lost = next(x for x in cluster.pods.values() if x.is_alive)
+    cluster.training = replace(
+        cluster.training, connected=cluster.training.connected - {lost.agent}
+    )
+    said = condition(cluster.reconcile(), ConditionType.STALLED)
+    assert said.reason == Reason.STARTS_FAIL, "an agent is missing"
+
+
+def test_a_restore_does_not_hide_that_a_step_was_committed_after_the_mend() -> None:
+    starts = FailedStarts(3, 0.0, frozenset({(0, 0)}), 4, "no", were_heard=True, step=90)
+    memory = Memory(incarnation=5, failures=Failures(starts=starts))
+    both = (pod(0, 0, 5, created_at=NOW - 9.0), pod(0, 1, 1, zone="b"))
+    agents = frozenset(x.agent for x in both)
+    training = TrainingView(
+        epoch=3, planned=True, members=agents, connected=agents,
+        heard=dict.fromkeys(agents, ""), progress=TrainingProgress(49),
+    )  # fmt: skip
+    first = after(*both, training=training, memory=memory)
+    assert condition(first, ConditionType.STALLED).reason == Reason.STARTS_FAIL
+    later = replace(training, progress=TrainingProgress(50))
+    found = after(*both, training=later, memory=first.memory)
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
+
+
+def test_another_template_ends_the_count_although_no_suspension_was_seen() -> None:
+    cluster = Living(exited(143))
+    cluster.live(400)
+    cluster.change = None
+    cluster.wanted = replace(cluster.wanted, worker=WorkerSpec("agent:2"))
+    found = cluster.reconcile()
+    assert cluster.memory.failures.starts == FailedStarts()
+    assert condition(found, ConditionType.STALLED).reason == Reason.PROGRESSING
+
+
 # ---------------------------------------------------------------- one end
 
 
@@ -117,10 +177,53 @@ def test_the_first_end_is_replaced_at_once_and_judged_once_its_node_has_stayed(c
     assert first.wake_at <= NOW + NODE_STAYS_S
 
 
+def test_an_exit_with_code_0_is_judged_at_once() -> None:
+    """No node and no cloud ends an agent so."""
+    soon = one(exited(0), ended_s=1.0)
+    assert after(soon, training=heard(soon)).memory.failures.starts.rounds == 1
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+def test_an_agent_of_a_suspended_job_has_not_failed(code: int) -> None:
+    """The operator asks all agents to end."""
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    view, suspended = ClusterView(nodes(a=8, b=8), (late,)), spec(suspend=True)
+    found = step(suspended, view, heard(late), Memory(), job=JOB, now=NOW)
+    assert found.memory.failures == Failures()
+
+
 def test_one_kill_is_not_told_as_a_start_that_fails() -> None:
     late = one(exited(137), ended_s=NODE_STAYS_S)
     found = after(late, training=heard(late))
     assert condition(found, ConditionType.STALLED).reason != Reason.STARTS_FAIL
+
+
+@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("outcome", [None, Outcome.COMPLETE, Outcome.SUSPENDED])
+def test_a_new_leader_counts_no_agent_that_was_let_go(outcome: Outcome | None, code: int) -> None:
+    """It has not heard the agents of a job that is suspended or has ended."""
+    late = one(exited(code), ended_s=NODE_STAYS_S)
+    view, wanted = ClusterView(nodes(a=8, b=8), (late,)), spec(suspend=outcome is None)
+    training = TrainingView(epoch=3, outcome=outcome)
+    found = step(wanted, view, training, Memory(), job=JOB, now=NOW)
+    assert found.memory.failures == Failures()
+    crashed = ClusterView(nodes(a=8, b=8), (one(exited(1), ended_s=NODE_STAYS_S),))
+    found = step(wanted, crashed, training, Memory(), job=JOB, now=NOW)
+    assert found.memory.failures.starts.rounds == 1
+
+
+@pytest.mark.parametrize("code", [3, 137, 143])
+def test_a_first_end_is_named_while_the_job_does_not_train(code: int) -> None:
+    """Its seat has a new pod by then."""
+    ended = one(exited(code), ended_s=1.0)
+    new = replace(pod(), name=ended.name[:-1] + "1", uid="uid-new", incarnation=1)
+    running = condition(after(ended, new, training=heard(ended)), ConditionType.RUNNING)
+    assert running.status is False
+    text = f"container agent of {ended.name} has ended 30 s after its start with exit code {code}"
+    assert text in running.message
+    late = replace(ended, ended_at=1000.0 - NODE_STAYS_S)
+    running = condition(after(late, new, training=heard(late)), ConditionType.RUNNING)
+    assert "after its start" not in running.message, "Stalled tells it once it counts"
 
 
 def test_a_second_end_of_a_seat_waits_until_it_is_judged() -> None:
@@ -131,6 +234,26 @@ def test_a_second_end_of_a_seat_waits_until_it_is_judged() -> None:
     assert not made(after(before, again, training=training))
     gone = tuple(node for node in nodes(a=8, b=8) if node.name != "node-a")
     assert made(after(before, again, training=training, there=gone))
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "there", "is_made"),
+    [
+        (30.0, None, False),
+        (PROVEN_S, None, True),  # late kills are losses
+        (30.0, {"machine": "another boot"}, True),
+        (30.0, {"departing": True}, True),
+    ],
+)
+def test_what_lets_a_second_end_not_wait(
+    ran_s: float, there: dict[str, object] | None, is_made: bool
+) -> None:
+    before = one(exited(137), ended_s=50.0, ran_s=ran_s)
+    again = one(exited(137), ended_s=1.0, ran_s=ran_s)
+    again = replace(again, name=again.name[:-1] + "1", uid="uid-again", incarnation=1)
+    training = replace(heard(before), heard={before.agent: "machine-a", again.agent: "machine-a"})
+    seen = nodes(a=8, b=8) if there is None else changed(**there)
+    assert made(after(before, again, training=training, there=seen)) == is_made
 
 
 def changed(**fields: object) -> tuple[NodeView, ...]:
@@ -158,7 +281,6 @@ def test_an_agent_whose_node_goes_has_not_failed(code: int, there: tuple[NodeVie
     "order",
     [
         {"dismissed": True},
-        {"departing": True},
         {"slow": True},
         {"unwritten": Unwritten(9, "why", 1.0)},
         {"outcome": Outcome.SUSPENDED},
@@ -186,8 +308,69 @@ def test_an_agent_that_a_signal_has_ended_has_no_order() -> None:
     """It hands over and is dismissed, but nobody has said why."""
     late = one(exited(143), ended_s=NODE_STAYS_S)
     gone = frozenset({late.agent})
-    training = heard(late, departing=gone, dismissed=gone, signalled=gone)
+    training = heard(late, departing=gone, dismissed=gone)
     assert after(late, training=training).memory.failures.starts.rounds == 1
+
+
+@pytest.mark.parametrize("code", [3, 137, 143])
+@pytest.mark.parametrize("lets_go", [True, False])
+def test_an_agent_that_was_told_of_its_nodes_end_is_judged_once_its_node_has_stayed_longer(
+    code: int, *, lets_go: bool
+) -> None:
+    """Amazon tells 120 s before. The word of the agent alone is no order."""
+    soon = one(exited(code), ended_s=WARNED_NODE_STAYS_S - 1.0)
+    gone = frozenset({soon.agent})
+    training = heard(soon, departing=gone, warned=gone, dismissed=gone if lets_go else frozenset())
+    first = after(soon, training=training)
+    assert made(first)
+    assert first.memory.failures == Failures()
+    assert first.wake_at == NOW + 1.0
+    late = one(exited(code), ended_s=WARNED_NODE_STAYS_S)
+    assert after(late, training=training).memory.failures.starts.rounds == 1
+    for there in (nodes(b=8), changed(ready=False), changed(departing=True)):
+        assert after(late, training=training, there=there).memory.failures == Failures()
+
+
+def test_three_notices_of_a_seat_are_replaced_at_once_and_the_fourth_waits() -> None:
+    """Spot nodes may go one after the other, and each of them stays for a while."""
+    ends = [one(exited(143), ended_s=170.0 - 20 * n, ran_s=10.0) for n in range(4)]
+    ends = [replace(x, name=f"job-p0-s0-i{n}", incarnation=n) for n, x in enumerate(ends)]
+    for number in range(1, 5):
+        told = frozenset(x.agent for x in ends[:number])
+        training = heard(ends[0], departing=told, warned=told)
+        training = replace(training, heard=dict.fromkeys(told, "machine-a"))
+        assert made(after(*ends[:number], training=training)) == (number < 4)
+
+
+@pytest.mark.parametrize("is_warned", [True, False])
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_the_next_end_of_a_seat_whose_start_has_failed_waits(
+    has_ended: bool, is_warned: bool
+) -> None:
+    """Also that of an agent that says that it leaves, and is still there."""
+    starts = FailedStarts(1, NOW - 1.0, frozenset({(0, 0)}), 0, "no", were_heard=True)
+    memory = Memory(incarnation=5, failures=Failures(starts=starts))
+    seen = one(exited(143), ended_s=1.0)
+    if not has_ended:
+        seen = replace(seen, phase=PodPhase.RUNNING, exit_code=None, exit_reason="", ended_at=None)
+    told = frozenset({seen.agent})
+    training = heard(seen, departing=told, warned=told if is_warned else frozenset())
+    assert not made(after(seen, training=training, memory=memory))
+    assert made(after(seen, training=training, memory=Memory(incarnation=5)))
+
+
+@pytest.mark.parametrize("code", [0, 3, 137, 143])
+def test_an_agent_that_leaves_in_order_does_not_excuse_another_one_on_its_node(code: int) -> None:
+    left = one(exited(143), ended_s=NODE_STAYS_S)
+    other = one(exited(code), ended_s=NODE_STAYS_S, name="job-p1-s0-i0", slot=Slot(1, 0))
+    both = {left.agent: "machine-a", other.agent: "machine-a"}
+    gone = frozenset({left.agent})
+    training = heard(left, heard=both, departing=gone, warned=gone, dismissed=gone)
+    found = after(left, other, training=training).memory.failures
+    assert (found.total, found.starts.slots) == (1, {(1, 0)})
+    staying = replace(left, phase=PodPhase.RUNNING, exit_code=None, ended_at=None)
+    found = after(staying, other, training=training).memory.failures
+    assert (found.total, found.starts.slots) == (1, {(1, 0)})
 
 
 @pytest.mark.parametrize(("code", "total"), [(0, 1), (3, 0), (137, 0), (143, 0)])

@@ -72,6 +72,16 @@ def test_a_job_that_waits_in_the_line_for_days_does_not_fail() -> None:
     assert life.after(1).see(word=Word.GROWS, trains=True).reason == ACTIVE
 
 
+def test_a_job_behind_one_that_is_about_to_start_does_not_fail() -> None:
+    """It is the next to ask for nodes. It failed with "the job has run for" without a pod."""
+    life = Life(active_s=20, pending_s=20)
+    for _ in range(5):
+        assert life.see(word=Word.KEEPS).terminal is None
+        life.after(20)
+    life.see(word=Word.ASKS)
+    assert life.after(20).see(word=Word.ASKS).reason == ACTIVE
+
+
 def test_a_job_that_asks_for_nodes_may_start_so_its_time_counts() -> None:
     life = Life(pending_s=600)
     life.see(word=Word.ASKS)
@@ -130,6 +140,7 @@ STATES = st.sampled_from(
         {"word": Word.STARTS},
         {"word": Word.ASKS},
         {"word": Word.KEEPS, "trains": True},
+        {"word": Word.KEEPS},
         {"word": Word.GROWS, "trains": True},
         {"trains": True},
         {},
@@ -141,7 +152,9 @@ STATES = st.sampled_from(
 
 
 def is_counted(state: dict[str, object]) -> bool:
-    return not state.get("suspend") and state.get("word") is not Word.WAITS
+    """A job that may have only what it is assured of, which is nothing, waits without pods."""
+    is_kept_out = state.get("word") is Word.KEEPS and not state.get("trains")
+    return not (state.get("suspend") or state.get("word") is Word.WAITS or is_kept_out)
 
 
 @given(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamboo_core.api.reasons import FailureCause, Reason
+from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
 from bamboo_core.api.spec import RunPolicy
 from bamboo_core.controller import failures, turn
+from bamboo_core.controller.ends import PROVEN_S
 from bamboo_core.controller.failures import AVOID_S, FailedStarts, Failures
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, step
 from bamboo_core.controller.view import (
@@ -23,7 +24,7 @@ from bamboo_core.controller.view import (
 from bamboo_core.evidence.pod_troubles import PodTrouble
 
 from .builders import JOB, having_heard, nodes, pod, spec
-from .failing_starts import KINDS, OF_NODES, Cluster, after, exited
+from .failing_starts import KINDS, OF_NODES, Cluster, after, condition, exited
 
 SEATS = 2
 LONGEST_S = 240
@@ -53,7 +54,7 @@ def test_the_job_has_its_agents_soon_after_the_cause_is_mended(kind: str) -> Non
     cluster.change = None
     cluster.live(LONGEST_S + 5)
     assert cluster.heard == SEATS
-    assert cluster.memory.failures.starts == FailedStarts()
+    assert condition(cluster.reconcile(), ConditionType.STALLED).reason == Reason.PROGRESSING
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "somebody deletes" not in kind])
@@ -83,12 +84,16 @@ def test_what_ends_because_of_its_node_is_replaced_at_once(kind: str) -> None:
     assert cluster.memory.failures == Failures()
 
 
-def test_an_agent_that_takes_part_ends_the_count() -> None:
+def test_agents_that_run_on_end_the_count() -> None:
+    """To be heard does not: a probe may end agents now before and now after they are heard."""
     cluster = Cluster(KINDS["no healthy device"])
     cluster.live(100)
     assert cluster.memory.failures.starts.rounds == 4
     cluster.change = None
     cluster.live(150)
+    assert cluster.heard == SEATS
+    assert cluster.memory.failures.starts.rounds == 4
+    cluster.live(int(PROVEN_S))
     assert cluster.memory.failures.starts == FailedStarts()
 
 
@@ -112,9 +117,10 @@ def test_an_older_agent_that_takes_part_says_nothing_about_new_pods() -> None:
 
 def test_seats_whose_agents_were_heard_do_not_wait() -> None:
     """A spot node goes while the pods of another seat fail to start."""
-    starts = FailedStarts(5, 1240.0, frozenset({(0, 1)}), 7, "no")
+    starts = FailedStarts(5, 1240.0, frozenset({(0, 1)}), 7, "no", first=4)
     memory = Memory(incarnation=7, failures=Failures(starts=starts))
-    found = step(spec(), ClusterView(nodes(a=8, b=8)), TrainingView(), memory, job=JOB, now=1000.0)
+    view, training = ClusterView(nodes(a=8, b=8)), having_heard(TrainingView(), [pod(0, 0, 3)])
+    found = step(spec(), view, training, memory, job=JOB, now=1000.0)
     assert [x.slot for x in found.actions if isinstance(x, CreatePod)] == [(0, 0)]
     assert found.wake_at == 1240.0
 

@@ -46,7 +46,8 @@ from .failing_starts import KINDS, Cluster, after, condition
         (
             "a command that ends at once",
             "agent job-p0-s0-i0 ended with exit code 0: Completed: see its log; kubectl logs"
-            " job-p0-s0-i0; if spec.worker.podTemplate has a command, it must start the agent",
+            " job-p0-s0-i0 -c agent; if spec.worker.podTemplate has a command, it must start the"
+            " agent",
         ),
         ("somebody deletes it in peace", "somebody has deleted its pod; find out who"),
         ("an end without a reason", "its status does not say why; kubectl describe pod"),
@@ -193,6 +194,32 @@ def test_a_missing_object_of_a_container_is_named(fields: dict[str, object], tex
     assert (said.status, said.reason) == (True, Reason.OBJECT_MISSING)
     assert text in said.message
     assert not found.memory.failures.total
+
+
+SAYS = 'the vault says: secret "token" not found'
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"container": "proxy", "state": "CrashLoopBackOff"}, Reason.CONTAINER_CANNOT_START),
+        ({"container": "proxy", "state": "RunContainerError"}, Reason.CONTAINER_CANNOT_START),
+        ({"container": "proxy", "state": "Error", "is_over": True}, Reason.CONTAINER_FAILED),
+    ],
+)
+def test_a_program_cannot_say_that_an_object_is_missing(
+    fields: dict[str, object], reason: Reason
+) -> None:
+    """A sidecar's log may have the same words: its pod waits for nothing, and is not to stay."""
+    beside = PodTrouble(words=SAYS, **fields)  # type: ignore[arg-type]
+    starting = waiting(waiting="PodInitializing", beside=beside)
+    assert starting.missing is None
+    said = condition(after(starting, pod(0, 1, zone="b")), ConditionType.STALLED)
+    assert said.reason == reason
+
+
+def test_a_registry_cannot_say_that_an_object_is_missing() -> None:
+    assert waiting(waiting="ErrImagePull", trouble=SAYS).missing is None
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,11 @@ def test_a_job_that_keeps_its_minimum_gets_no_more() -> None:
             " a job of another namespace is first in line",
         ),
         (
+            replace(WAITS, word=Word.KEEPS),
+            f"waits without pods: 2 {GPU} are free, the smallest grid (1 x 2) needs 4;"
+            " job ns/other of higher priority is first in line",
+        ),
+        (
             replace(WAITS, room=2),
             f"waits without pods: 4 {GPU} are free, the smallest grid (1 x 2) needs 4 in zones"
             " where ring neighbours can be apart; job ns/other of higher priority is first in line",

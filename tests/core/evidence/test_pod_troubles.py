@@ -95,6 +95,26 @@ def test_ends_of_containers(
     assert pod_troubles.is_unseen(reason) is is_unseen
 
 
+@pytest.mark.parametrize(
+    ("trouble", "minutes"),
+    [
+        (PodTrouble(has_volumes=False), 3),
+        (PodTrouble(has_volumes=True), 8),
+        (PodTrouble(has_volumes=True, awaited="proxy"), 8),
+        (PodTrouble(has_volumes=True, awaited="fetch", works=True), 50),
+        (PodTrouble(awaited="fetch", works=True), 50),
+    ],
+)
+def test_a_pod_is_stuck_after_a_time_that_its_work_may_take(
+    trouble: PodTrouble, minutes: int
+) -> None:
+    """An init container that loaded data for longer than 8 minutes was told as stuck."""
+    assert pod_troubles.stuck_at(trouble, "PodInitializing", 100.0) == 100.0 + 60 * minutes
+    assert f"for over {minutes} minutes" in pod_troubles.delay(trouble, "pod")
+    assert pod_troubles.stuck_at(trouble, "PodInitializing", None) is None
+    assert pod_troubles.stuck_at(trouble, "", 100.0) is None
+
+
 def test_what_the_volumes_of_a_template_need() -> None:
     volumes = [
         {"name": "a", "secret": {"secretName": "s3"}},

@@ -1,4 +1,4 @@
-"""Agents that get SIGTERM, which may come from anybody: their end must show."""
+"""Agents that leave because they say so, which anybody may make them do: their end must show."""
 
 from __future__ import annotations
 
@@ -15,48 +15,51 @@ from .led import BEGUN, MEMBERS, PODS, Led
 FIRST, SECOND = MEMBERS
 
 
-def led_one(source: str) -> Led:
+def led_one(source: str, lead_s: float = 15.0) -> Led:
     """One of the agents has got notice, has handed over what it held, and is let go."""
     led = Led(BEGUN)
     led.observe()
     for agent in MEMBERS:
         led.connect(agent, BEGUN.plan)
-    led.receive(FIRST, Notice(15.0, "SIGTERM", source))
+    led.receive(FIRST, Notice(lead_s, "SIGTERM", source))
     led.receive(FIRST, Left(BEGUN.plan))
     assert led.leadership.view().departing == {FIRST}
     return led
 
 
-@pytest.mark.parametrize(("source", "is_signal"), [("", True), ("Gce", False)])
-def test_the_pod_of_an_agent_that_a_signal_ends_is_not_deleted(
-    source: str, *, is_signal: bool
+@pytest.mark.parametrize(("source", "is_warned"), [("", False), ("Gce", True)])
+def test_the_pod_of_an_agent_that_has_said_that_it_leaves_is_not_deleted(
+    source: str, *, is_warned: bool
 ) -> None:
-    """A deletion of ours would look like one that explains the signal."""
+    """A deletion of ours would look like one that explains its end."""
     led = led_one(source)
     view = led.leadership.view()
-    assert view.signalled == ({FIRST} if is_signal else set())
+    assert view.warned == ({FIRST} if is_warned else set())
     assert FIRST in view.dismissed
-    assert [x.agent for x in led.found(Dismiss)] == ([] if is_signal else [FIRST])
+    assert led.found(Dismiss) == []
 
 
-def test_one_that_does_not_end_is_deleted_after_a_while() -> None:
-    led = led_one("")
-    led.tick(74.0)
+@pytest.mark.parametrize(
+    ("source", "lead_s", "until_s"), [("", 15.0, 75.0), ("Ec2", 120.0, 180.0), ("Gce", 1e6, 960.0)]
+)
+def test_one_that_does_not_end_is_deleted_after_a_while(
+    source: str, lead_s: float, until_s: float
+) -> None:
+    led = led_one(source, lead_s)
+    led.tick(until_s - 1.0)
     led.observe()
-    assert led.leadership.view().signalled == {FIRST}
+    assert led.leadership.view().departing == {FIRST}
     led.tick(1.0)
     led.observe()
-    assert led.leadership.view().signalled == set()
+    assert led.leadership.view().departing == set()
     assert FIRST in led.leadership.view().dismissed
 
 
-def test_the_signal_is_known_as_long_as_the_ended_pod_is_there() -> None:
-    led = led_one("")
+@pytest.mark.parametrize("source", ["", "Gce"])
+def test_its_word_is_known_as_long_as_the_ended_pod_is_there(source: str) -> None:
+    led = led_one(source)
     led.pods = (replace(PODS[0], phase=PodPhase.FAILED, exit_code=143), PODS[1])
     led.observe()
     led.tick(500.0)
     led.observe()
-    assert led.leadership.view().signalled == {FIRST}
-    led.pods = PODS[1:]
-    led.observe()
-    assert led.leadership.view().signalled == set()
+    assert led.leadership.view().departing == {FIRST}

@@ -50,6 +50,14 @@ def test_an_agent_whose_machine_or_pod_went_away_is_a_loss(pods: tuple[PodView, 
     assert not tally.settle(200.0)
 
 
+def test_an_agent_that_has_ended_in_order_while_nobody_led_left_with_notice() -> None:
+    """Its exit code says that it got SIGTERM; the leader that heard its notice is gone."""
+    tally = lost(end(143))
+    assert tally.settle(100.5)
+    assert tally.losses == Losses(5, 2)
+    assert not tally.settle(200.0)
+
+
 def test_an_agent_whose_pod_is_gone_is_a_loss_if_no_event_tells_its_end() -> None:
     tally = lost()
     assert not tally.settle(100.5)
@@ -77,6 +85,15 @@ def test_an_agent_that_failed_by_itself_is_none(ended: PodView) -> None:
     tally.observe(seen())
     assert not tally.settle(500.0)
     assert (tally.losses, tally.failed) == (Losses(4, 1), ())
+
+
+def test_an_agent_that_ends_without_an_order_is_none() -> None:
+    """A command that ends before its agent: it is counted as a failure, and was lost, too."""
+    tally = lost(end(0, "Completed"))
+    assert not tally.settle(100.5)
+    tally.observe(seen())
+    assert not tally.settle(500.0)
+    assert tally.losses == Losses(4, 1)
 
 
 def test_a_loss_is_decided_after_a_while() -> None:
@@ -167,7 +184,7 @@ def test_an_eviction_whose_reason_comes_late_is_no_loss() -> None:
 
 
 def test_agents_that_are_there_stay_known_however_many_come_and_go() -> None:
-    tally = Tally(Losses(), members=[AgentId("member")])
+    tally = Tally(Losses(), heard=[AgentId("member")])
     assert tally.heard == {"member": ""}
     tally.connected(hello(AGENT.agent))
     tally.observe(seen(AGENT))

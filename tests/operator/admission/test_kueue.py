@@ -71,7 +71,7 @@ def apply(harness: Harness, **spec: Any) -> None:
 
 def path(harness: Harness, root: str = API) -> str:
     job = job_view(harness.kube.objects[PATH])
-    return f"{root}/namespaces/ns/workloads/{workload_name(job)}"
+    return f"{root}/namespaces/ns/workloads/{workload_name(job.name, job.uid)}"
 
 
 def workload(harness: Harness) -> Object | None:

@@ -8,7 +8,7 @@ import pytest
 from tests.core.controller.builders import JOB
 
 from bamboo_operator.kube import api
-from bamboo_operator.kube.api import ApiError
+from bamboo_operator.kube.api import ApiError, Object
 from bamboo_operator.pods.disruption_budgets import AGAIN_S, RETRY_S, Budgets
 
 from ..harness import AGENTS, Harness, failing
@@ -29,7 +29,8 @@ async def test_it_is_written_when_it_changes_and_ends_with_the_training() -> Non
     assert kube.requests == [("apply", PATH)] * 2
     body = kube.objects[PATH]
     assert body["spec"]["minAvailable"] == 2
-    assert body["spec"]["selector"] == {"matchLabels": {"bamboo.dev/job": "job"}}
+    own = {"bamboo.dev/job": "job", "bamboo.dev/job-uid": JOB.uid}
+    assert body["spec"]["selector"] == {"matchLabels": own}
     assert body["metadata"]["ownerReferences"][0]["uid"] == JOB.uid
     await budgets.keep(JOB, None)
     assert PATH not in kube.objects
@@ -139,3 +140,17 @@ async def test_a_reconcile_keeps_the_budget_of_a_job_that_trains(
     await harness.reconcile()
     assert reconciler._ports.budgets is not None
     assert reconciler._ports.budgets._written == {}
+
+
+async def test_it_selects_by_name_while_pods_of_an_earlier_version_run() -> None:
+    """They have no label with the job's UID, and would be without a budget."""
+    kube = MemoryApi()
+    budgets = Budgets(kube)
+    name, uid = {"bamboo.dev/job": "job"}, {"bamboo.dev/job-uid": JOB.uid}
+
+    def pod(phase: str, labels: dict[str, str]) -> Object:
+        return {"metadata": {"labels": labels}, "status": {"phase": phase}}
+
+    for old, selected in (("Running", name), ("Pending", name), ("Failed", name | uid)):
+        await budgets.keep(JOB, 2, pods=[pod("Running", name | uid), pod(old, name)])
+        assert kube.objects[PATH]["spec"]["selector"] == {"matchLabels": selected}

@@ -15,7 +15,7 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_core.placement.node_pools import SPOT_LABELS
 from bamboo_operator.kube import object_views
-from bamboo_operator.kube.labels import JOB_UID_ANNOTATION
+from bamboo_operator.kube.labels import JOB_UID_ANNOTATION, TEMPLATE_ANNOTATION
 from bamboo_operator.pods import manifests
 from bamboo_operator.trust.bundle import CA_CONFIG_MAP
 
@@ -173,7 +173,9 @@ def test_the_template_is_merged_and_not_changed() -> None:
     assert repr(template) == before
     assert pod["metadata"]["labels"]["team"] == "x"
     assert pod["metadata"]["labels"]["bamboo.dev/job"] == "job"
-    assert pod["metadata"]["annotations"] == {"a": "b", JOB_UID_ANNOTATION: JOB.uid}
+    notes = pod["metadata"]["annotations"]
+    assert len(notes.pop(TEMPLATE_ANNOTATION)) == 16
+    assert notes == {"a": "b", JOB_UID_ANNOTATION: JOB.uid}
     assert body["serviceAccountName"] == "cloud"
     assert body["nodeSelector"] == {"gpu": "h100", "topology.kubernetes.io/zone": "zone-b"}
     assert [v["name"] for v in body["volumes"]] == ["cache", "bamboo-identity"]
@@ -226,10 +228,14 @@ def test_the_users_affinity_stays() -> None:
     assert avoiding(empty)["spec"]["affinity"] == empty
 
 
-@pytest.mark.parametrize("name", ["bamboo.dev/avoids", "bamboo.dev/avoids-types"])
+@pytest.mark.parametrize(
+    "name", ["bamboo.dev/avoids", "bamboo.dev/avoids-types", TEMPLATE_ANNOTATION]
+)
 def test_a_user_cannot_say_what_a_pod_avoids(name: str) -> None:
     pod = make(pod_template={"metadata": {"annotations": {name: "node-c"}}})
-    assert pod["metadata"]["annotations"] == {JOB_UID_ANNOTATION: JOB.uid}
+    notes = pod["metadata"]["annotations"]
+    assert notes.pop(TEMPLATE_ANNOTATION) != "node-c"
+    assert notes == {JOB_UID_ANNOTATION: JOB.uid}
 
 
 def test_a_pod_avoids_instance_types_also_of_nodes_that_come_later() -> None:

@@ -78,6 +78,32 @@ async def test_a_missing_claim_is_told_with_its_remedy(harness: Harness) -> None
             "container proxy: CrashLoopBackOff: it ended with exit code 2: no config",
         ),
         (
+            {
+                "initContainerStatuses": [
+                    waits("proxy", "CreateContainerConfigError", 'secret "s3" not found')
+                    | {"lastState": {"terminated": {"exitCode": 2, "message": "no config"}}}
+                ],
+                "containerStatuses": INITIALIZING,
+            },
+            "ObjectMissing",
+            "Secret s3 in namespace ns does not exist",
+        ),
+        (
+            {
+                "initContainerStatuses": [
+                    waits("proxy", "CrashLoopBackOff", "back-off 10s")
+                    | {
+                        "lastState": {
+                            "terminated": {"exitCode": 2, "message": 'secret "x" not found'}
+                        }
+                    }
+                ],
+                "containerStatuses": INITIALIZING,
+            },
+            "ContainerCannotStart",
+            'it ended with exit code 2: secret "x" not found',
+        ),
+        (
             {"containerStatuses": [waits("agent", "RunContainerError", "no such file")]},
             "ContainerCannotStart",
             "RunContainerError: no such file",
@@ -136,6 +162,51 @@ def test_a_sidecar_that_is_there_again_keeps_nobody() -> None:
     body["status"]["containerStatuses"] = INITIALIZING
     (view,) = object_views.pod_views([body], JOB)
     assert (view.beside.container, view.beside.awaited) == ("", "fetch")
+
+
+NOT_YET = {"state": {"running": {}}, "started": False}
+UNSEEN = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+
+
+@pytest.mark.parametrize(
+    ("shown", "works"),
+    [
+        (runs("fetch") | {"started": True}, True),
+        (runs("fetch") | {"lastState": {"terminated": {"exitCode": 0}}}, True),
+        (runs("fetch") | {"lastState": UNSEEN}, False),
+        ({"name": "proxy"} | NOT_YET, False),
+    ],
+)
+def test_an_init_container_that_ends_by_itself_works(shown: Object, works: bool) -> None:
+    """A sidecar has no work that it ends with; its startup probe does not succeed."""
+    body = pod_object(phase="Pending")
+    body["spec"]["initContainers"] = [*PROXY, {"name": "fetch"}]
+    body["status"]["initContainerStatuses"] = [shown]
+    body["status"]["containerStatuses"] = INITIALIZING
+    (view,) = object_views.pod_views([body], JOB)
+    assert (view.beside.awaited, view.beside.works) == (shown["name"], works)
+
+
+async def test_an_init_container_may_work_for_longer_than_an_image_is_pulled(
+    harness: Harness,
+) -> None:
+    """It was told as stuck after 8 minutes, though it loaded data."""
+    status = {
+        "phase": "Pending",
+        "startTime": "1970-01-01T00:16:40Z",
+        "initContainerStatuses": [runs("fetch")],
+        "containerStatuses": INITIALIZING,
+    }
+    await after(harness, status)
+    for now, is_stuck in ((1000.0 + 2999.0, False), (1000.0 + 3000.0, True)):
+        harness.now = now
+        await harness.reconcile()
+        said = harness.condition("Stalled")
+        assert said["status"] == str(is_stuck), now
+    assert (
+        "container fetch goes first, and has not let the agent start for over 50 minutes"
+        in (said["message"])
+    )
 
 
 def test_the_kubelet_says_whether_the_volumes_are_there() -> None:

@@ -31,7 +31,7 @@ Story = Callable[[World], Awaitable[None]]
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 WORKER = {"image": "agent:1", **GPU}
 TWO = {"count": 1, "stages": 2}
-SHARE = 128
+SHARE = 32
 READS = ("get", "list")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bamboo_core.api.events import EventReason
-from bamboo_core.controller.failure_limits import GONE_S, KEPT
+from bamboo_core.controller.ends import GONE_S
+from bamboo_core.controller.failure_limits import KEPT
 from bamboo_operator.kube import api
 from bamboo_operator.kube.timestamps import instant
 
@@ -77,6 +78,35 @@ KINDS: Mapping[str, Object] = {
         "phase": "Failed",
         "reason": "OutOfcpu",
         "message": "Node didn't have enough resource: cpu, requested: 4000, used: 7000",
+    },
+    "no room for one more pod": {
+        "phase": "Failed",
+        "reason": "OutOfpods",
+        "message": "Node didn't have enough resource: pods, requested: 1, used: 110",
+    },
+    "a port of the node that another pod has": {
+        "phase": "Failed",
+        "reason": "NodePorts",
+        "message": "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports",
+    },
+    "processors and a device that are not near each other": {
+        "phase": "Failed",
+        "reason": "TopologyAffinityError",
+        "message": "Resources cannot be allocated with Topology locality",
+    },
+    "a profile that the node has not": {
+        "phase": "Failed",
+        "reason": "AppArmor",
+        "message": 'Cannot enforce AppArmor: profile "x" is not loaded',
+    },
+    "an init container of a webhook that fails": {
+        "phase": "Failed",
+        "initContainerStatuses": [ended(1, message="no rules", name="istio-init")],
+        "containerStatuses": [waits("istio-proxy", "PodInitializing"), *INITIALIZING],
+    },
+    "an agent that ends beside a live sidecar of a webhook": {
+        "phase": "Running",
+        "containerStatuses": [runs("istio-proxy"), ended(127)],
     },
     "labels of another node": {
         "phase": "Failed",
@@ -186,6 +216,10 @@ async def test_a_start_that_fails_makes_few_pods_and_is_told(kind: str, harness:
         ("an init container that fails", "container fetch ended with exit code 1: no such bucket"),
         ("an init container without memory", "exit code 137, OOMKilled"),
         ("too few processors", "OutOfcpu: Node didn't have enough resource: cpu"),
+        ("no room for one more pod", "OutOfpods: Node didn't have enough resource: pods"),
+        ("a profile that the node has not", 'AppArmor: Cannot enforce AppArmor: profile "x"'),
+        ("an init container of a webhook that fails", "container istio-init ended with exit code"),
+        ("an agent that ends beside a live sidecar of a webhook", "exit code 127"),
         ("too much disk of its own", "Evicted: Pod ephemeral local storage usage exceeds"),
         ("a command that is not there", 'StartError: exec: "agnet": not found in $PATH'),
         ("an agent that ends beside a live sidecar", "exit code 127"),

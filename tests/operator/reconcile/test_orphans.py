@@ -74,6 +74,38 @@ async def test_a_job_that_is_being_deleted_releases_its_agents(harness: Harness)
     assert harness.jobs.find("uid-1") is None
 
 
+async def without_uid(harness: Harness) -> None:
+    """Pods as an earlier version has made them: only the owner reference has the job's UID."""
+    harness.apply()
+    await harness.reconcile()
+    for name in NAMES:
+        del harness.kube.objects[api.pod("ns", name)]["metadata"]["annotations"][JOB_UID_ANNOTATION]
+
+
+async def test_pods_of_an_earlier_version_are_released_while_their_job_is_being_deleted(
+    harness: Harness,
+) -> None:
+    """Before the garbage collector takes the job's name off them."""
+    await without_uid(harness)
+    meta = harness.kube.objects[PATH]["metadata"]
+    meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan"]}
+    await harness.reconcile()
+    assert harness.pods() == []
+
+
+async def test_orphans_of_an_earlier_version_are_nobodys(harness: Harness) -> None:
+    """The seal proves a UID, and nothing is left that says which. Labels and names are not enough:
+    whoever may create pods may write them."""
+    await without_uid(harness)
+    for name in NAMES:
+        harness.kube.objects[api.pod("ns", name)]["metadata"]["ownerReferences"] = []
+    del harness.kube.objects[PATH]
+    fresh = Harness()
+    fresh.kube.objects = harness.kube.objects
+    await fresh.reconcile()
+    assert fresh.pods() == NAMES
+
+
 def changed(pod: Object, **meta: Any) -> Object:
     found = copy.deepcopy(pod)
     found["metadata"] |= meta

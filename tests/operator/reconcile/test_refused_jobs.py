@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bamboo_cli.errors import CommandError
+from bamboo_cli.estimate.manifest import read_spec
 from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 from bamboo_operator.admission.held_tasks import TaskLimits
@@ -265,3 +268,56 @@ async def test_problems_that_are_too_long_for_the_status_are_written_once(harnes
         await harness.reconcile()
     written = [path for _, path in harness.kube.requests if path.endswith("/status")]
     assert len(written) == 1
+
+
+def beside(**fields: Any) -> dict[str, Any]:
+    """A template with another container."""
+    return {"spec": {"containers": [{"name": "proxy", "image": "proxy:1"} | fields]}}
+
+
+def own(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "agent"} | fields]}}
+
+
+@pytest.mark.parametrize(
+    ("template", "field"),
+    [
+        ({"spec": {"volumes": [{"name": "bamboo-identity", "emptyDir": {}}]}}, "volumes[0].name"),
+        *(
+            (own(volumeMounts=[{"name": "x", "mountPath": path}]), "volumeMounts[0].mountPath")
+            for path in ("/var/run/bamboo", "/run/bamboo/", "/var/run/../run/bamboo/token")
+        ),
+        *(
+            (make(volumeMounts=[{"name": "bamboo-identity", "mountPath": "/x"}]),
+             "volumeMounts[0].name")
+            for make in (own, beside)
+        ),
+        (beside(ports=[{"containerPort": 21466}]), "ports[0].containerPort"),
+        (beside(ports=[{"containerPort": 1, "name": "bamboo-metrics"}]), "ports[0].name"),
+        (own(env=[{"name": "BAMBOO_TOKEN_FILE", "value": "x"}]), "env[0].name"),
+        (beside(env=[{"name": "BAMBOO_JOB", "value": "x"}]), "env[0].name"),
+        (own(envFrom=[{"prefix": "BAMBOO_", "configMapRef": {"name": "x"}}]), "envFrom[0].prefix"),
+        ({"spec": {"initContainers": [{"name": "agent", "image": "x:1"}]}},
+         "initContainers[0].name"),
+        ({"metadata": {"labels": {"bamboo.dev/job": "other"}}}, "metadata.labels.bamboo.dev/job"),
+        ({"metadata": {"annotations": {"bamboo.dev/seal": "0"}}},
+         "metadata.annotations.bamboo.dev/seal"),
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+        ({"spec": {"nodeName": "node-a"}}, "spec.nodeName"),
+    ],
+)  # fmt: skip
+async def test_what_belongs_to_bamboo_in_a_pod_is_refused_by_operator_and_commands(
+    template: dict[str, Any], field: str, harness: Harness
+) -> None:
+    """Both name the field, and no pod is tried. The API server, a kubelet or two programs at one
+    port would tell much later."""
+    harness.apply(worker={"image": "agent:1", "podTemplate": template})
+    await harness.reconcile()
+    said = harness.condition("Accepted")
+    assert (said["status"], said["reason"]) == ("False", "SpecInvalid")
+    assert harness.pods() == []
+    with pytest.raises(CommandError) as refused:
+        read_spec(harness.kube.objects[PATH], Path("job.yaml"))
+    for words in (said["message"], str(refused.value)):
+        assert "spec.worker.podTemplate." in words
+        assert f"{field}: " in words, words

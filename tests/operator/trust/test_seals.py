@@ -145,7 +145,8 @@ async def test_a_report_of_a_later_term_enters_no_plan(served: Harness) -> None:
 
 
 async def test_forged_pods_change_nothing_of_a_job(harness: Harness) -> None:
-    """Not its pods, nor its failures, nor the pods that are deleted."""
+    """Neither its pods nor its failures. One that says that the job controls it is deleted with the
+    pods whose seal was changed: nobody can tell the two apart."""
     harness.apply()
     await harness.reconcile()  # makes the pods
     await harness.reconcile()
@@ -158,7 +159,7 @@ async def test_forged_pods_change_nothing_of_a_job(harness: Harness) -> None:
     assert SEALS.is_ours(pod_object())
     await harness.reconcile()
     assert harness.status == status
-    assert harness.pods() == sorted([*pods, "job-p0-s0-i77"])
+    assert harness.pods() == pods
 
 
 async def test_a_pod_that_the_operator_makes_is_its_own_again_after_a_restart(

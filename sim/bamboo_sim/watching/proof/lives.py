@@ -15,6 +15,7 @@ from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.totals import Times, TimeState, Totals, with_pause
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, JobView
+from bamboo_core.evidence.pod_troubles import PodTrouble, stuck_at
 from bamboo_operator.monitoring.job_figures import JobFigures
 from bamboo_operator.monitoring.registry import Metrics
 from bamboo_sim.watching.definitions import rules, source
@@ -207,6 +208,23 @@ _START = TimeState.STARTING
 _REST = TimeState.SUSPENDED
 _HANDOVER = ("z",)
 
+
+def _waits(trouble: PodTrouble, minutes: int) -> list[Part]:
+    """Pods have a node and do not start, for so long: the job is stuck when the operator says so.
+
+    minutes: at least as many as until then, or the job is never stuck.
+    """
+    at = stuck_at(trouble, "PodInitializing", 0.0)
+    assert at is not None
+    calm = min(minutes, int(at / MINUTE_S))
+    parts = [Part(calm, _WAIT), Part(minutes - calm, _WAIT, stuck=Reason.CONTAINER_CANNOT_START)]
+    return [part for part in parts if part.minutes]
+
+
+_IMAGE = PodTrouble(has_volumes=True)
+_VOLUMES = PodTrouble(has_volumes=False)
+_INIT = PodTrouble(has_volumes=True, awaited="fetch", works=True)
+
 HARMLESS = {
     "a slow first step": Life([Part(10, _START), Part(45, step_s=0), Part(60)]),
     "a resume with a slow first step": Life(
@@ -273,13 +291,9 @@ HARMLESS = {
         [Part(60), Part(25, missing=6, step_s=12.0, plan=2), Part(60, plan=3)],
         ("BambooOneLossFromRestore",),
     ),
-    "an image that takes 10 minutes": Life(
-        [
-            Part(8, _WAIT),
-            Part(2, _WAIT, stuck=Reason.CONTAINER_CANNOT_START),
-            Part(5, _START),
-            Part(60),
-        ]
+    "an image that takes 10 minutes": Life([*_waits(_IMAGE, 10), Part(5, _START), Part(60)]),
+    "an init container that works for 45 minutes": Life(
+        [*_waits(_INIT, 45), Part(5, _START), Part(60)]
     ),
     "a short job": Life([Part(2, _START), Part(10), Part(60, TimeState.ENDED)]),
     "a job that is suspended for hours": Life([Part(30), Part(200, _REST)]),
@@ -292,12 +306,16 @@ FAULTS = {
         [Part(5, None), Part(70, _WAIT)], ("BambooJobNotRunning",)
     ),
     "a job whose volumes are not mounted, for a quarter of an hour": Life(
-        [Part(3, _WAIT), Part(12, _WAIT, stuck=Reason.CONTAINER_CANNOT_START)],
-        ("BambooJobStalled",),
+        _waits(_VOLUMES, 15), ("BambooJobStalled",)
     ),
-    "a job whose init container has not ended after a quarter of an hour": Life(
-        [Part(8, _WAIT), Part(7, _WAIT, stuck=Reason.CONTAINER_CANNOT_START)],
-        ("BambooJobStalled",),
+    "a job whose image is not there after a quarter of an hour": Life(
+        _waits(_IMAGE, 15), ("BambooJobStalled",)
+    ),
+    "an init container that does not end within an hour": Life(
+        _waits(_INIT, 57), ("BambooJobStalled",)
+    ),
+    "an init container that never ends": Life(
+        _waits(_INIT, 75), ("BambooJobNotRunning", "BambooJobStalled")
     ),
     "a job that never commits a step": Life(
         [Part(5, _START), Part(70, step_s=0)], ("BambooJobStandsStill",)

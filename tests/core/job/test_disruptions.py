@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_core.controller.disruptions import least_available
-from bamboo_core.controller.view import ClusterView, PodPhase, TrainingView
+from tests.core.controller.builders import pod
 
-from .builders import pod
+from bamboo_core.controller.view import ClusterView, PodPhase, TrainingView
+from bamboo_core.job.disruptions import least_available
 
 PODS = tuple(pod(0, stage) for stage in range(4))
 NAMES = [p.agent for p in PODS]

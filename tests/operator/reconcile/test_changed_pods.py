@@ -1,0 +1,130 @@
+"""Pods that were made before the user has changed what they are made from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.controller.builders import JOB
+
+from bamboo_operator.kube import api
+from bamboo_operator.kube.labels import TEMPLATE_ANNOTATION
+
+from ..harness import PATH, Harness
+from ..objects import Object
+from .test_failed_starts import KINDS, MANY, live, report, waits
+
+WAITING: Object = {
+    "phase": "Pending",
+    "containerStatuses": [waits("agent", "ImagePullBackOff", "no such tag")],
+}
+
+
+def images(harness: Harness) -> set[str]:
+    pods = [harness.kube.objects[api.pod("ns", name)] for name in harness.pods()]
+    return {pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+async def waiting(harness: Harness) -> None:
+    """A job whose image does not exist."""
+    harness.apply(**MANY)
+    await harness.reconcile()
+    for name in harness.pods():
+        report(harness, name, WAITING)
+    await harness.reconcile()
+    assert harness.condition("Stalled")["reason"] == "ImagePullFailed"
+    assert images(harness) == {"agent:1"}
+
+
+async def test_an_image_is_mended_although_nobody_has_seen_the_suspension(
+    harness: Harness,
+) -> None:
+    """Two updates within a moment: the operator reads the job once, after both."""
+    await waiting(harness)
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    for _ in range(2):
+        await harness.reconcile()
+        harness.now += 1.0
+    assert images(harness) == {"agent:2"}
+    assert len(harness.pods()) == 2
+    assert harness.status["failures"]["total"] == 0
+    assert harness.condition("Stalled")["status"] == "False"
+    before = harness.pods()
+    await harness.reconcile()
+    assert harness.pods() == before
+
+
+async def test_one_update_mends_the_image_of_a_suspended_job(harness: Harness) -> None:
+    await waiting(harness)
+    harness.kube.objects[PATH]["spec"]["suspend"] = True
+    await harness.reconcile()
+    assert harness.pods() == []
+    harness.kube.objects[PATH]["spec"] |= {"worker": {"image": "agent:2"}, "suspend": False}
+    for _ in range(2):
+        await harness.reconcile()
+    assert images(harness) == {"agent:2"}
+
+
+async def test_a_mend_during_a_pause_ends_it(harness: Harness) -> None:
+    harness.apply(**MANY)
+    await live(harness, KINDS["a device plugin that is not there after a reboot"], 100)
+    made = set(harness.pods())
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    await harness.reconcile()
+    new = set(harness.pods()) - made
+    assert len(new) == 2
+    assert harness.condition("Stalled")["status"] == "False"
+
+
+@pytest.mark.parametrize("has_trained", [True, False])
+async def test_agents_that_were_heard_stay_only_if_they_may_hold_the_state(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, has_trained: bool
+) -> None:
+    """Before the first plan they hold none, and would not fit those of the new template."""
+    harness.apply(**MANY)
+    await harness.reconcile()
+    first, second = harness.pods()
+    harness.hear(first)
+    actor = harness.jobs.find(JOB.uid)
+    assert actor is not None
+    training = replace(actor.view(), planned=has_trained)
+    monkeypatch.setattr(actor, "view", lambda: training)
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    for _ in range(2):
+        await harness.reconcile()
+    assert (first in harness.pods()) == has_trained
+    assert second not in harness.pods()
+    assert images(harness) == ({"agent:1", "agent:2"} if has_trained else {"agent:2"})
+    assert harness.status["failures"]["total"] == 0
+
+
+async def test_a_member_of_the_durable_facts_stays(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator has ended between the first plan and the status."""
+    harness.apply(**MANY)
+    await harness.reconcile()
+    first, second = harness.pods()
+    actor = harness.jobs.find(JOB.uid)
+    assert actor is not None
+    training = replace(actor.view(), members=frozenset({first}), heard={first: ""})
+    monkeypatch.setattr(actor, "view", lambda: training)
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    await harness.reconcile()
+    assert first in harness.pods()
+    assert second not in harness.pods()
+
+
+@pytest.mark.parametrize("word", [None, ""])
+async def test_a_pod_of_an_earlier_version_stays(word: str | None, harness: Harness) -> None:
+    """It does not say what it was made from."""
+    harness.apply(**MANY)
+    await harness.reconcile()
+    before = harness.pods()
+    for name in before:
+        notes = harness.kube.objects[api.pod("ns", name)]["metadata"]["annotations"]
+        assert notes.pop(TEMPLATE_ANNOTATION)
+        notes |= {} if word is None else {TEMPLATE_ANNOTATION: word}
+    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    await harness.reconcile()
+    assert harness.pods() == before
