@@ -4,15 +4,15 @@ An interface sends, and receives, one slice after the other. A slice of a sum go
 the agent that reduces it. A slice of a reduced gradient goes to all that need it, and each of them
 may pass it on once it has no more to compute: otherwise those that add up send everything.
 Whenever an interface is free, it sends something to one of those whose interfaces can receive now:
-slices of sums first, since others wait for these; of reduced gradients the slice that the fewest
-have, to the agent that still has most to receive.
+slices of sums first, since others wait for these, and of reduced gradients the slice that the
+fewest have.
 
 Small items are not here: they have a lane of their own, and take no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappush
 
@@ -29,6 +29,7 @@ ENDS = frozenset({Op.SLICE, Op.REDUCE})
 """Their messages are slices, and no others' are."""
 
 _UNKNOWN = 1e-9  # time of a gradient on its way, if it has not been measured
+_Turn = tuple[bool, int, bool, bool, float, int, int]
 _new = tuple.__new__  # large grids have tens of thousands of transfers: this spares __new__
 
 
@@ -38,7 +39,8 @@ class _Slice:
 
     item: Item
     time: float  # that it takes an interface
-    maker: int  # its REDUCE
+    maker: int  # the agent that reduces it
+    peers: set[int]  # agents that reduce slices of the same gradient
     lack: dict[int, Transfer] = field(default_factory=dict)  # agents to which nobody sends it yet
     copies: int = 1  # agents that have it, or to which somebody sends it
     votes: set[int] = field(default_factory=set)  # agents that need it for their vote
@@ -109,7 +111,13 @@ class Exchange:
 
     def _find_slices(self) -> None:
         graph, number = self._graph, self._number
+        peers: dict[tuple[int, ...], set[int]] = {}
         for i in self._makers:
+            agent, x = graph.tasks[i]
+            if x[0] is not _SLICE:
+                peers.setdefault(x[2:4], set()).add(number[agent])
+        for i in self._makers:
+            agent = graph.tasks[i][0]
             for transfer in graph.outbound[i]:
                 item, target = transfer[0], number[transfer[2]]
                 time = self._time(item)
@@ -117,7 +125,7 @@ class Exchange:
                 if item[0] is _RED:
                     at = self._made_by.setdefault(i, len(self._slices))
                     if at == len(self._slices):
-                        self._slices.append(_Slice(item, time, i))
+                        self._slices.append(_Slice(item, time, number[agent], peers[item[2:4]]))
                     self._slices[at].lack[target] = transfer
                     ops = (graph.tasks[j][1][0] for j in self._readers[id(transfer)])
                     if Op.VOTE in ops:
@@ -193,33 +201,51 @@ class Exchange:
                 return
 
     def _send_slice(self, number: int, agent: _Agent, now: float) -> None:
-        best: tuple[bool, int, float, int, int] | None = None
-        count = len(self._agents)
+        best: _Turn | None = None
         for at in list(agent.offers):
-            found = self._slices[at]
-            if not found.lack:
+            if not self._slices[at].lack:
                 del agent.offers[at]
                 continue
-            for target in found.lack:
-                other = self._agents[target]
-                if not other.is_receiving:
-                    turn = (target - number) % count
-                    votes = target in found.votes
-                    key = (not votes, found.copies, -other.rest, turn, at)
-                    if best is None or key < best:
-                        best = key
+            found = min(self._turns(number, at), default=None)
+            if found is not None and (best is None or found < best):
+                best = found
         if best is None:
             return
-        at, target = best[4], (best[3] + number) % count
-        found = self._slices[at]
-        transfer = found.lack.pop(target)
-        found.copies += 1
+        *_, turn, at = best
+        target, found_slice = (turn + number) % len(self._agents), self._slices[at]
+        transfer = found_slice.lack.pop(target)
+        found_slice.copies += 1
         maker = agent.offers[at]
         if maker is None:
             maker = agent.offers[at] = self._relay(number, at)
         agent.sent.append((transfer, maker))
         self._from[target, at] = number
-        self._begin(number, target, found.time, transfer, at, now)
+        self._begin(number, target, found_slice.time, transfer, at, now)
+
+    def _turns(self, number: int, at: int) -> Iterator[_Turn]:
+        """Agents to which this one can send the slice now; the least comes first.
+
+        Those that vote, since others may be slow. Rare slices. Its maker sends it first to one that
+        can pass it on, then to its peers, while the others get it from there. An agent's own slice.
+        Agents that have most to receive.
+        """
+        found, count = self._slices[at], len(self._agents)
+        passes = found.maker != number
+        for target in found.lack:
+            other = self._agents[target]
+            if other.is_receiving:
+                continue
+            is_peer = target in found.peers
+            spreads = passes or (found.copies == 1 and not other.left)
+            yield (
+                target not in found.votes,
+                found.copies,
+                is_peer if spreads else not is_peer,
+                passes,
+                -other.rest,
+                (target - number) % count,
+                at,
+            )
 
     def _begin(
         self, source: int, target: int, time: float, transfer: Transfer, at: int, now: float

@@ -352,3 +352,12 @@ def test_chunks_make_no_chain_of_moves_that_gains_less_than_its_sums_take():
         most = max(Counter(work.values()).values())
         assert most == 36  # of 33 in the mean: chunks have four leaves
     assert makers["slow"] < makers["fast"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_leaves_that_are_all_finished_are_shared_too(way):
+    """Their sums are added up after a loss at the end of a step."""
+    batch = BatchShape(32, 1, 16)
+    whole = step(batch, 2, 4, ((1, 2),)).step_work
+    work = WAYS[way](replace(whole, weight=dict.fromkeys(whole.weight, 0.0)))
+    assert work is None or work.keys() == whole.weight.keys()

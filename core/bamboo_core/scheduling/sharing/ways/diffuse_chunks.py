@@ -33,6 +33,8 @@ def _enough(step: StepWork) -> float:
     with less takes a sum for each stage on the way, for less than a chunk. So it must have more by
     what two slices of a sum take an interface (two: measured from 10 to 100 Gb/s)."""
     chunk = max(step.weight.values())
+    if not chunk:  # all leaves are finished
+        return 0.0
     mean = sum(step.weight.values()) / len(step.agents)
     sums = zip(step.transfer, step.able, strict=False)
     slices = max((_SLICES * time / len(able) for time, able in sums), default=0.0)
