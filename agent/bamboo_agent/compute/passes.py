@@ -210,8 +210,9 @@ class Passes:
 
         self._gradients(task, parameters, run)
         self._sums.end_micro_batch(task, parameters, total, self._activation(task).loss)
-        # gradients from torch's helper may share memory with other tensors
-        self._sums.flatten(total, parameters)
+        if total.parts is not None and self._state.batch.leaf_size > 1:
+            # it may grow in place, and gradients of torch's helper may share memory with others
+            self._sums.flatten(total, parameters)
 
     def _gradients(
         self,

@@ -96,8 +96,9 @@ def settle(
             until = max(until, now + _pause_s(known, failure))
         elif words.agent not in old:  # its pause is that of its seat, and others do not wait
             slot, number, text = end.start.slot, end.start.incarnation, words.message
-            text = f"{text}; {end.remedy}"
-            is_heard, template = words.agent in training.heard, turns.template(spec)
+            text = f"{text}; {end.remedy}" if end.remedy else text
+            is_heard = words.agent in training.heard and not words.is_refused
+            template = turns.template(spec)
             known = failures.add_start(
                 known, slot, number, text, template, step=committed, is_heard=is_heard, now=now
             )
@@ -201,7 +202,8 @@ def _fresh(
     first: dict[AgentId, LastWords] = {}
     for words in training.failed:
         first.setdefault(words.agent, words)
-    found = [_End(words) for agent, words in first.items() if agent not in settled]
+    seats = {pod.agent: Awaited(pod.slot, pod.incarnation) for pod in view.pods}
+    found = [_said(x, seats.get(agent)) for agent, x in first.items() if agent not in settled]
     known = {*settled, *first}
     ended = [p for p in view.pods if ends.is_judged(p, training, now) and p.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
@@ -218,6 +220,13 @@ def _fresh(
         elif not ends.is_excused(pod, view, training, memory):
             found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))
+
+
+def _said(words: LastWords, seat: Awaited | None) -> _End:
+    """An agent's own word. The image of one of another version is wrong, and not its node."""
+    if words.is_refused and words.cause == FailureCause.VERSION_DIFFERS:
+        return _End(replace(words, node="", machine=""), seat, counts=False)
+    return _End(words)
 
 
 def _taken(

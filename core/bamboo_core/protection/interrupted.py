@@ -6,6 +6,7 @@ Detection, decision and new connections cost nothing here; running instructions 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from bamboo_core.graph import closure
@@ -15,7 +16,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Program
 from bamboo_core.planning.step_shape import TARGET, StepShape
-from bamboo_core.scheduling import dry_run, workmap
+from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.remaining import Remaining, remaining
 from bamboo_core.scheduling.schedule import Schedule
@@ -83,21 +85,14 @@ def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
     left = remaining(
         index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
-    work = workmap.assign(
-        batch=shape.batch,
-        seats=shape.seats,
-        holders=shape.holders(),
-        policy=shape.policy,
-        weight=left.weight,
-        pinned=left.pinned,
-        base={},
-        credit=left.credit,
-        transfer=shape.transfer,
+    step = replace(
+        shape.step_work, weight=left.weight, pinned=left.pinned, base={}, credit=left.credit
     )
+    shared = likeliest(step, shape.policy)
     held = {
         a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
-    made = shape.build(closure.missing(shape.goals(work), holdings, index=index), held)
+    made = shape.build(closure.missing(shape.goals(shared.work), holdings, index=index), shared)
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,

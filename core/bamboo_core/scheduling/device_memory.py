@@ -12,7 +12,6 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.protocol.messages import LayerCost
 
-RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
 USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
 STATES = 3  # times the parameters' bytes: weight, Adam's two. What a replica keeps in host memory
 BEYOND = 8  # most activations in flight beyond P (measured: more gains nothing)
@@ -31,9 +30,17 @@ class Sizes:
     layer_bytes: int  # parameters of the largest layer
     activation_bytes: int  # kept from a forward to its backward
     boundary_bytes: int  # the output
+    sums: int = 2  # of gradients that an agent holds at once: see sharing.orders
+
+    @property
+    def resident(self) -> int:
+        """How many times the parameters' bytes an agent needs for a stage that it computes."""
+        return STATES + _REDUCED + self.sums
 
     @staticmethod
-    def of(cut: Sequence[Range], costs: Sequence[LayerCost], *, microbatches: int) -> Sizes:
+    def of(
+        cut: Sequence[Range], costs: Sequence[LayerCost], *, microbatches: int, sums: int = 2
+    ) -> Sizes:
         """The sizes of a cut. costs: one per layer, at least one."""
         stages = [costs[lo:hi] for lo, hi in cut]
         return Sizes(
@@ -43,6 +50,7 @@ class Sizes:
             layer_bytes=max(c.parameter_bytes for c in costs),
             activation_bytes=max(sum(c.activation_bytes for c in s) for s in stages),
             boundary_bytes=max(c.output_bytes for c in costs),
+            sums=sums,
         )
 
 
@@ -119,6 +127,7 @@ def held_bytes(
     found: Need,
     *,
     microbatches: int,
+    sums: int,
     in_flight: Sequence[int],
     ahead: Sequence[float],
 ) -> int:
@@ -127,13 +136,13 @@ def held_bytes(
     stages: costs of each stage's layers; found: what is where. For each stage, in_flight: most
     activations of its agent at once; ahead: forwards that it computes ahead and keeps.
     """
-    sizes = [Sizes.of(((0, len(x)),), x, microbatches=microbatches) for x in stages]
+    sizes = [Sizes.of(((0, len(x)),), x, microbatches=microbatches, sums=sums) for x in stages]
     outputs = [x[-1].output_bytes for x in stages]
 
     def own(s: int) -> int:
         boundaries = outputs[s] + (outputs[s - 1] if s else 0)
         return (
-            RESIDENT * sizes[s].parameter_bytes
+            sizes[s].resident * sizes[s].parameter_bytes
             + in_flight[s] * sizes[s].activation_bytes
             + microbatches * boundaries
         )
@@ -223,7 +232,7 @@ def _without_lane(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> int:
     device.
     """
     own = (
-        RESIDENT * sizes.parameter_bytes
+        sizes.resident * sizes.parameter_bytes
         + sizes.stages * sizes.activation_bytes
         + 2 * sizes.microbatches * sizes.boundary_bytes
     )
@@ -241,7 +250,7 @@ def _replica(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> tuple[int, i
     and the optimizer's state stays.
     """
     size = sizes.parameter_bytes
-    idle, taken = (STATES + _REDUCED) * size, RESIDENT * size
+    idle, taken = (STATES + _REDUCED) * size, sizes.resident * size
     if hosts:
         moved = _MOMENTS if mode is RedundancyMode.EAGER else STATES
         idle += moved * (sizes.layer_bytes - size)

@@ -1,8 +1,8 @@
 """The dry run: executes a set of programs on item names alone, before agents get them.
 
 It shares the executor's rules (bamboo_core.model.rules), so a program that passes here runs there.
-It is stricter in two points: an item counts as received only after its RECV, and messages between
-two agents must be received in the order in which they are sent.
+It is stricter in two points: an item counts as received only after its RECV, and messages of one
+lane between two agents must be received in the order in which they are sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import inf
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Messages, Op, Program, parts_of
 from bamboo_core.model.rules import needs, prepare, rule
@@ -49,7 +49,8 @@ def dry_run(
     instructions with ``every`` run in this step; lanes: what agents run while they wait for items;
     lane_limit: most forwards computed ahead that an agent keeps; bytes_of: size of an item, VER: of
     a layer's state, which is counted with it; wire: time that an item takes an interface, which
-    sends, and receives, one item after the other (default: none); measures: whether times and peaks
+    sends, and receives, one item after the other (default: none). Items that take none wait for no
+    others, since they have a lane of their own; measures: whether times and peaks
     are wanted. Faults do not depend on them without lanes, since agents wait only for messages.
     """
     if wire is not None:
@@ -94,9 +95,9 @@ def stopped(
 
 
 _SEND, _RECV, _VOTE, _UPDATE = Op.SEND, Op.RECV, Op.VOTE, Op.UPDATE
-_SAVE, _FOLD = Op.SAVE, Op.FOLD
+_SAVE, _SLICE = Op.SAVE, Op.SLICE
 _VERSIONED = frozenset({Op.INIT, Op.LOAD, Op.UPDATE})  # these make or consume VER
-_VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
+_VER, _PIECE, _RED = Kind.VER, Kind.PIECE, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
 
 
@@ -114,7 +115,7 @@ class _Run(DryRunStock):
         bytes_of: Callable[[Item], int] | None = None,
         measures: bool = True,
     ) -> None:
-        super().__init__(batch, bytes_of, measures)
+        super().__init__(bytes_of, measures)
         self.batch, self.layers, self.periodic = batch, layers, periodic
         self.durations, self.latency = costs.durations(), costs.latency
         self.agents = {a: DryRunAgent(a, p, parts_of(p)) for a, p in programs.items()}
@@ -159,7 +160,8 @@ class _Run(DryRunStock):
         """
         program, until, measures = agent.parts, self.until, self.measures
         skips, agents, name, wire = not self.periodic, self.agents, agent.name, self.wire
-        inboxes, held, clock = agent.inbox, agent.held, agent.clock
+        held, clock = agent.held, agent.clock
+        inboxes, large = agent.inbox, agent.bulk
         sent: Item | None = None  # since the last computation, which may consume it
         message: tuple[Item, float] = _NOTHING  # with ``sent``
         for at in range(agent.at, len(program)):
@@ -178,14 +180,14 @@ class _Run(DryRunStock):
                 continue
             if op is _RECV:
                 assert item is not None
-                if inbox := inboxes.get(peer):
+                if inbox := (large if item[0] in BULK else inboxes).get(peer):
                     first, arrival = inbox[0]
                     is_here = first is item and arrival <= clock and wire is None
                     if is_here and item[0] is not _VER:
                         del inbox[0]
                         if item[0] is _RED or not measures:
                             held.setdefault(item, True)
-                        elif item[0] is _CHUNK:
+                        elif item[0] is _PIECE:
                             self.gain_slices(agent, (item,), True)
                         else:
                             self.gain(agent, item, True)
@@ -205,10 +207,8 @@ class _Run(DryRunStock):
                         continue
                     if agent.posted:
                         self._unpost(agent, target)
-                    if (inbox := target.inbox.get(name)) is None:
-                        target.inbox[name] = [message]
-                    else:
-                        inbox.append(message)
+                    box = target.bulk if item[0] in BULK else target.inbox
+                    box.setdefault(name, []).append(message)
                     wake = target.wake
                     if wake is not None and wake[0] == name and wake[1] == item:
                         target.wake = None
@@ -270,7 +270,7 @@ class _Run(DryRunStock):
 
     def _receive_all(self, agent: DryRunAgent, messages: Messages, begin: int) -> int:
         items, peers = messages.items, messages.peers
-        agents, name, inboxes, clock = self.agents, agent.name, agent.inbox, agent.clock
+        agents, name, inboxes, clock = self.agents, agent.name, agent.bulk, agent.clock
         come: list[Item] = []
         at = begin
         for at in range(begin, len(items)):
@@ -298,11 +298,12 @@ class _Run(DryRunStock):
         return at
 
     def _unpost(self, sender: DryRunAgent, target: DryRunAgent) -> None:
-        """Move what is posted to the target to its inbox, where all that comes later follows it."""
+        """Move what is posted to the target to its large items, where all that comes later follows
+        it."""
         for arrival, left in sender.posted:
             item = left.pop(target.name, None)
             if item is not None:
-                target.inbox.setdefault(sender.name, []).append((item, arrival))
+                target.bulk.setdefault(sender.name, []).append((item, arrival))
 
     def _has(self, agent: DryRunAgent, item: Item) -> bool:
         """Whether the agent can send the item; if not, it stops for it."""
@@ -314,7 +315,7 @@ class _Run(DryRunStock):
     def _receive(self, agent: DryRunAgent, item: Item, peer: AgentId) -> bool:
         if peer in self.agents:
             self._unpost(self.agents[peer], agent)
-        inbox = agent.inbox.get(peer)
+        inbox = agent.lane_of(item).get(peer)
         if not inbox:
             self._sleep(agent, item, peer)
             return False
@@ -344,9 +345,10 @@ class _Run(DryRunStock):
 
     def _sent(self, agent: DryRunAgent, item: Item) -> float:
         """When the agent's interface has sent it."""
-        if self.wire is None:
+        time = self.wire(item) if self.wire is not None else 0.0
+        if not time:
             return agent.clock
-        agent.sending = max(agent.clock, agent.sending) + self.wire(item)
+        agent.sending = max(agent.clock, agent.sending) + time
         return agent.sending
 
     @staticmethod
@@ -383,7 +385,7 @@ class _Run(DryRunStock):
 
     def _in_disorder(self, agent: DryRunAgent, peer: AgentId, item: Item) -> bool:
         """Whether the item has been sent after others; if so, move it to the front."""
-        inbox = agent.inbox[peer]
+        inbox = agent.lane_of(item)[peer]
         place = next((i for i, (x, _) in enumerate(inbox) if x == item), None)
         if place is None:
             return False
@@ -417,7 +419,7 @@ class _Run(DryRunStock):
         if self.measures or op in _VERSIONED:
             for item in consumed:
                 self.lose(agent, item)
-            if op is _FOLD and len(made) > 1:
+            if op is _SLICE:
                 self.gain_slices(agent, made, False)
             else:
                 for item in made:

@@ -16,7 +16,6 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
-    Numerics,
     PipelinesSpec,
     PlacementSpec,
     RecoveryPolicy,
@@ -26,6 +25,7 @@ from bamboo_core.api.spec import (
     TrainingSpec,
     WorkerSpec,
 )
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import ArbiterJob, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
@@ -49,10 +49,10 @@ class Job:
     salted: bool = False  # attempts differ in their numerics, so that a mixture of two is detected
     learners: bool = False  # new agents catch up while the others train
     total: int = 0  # micro-batches of a step after a change of the grid; 0: D x microbatches
-    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    policy: RecoveryPolicy = RecoveryPolicy.AUTO
     zones: int = 0  # ring neighbours are in different ones; 0: all agents in one
     profiled: bool = False  # agents report costs for which full grids split their backward
-    fast: bool = False  # numerics: Fast, which sums all micro-batches of a pipeline as one leaf
+    kept: tuple[int, int] = (0, 0)  # L and C, if an operator of an earlier version began the job
     evals: int = 0  # micro-batches of the validation set; 0: there is none
     validate_every: int = 0  # steps; 0: only at the end
     eager: bool = False  # replicas compute forwards ahead
@@ -69,10 +69,10 @@ class Job:
         extra += f" {self.steps} steps" if self.steps != 3 else ""
         extra += " checked" if self.checked else ""
         extra += " profiled" if self.profiled else ""
-        extra += " fast" if self.fast else ""
+        extra += f" L{self.kept[0]} C{self.kept[1]}" if any(self.kept) else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
         extra += f" room {self.room}" if self.room else ""
-        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
+        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.AUTO else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
     @property
@@ -119,6 +119,14 @@ class Job:
         )
         return (cost,) * self.num_layers if self.profiled else ()
 
+    @property
+    def facts(self) -> Durable:
+        """The facts of the job before its first operator leads."""
+        if not any(self.kept):
+            return Durable()
+        total = self.total or self.pipelines * self.microbatches
+        return Durable(batch=BatchShape(total, *self.kept))
+
     @cached_property
     def arbiter_job(self) -> ArbiterJob:
         spec = JobSpec(
@@ -135,7 +143,6 @@ class Job:
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),
-            numerics=Numerics.FAST if self.fast else Numerics.CANONICAL,
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
             redundancy=self.redundancy,
             corruption=CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec(),

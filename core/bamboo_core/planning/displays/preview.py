@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from bamboo_core.api.spec import JobSpec, batch_shape
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.placement import partition
 from bamboo_core.placement.plan import Cut, layers_of, wants
-from bamboo_core.planning import grid, planner
-from bamboo_core.planning.requests import Continuations, Participant, PlanRequest
+from bamboo_core.planning import planner
+from bamboo_core.planning.displays import grid
+from bamboo_core.planning.requests import Comparison, Continuations, Participant, PlanRequest
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
-from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.costs import Costs, transfers
 from bamboo_core.scheduling.dry_run import dry_run
+from bamboo_core.scheduling.item_bytes import wire_times
 
 _TARGET, _STEPS = 1, 5  # ordinary steps follow the target step
 _BEFORE, _FENCE = Fence(1, 1, 1), Fence(1, 1, 2)
@@ -45,6 +47,53 @@ def draw(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) ->
     first = [_name(0, s) for s in range(stages)]
     alone = replace(report, busy={a: report.busy[a] for a in first})
     return grid.draw({a: programs[a] for a in first}, alone)
+
+
+@dataclass(frozen=True)
+class OneLoss:
+    """Later steps without one agent, in each way to share its work."""
+
+    seat: tuple[int, int]  # pipeline and stage of the lost agent
+    usual_s: float  # a step without a loss
+    ways: Comparison
+
+
+def one_loss(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) -> OneLoss | None:
+    """The cost of the loss of an agent in the middle of the grid in each step, on the network
+    of the spec. Arguments: as in :func:`draw`. None: the loss is fatal, the agents are too many to
+    compare ways, or the layers' sizes are not known.
+    """
+    cut = partition.split([c.forward_s + c.backward_s for c in costs], spec.pipelines.stages)
+    seat = spec.pipelines.count // 2, spec.pipelines.stages // 2
+    whole = _request(spec, tuple(costs), cut, memory_bytes)
+    *_, rest = planner.compute(_without(whole, _name(*seat)))
+    is_sized = any(c.parameter_bytes for c in costs)
+    if not is_sized or not isinstance(rest, Continuations) or rest.sharing is None:
+        return None
+    *_, usual = planner.compute(whole)
+    assert isinstance(usual, Continuations), usual
+    report = dry_run(
+        {agent: found.steady for agent, found in usual.directives.items()},
+        batch=whole.batch,
+        layers=len(costs),
+        holdings={a: [Item.ver(0, x) for x in r.versions] for a, r in whole.reports.items()},
+        costs=Costs.measured(costs),
+        wire=_wire(whole),
+    )
+    return OneLoss(seat, report.end, rest.sharing)
+
+
+def _without(request: PlanRequest, lost: AgentId) -> PlanRequest:
+    return replace(
+        request,
+        participants={a: x for a, x in request.participants.items() if a != lost},
+        reports={a: x for a, x in request.reports.items() if a != lost},
+    )
+
+
+def _wire(request: PlanRequest) -> Callable[[Item], float]:
+    times = transfers(request.costs, request.cut, request.bytes_per_s)
+    return wire_times(dict(zip(request.cut, times, strict=True)))
 
 
 def _request(
