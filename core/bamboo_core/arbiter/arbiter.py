@@ -390,11 +390,8 @@ class Arbiter:
     def _try_start(self, phase: Waiting, desired: DesiredState, now: float) -> None:
         """From nothing, or from a checkpoint: with a full grid."""
         state, membership, spec = self.state, self.state.membership, self.state.job.spec
-        usable, stages, adjacency = (
-            membership.usable(),
-            spec.pipelines.stages,
-            spec.placement.adjacency,
-        )
+        stages, adjacency = spec.pipelines.stages, spec.placement.adjacency
+        usable = membership.usable()
         if desired.suspended:
             endings.rest(state, phase)
             return
