@@ -12,7 +12,7 @@ from tests.core.graph.small import relative
 
 from bamboo_core.graph.closure import Goals, Holdings, missing, steady, undisturbed
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.model.program import Op
 from bamboo_core.model.rules import prepare
@@ -37,7 +37,8 @@ def goals_of(batch, names, stages, rng, **more):
 
 
 class Fleet:
-    """Runs programs on symbols, one instruction of a random agent after the other."""
+    """Runs programs on symbols, one instruction of a random agent after the other. Between two
+    agents, messages of one lane come in the order in which they are sent."""
 
     def __init__(self, batch, names, rng):
         self.batch, self.rng = batch, rng
@@ -49,7 +50,7 @@ class Fleet:
     def run(self, programs, stop=None):
         """Run all, or ``stop`` instructions."""
         rest = {a: deque(prepare(p, STEP, self.batch, LAYERS)) for a, p in programs.items()}
-        sent = {(a, b): deque() for a in rest for b in rest}
+        sent = {(a, b, lane): deque() for a in rest for b in rest for lane in (False, True)}
         done = 0
         while any(rest.values()) and done != stop:
             order = self.rng.sample(sorted(rest), len(rest))
@@ -62,18 +63,19 @@ class Fleet:
     def may(self, agent, task, sent):
         x = task.instruction
         if x.op is Op.RECV:
-            queue = sent[x.peer, agent]
+            queue = sent[x.peer, agent, x.item.kind in BULK]
             return bool(queue) and queue[0][0] == x.item
         return all(item in self.held[agent] for item in task.items)
 
     def perform(self, agent, task, sent):
         backend, held, x = self.backends[agent], self.held[agent], task.instruction
         if x.op is Op.RECV:
-            item, payload = sent[x.peer, agent].popleft()
+            item, payload = sent[x.peer, agent, x.item.kind in BULK].popleft()
             backend.accept(item, payload)
             held.setdefault(item, True)
         elif x.op is Op.SEND:
-            sent[agent, x.peer].append((x.item, backend.payload(x.item)))
+            message = x.item, backend.payload(x.item)
+            sent[agent, x.peer, x.item.kind in BULK].append(message)
         elif x.op not in (Op.END, Op.EXIT):
             record = backend.run(x)
             for item in (*task.gone, *(i for i in task.releases if held.get(i))):
