@@ -67,9 +67,7 @@ def degraded(found: Shape, mode: RedundancyMode) -> float:
     for stage in (0, found.stages // 2, found.stages - 1):
         step = whole(found, mode, ((0, stage),))
         options = candidates(step.step_work, RecoveryPolicy.AUTO)
-        best = comparison.shortest(
-            options, lambda x, step=step: step.build(shared=x, measures=True)
-        )
+        best = comparison.shortest(options, lambda x, step=step: step.build(shared=x))
         lengths.append(step.dry_run(best.made.programs).end)
     return fmean(lengths) / undisturbed(found, mode)
 
