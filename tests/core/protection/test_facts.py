@@ -78,10 +78,14 @@ def test_sums_that_are_sent_lengthen_a_step_with_an_empty_seat() -> None:
 
 
 def test_pieces_of_gradients_count_by_their_size() -> None:
-    """The agent that does the work of two stages takes part in two reductions."""
+    """The agent that does the work of two stages takes part in two reductions. The short ones
+    pass while agents compute, and the long ones outlast that."""
     grid = Shape(2, 4, 8, policy=RecoveryPolicy.SHADOW)
-    short, long = (after(replace(grid, sums=(t,) * 4), REPLICA) for t in (3.0, 12.0))
+    shapes = [replace(grid, sums=(t,) * 4) for t in (12.0, 24.0)]
+    short, long = (after(x, REPLICA) for x in shapes)
     assert long.redone > short.redone
+    beyond = [(after(x, REPLICA).degraded - 1) * usual(x, REPLICA) for x in shapes]
+    assert beyond[1] > 1.25 * beyond[0]
 
 
 def test_a_short_stage_costs_less_to_lose() -> None:
