@@ -17,29 +17,18 @@ from bamboo_core.api.spec import (
     TrainingSpec,
     TransportSpec,
     WorkerSpec,
-    batch_shape,
 )
-from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.items import Item
+from bamboo_core.model.ids import AgentId
 from bamboo_core.placement import moves
-from bamboo_core.placement.plan import Cut, Move, layers_of, wants
+from bamboo_core.placement.plan import Cut, Move
 from bamboo_core.placement.seats import Seats
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import (
-    Continuations,
-    Decision,
-    Participant,
-    PlanRequest,
-    PlanResult,
-    Relocation,
-)
-from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
-from bamboo_core.scheduling.costs import Costs, transfers
-from bamboo_core.scheduling.dry_run import dry_run
-from bamboo_core.scheduling.item_bytes import wire_times
+from bamboo_core.planning.displays import between_steps
+from bamboo_core.planning.displays.between_steps import Later
+from bamboo_core.planning.requests import PlanRequest, PlanResult, Relocation
+from bamboo_core.protocol.messages import LayerCost
 
-_TARGET, _STEPS = 1, 1000
-_BEFORE, _FENCE = Fence(1, 1, 1), Fence(1, 1, 2)
+_STEPS = 1000
 
 Lost = Sequence[tuple[int, int]]
 """(pipeline, stage) of each lost agent."""
@@ -96,50 +85,13 @@ class PlannedJob:
 
 def request(job: PlannedJob, seats: Seats) -> PlanRequest:
     """The question after agents have stopped between two steps. Each holds what it wants."""
-    spec, cut = job.spec, job.cut
-    agents = sorted(a for p in seats for a in p if a is not None)
-    held = wants(pipelines=seats, cut=cut, live=agents, mode=spec.redundancy.mode, holders={})
-    done = (CommitRecord(_TARGET - 1),)
-    return PlanRequest(
-        fence=_FENCE,
-        spec=spec,
-        batch=batch_shape(spec),
-        layers=job.stages,
-        costs=job.costs,
-        validation_samples=0,
-        pipelines=job.pipelines,
-        grid=seats,
-        cut=cut,
-        step_cut=cut,
-        target=_TARGET,
-        participants={a: Participant("", a, "", "", b"") for a in agents},
-        reports={
-            a: AgentReport(
-                _FENCE,
-                _BEFORE,
-                dict.fromkeys(layers_of(held[a]), _TARGET),
-                frozenset(),
-                done,
-                _TARGET - 1,
-            )
-            for a in agents
-        },
-        draining=frozenset(),
-        short_notice=frozenset(),
-        manifests=(),
-        base=-1,
-        has_voter=True,
-        is_full=False,
-        is_last=False,
-        memory_bytes=job.memory_bytes,
-    )
+    return between_steps.request(job.spec, job.costs, job.cut, seats, memory_bytes=job.memory_bytes)
 
 
 def step(job: PlannedJob, seats: Seats) -> float:
     """Length of each later step: the dry run of the planner's programs with the job's network."""
     asked = request(job, seats)
-    decision, rest = _plan(planner.compute(asked))
-    return _length(job, asked, decision, rest)
+    return between_steps.length(asked, _later(planner.compute(asked)))
 
 
 def best_move(job: PlannedJob, seats: Seats) -> tuple[float, float, Move | None]:
@@ -149,30 +101,14 @@ def best_move(job: PlannedJob, seats: Seats) -> tuple[float, float, Move | None]
     """
     asked = request(job, seats)
     results = planner.compute(asked)
-    decision, rest = _plan(results)
-    before = _length(job, asked, decision, rest)
+    before = between_steps.length(asked, _later(results))
     found = next(results, None)
     if not isinstance(found, Relocation):
         return before, before, None
     return before, step(job, moves.moved(seats, found.move)), found.move
 
 
-def _plan(results: Iterator[PlanResult]) -> tuple[Decision, Continuations]:
-    decision, rest = next(results), next(results)
-    assert isinstance(decision, Decision), decision
-    assert isinstance(rest, Continuations), rest
-    return decision, rest
-
-
-def _length(job: PlannedJob, asked: PlanRequest, decision: Decision, rest: Continuations) -> float:
-    wanted = decision.plan.wants
-    held = {a: [Item.ver(0, x) for x in layers_of(found)] for a, found in wanted.items()}
-    sums = transfers(job.costs, job.cut, job.spec.transport.bytes_per_s)
-    return dry_run(
-        {agent: told.steady for agent, told in rest.directives.items()},
-        batch=asked.batch,
-        layers=job.stages,
-        holdings=held,
-        costs=Costs.measured(job.costs),
-        wire=wire_times(dict(zip(job.cut, sums, strict=True))),
-    ).end
+def _later(results: Iterator[PlanResult]) -> Later:
+    answer = between_steps.later(results)
+    assert answer is not None, "no layer is lost"
+    return answer
