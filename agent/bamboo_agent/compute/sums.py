@@ -184,7 +184,7 @@ class GradientSums:
         parameters = self._state.parameters(*span)
         left: Sum = self._store[Item.sum(step, span, (first, task.index))]
         right: Sum = self._store[Item.sum(step, span, (task.index, end))]
-        is_checked = self._checks.is_due(step, task.index)
+        is_checked = self._checks.is_task_due(task)
         both = [copied(self._pool, x, parameters) for x in (left, right)] if is_checked else []
         total = merge(self._pool, left, right, parameters)
         if both:
@@ -198,7 +198,7 @@ class GradientSums:
         step, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
         total: Sum = self._store[Item.sum(step, span, run)]
         parameters = self._state.parameters(*span)
-        is_checked = total.buffer is None and self._checks.is_due(step, run[0])
+        is_checked = total.buffer is None and self._checks.is_task_due(task)
         again = copied(self._pool, total, parameters).buffer if is_checked else None
         buffer = flatten(self._pool, total, parameters)
         if again is not None:
@@ -218,7 +218,7 @@ class GradientSums:
         target = self._reduced_slice(item)
         tensors = [piece.tensor for piece in pieces]
         add_tree(self._state.batch, runs, tensors, out=target.tensor)
-        if self._checks.is_due(step, z):
+        if self._checks.is_task_due(task):
             again = torch.empty_like(target.tensor)
             add_tree(self._state.batch, runs, tensors, out=again)
             self._checks.compare(task, digest([target.tensor]), digest([again]))

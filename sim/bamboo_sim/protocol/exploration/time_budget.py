@@ -57,6 +57,9 @@ ALTERED = Job(2, 2, 2, steps=4, save_every=1, salted=True)
 ALTERED_PAIR = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
 ALTERED_THREE = Job(3, 1, 2, replica=False, layers=2, steps=5, save_every=2, salted=True)
 ALTERED_LONG = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True)
+OWN = Job(2, 2, 2, check_every=1)
+OWN_SELDOM = Job(2, 2, 4, steps=4, check_every=2)
+OWN_AHEAD = replace(CHECKED_TWICE, check_every=1)
 ALTERED_AHEAD = replace(CHECKED, steps=6, save_every=2, salted=True)
 ALTERED_AHEAD_TWICE = replace(CHECKED_TWICE, steps=4, save_every=1, salted=True)
 MIXED = (OLDER, FILES, NARROW, SINGLE, ONE_STEP)
@@ -184,6 +187,7 @@ def runs() -> list[Run]:
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
     out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
+    out += [("merges", job, 0.4) for job in (OWN, OWN_SELDOM, OWN_AHEAD)]
     altered = (ALTERED, ALTERED_PAIR, ALTERED_THREE, ALTERED_AHEAD, ALTERED_AHEAD_TWICE)
     out += [("alterations", job, 0.7) for job in altered]
     out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]

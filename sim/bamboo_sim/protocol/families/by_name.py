@@ -152,6 +152,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "trickles": edges.trickles,
     "delays": edges.delays,
     "flips": flips.flips,
+    "merges": flips.merges,
     "votes": flips.votes,
     "tellers": flips.tellers,
     "alterations": flips.alterations,

@@ -58,6 +58,7 @@ class Job:
     eager: bool = False  # replicas compute forwards ahead
     room: int = 0  # for so many of them in an agent's host memory; 0: for all of a step
     checked: bool = False  # they are compared with the owners'
+    check_every: int = 0  # steps between two checks of an agent's own sum; 0: there are none
 
     def __str__(self) -> str:
         mode = self.mode.value
@@ -68,6 +69,7 @@ class Job:
         extra += f" {self.layers} layers" if self.layers else ""
         extra += f" {self.steps} steps" if self.steps != 3 else ""
         extra += " checked" if self.checked else ""
+        extra += f" own/{self.check_every}" if self.check_every else ""
         extra += " profiled" if self.profiled else ""
         extra += f" L{self.kept[0]} C{self.kept[1]}" if any(self.kept) else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
@@ -86,6 +88,12 @@ class Job:
         if not self.room:
             return RedundancySpec(self.mode)
         return RedundancySpec(self.mode, str(self.room * ceil(self.num_layers / self.stages)))
+
+    @property
+    def corruption(self) -> CorruptionSpec:
+        if self.check_every:
+            return CorruptionSpec(CorruptionMode.DETECT, 1 / self.check_every)
+        return CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec()
 
     @property
     def num_layers(self) -> int:
@@ -145,7 +153,7 @@ class Job:
             worker=WorkerSpec("image"),
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
             redundancy=self.redundancy,
-            corruption=CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec(),
+            corruption=self.corruption,
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
             run_policy=RunPolicy(last_write_deadline_s=LAST_WRITE_S),

@@ -42,17 +42,17 @@ class SymbolError(Exception):
 
 
 class ContradictionError(Exception):
-    """The agent gets two results of one forward: its device is faulty."""
+    """The agent gets two results of one forward or sum: its device is faulty."""
 
 
 @dataclass(frozen=True)
 class Flip:
-    """A wrong bit in the next F, R or VOTE of an agent. lasts: in every computation of that forward
-    or vote."""
+    """A wrong bit in the next F, R, FOLD or VOTE of an agent. lasts: in every computation of that
+    forward, sum or vote; but never when an agent checks its own work by a second computation."""
 
     op: Op
     lasts: bool
-    name: Item | None = None  # the forward that it has spoiled; of a vote: no forward's name
+    name: Item | None = None  # the forward or sum that it has spoiled; of a vote: of neither
 
     @property
     def has_struck(self) -> bool:
@@ -92,6 +92,7 @@ class Symbolic:
         self.layers: dict[int, Symbol] = {}
         self.salt = 0
         self.compares = False
+        self.check_every = 0  # steps between two checks of a sum by the agent itself; 0: none
         self.book = ClaimBook()
         self.question: Question | None = None
         self.flip: Flip | None = None  # the fault of its device, if it has one
@@ -102,7 +103,7 @@ class Symbolic:
         """An independent copy; symbols are shared."""
         new = Symbolic.__new__(Symbolic)
         new.agent, new.num_layers, new.save_every = self.agent, self.num_layers, self.save_every
-        new.batch, new.salt = self.batch, self.salt
+        new.batch, new.salt, new.check_every = self.batch, self.salt, self.check_every
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
         new.question, new.left_out = self.question, self.left_out
@@ -196,14 +197,14 @@ class Symbolic:
             self.store[Item.out(k, hi, m)] = x
         self.store[name] = (tuple(acts), x)
 
-    def _computed(self, task: Instruction, right: Symbol) -> Symbol:
+    def _computed(self, task: Instruction, right: Symbol, name: Item | None = None) -> Symbol:
         """The device's result. A fault that lasts gives the same wrong result every time."""
-        flip = self.flip
+        flip, name = self.flip, name or name_of(task)
         if flip is None or flip.op is not task.op or (flip.name is not None and not flip.lasts):
             return right
-        if flip.name is not None and flip.name != name_of(task):
+        if flip.name is not None and flip.name != name:
             return right
-        self.flip = replace(flip, name=name_of(task))
+        self.flip = replace(flip, name=name)
         return symbol(_FLIPPED, right)
 
     def _gradients(self, task: Instruction) -> Iterator[tuple[int, Symbol, Symbol, Symbol]]:
@@ -244,7 +245,11 @@ class Symbolic:
         k, span, (first, end) = task.step, (task.lo, task.hi), task.ranges[0]
         left = self.store[Item.sum(k, span, (first, task.index))]
         right = self.store[Item.sum(k, span, (task.index, end))]
-        self.store[Item.sum(k, span, (first, end))] = added(left, right)
+        total, name = added(left, right), Item.sum(k, span, (first, end))
+        made = self._computed(task, total[0], name)
+        if made != total[0] and sampling.is_task_due(task, self.check_every):
+            raise ContradictionError(f"{self.agent} gets another result of {task}")
+        self.store[name] = (made, *total[1:])
 
     def _slice(self, task: Instruction) -> None:
         k, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges

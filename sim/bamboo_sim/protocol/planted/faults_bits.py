@@ -8,7 +8,7 @@ from bamboo_core.arbiter import endings, training
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.graph import cover
 from bamboo_core.graph.holdings import HoldingsIndex
-from bamboo_core.model import claims
+from bamboo_core.model import claims, sampling
 from bamboo_core.model.program import Op
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor
@@ -20,6 +20,7 @@ from bamboo_sim.protocol.planted import rules_bits
 from bamboo_sim.protocol.planted.patches import Planted, patched
 
 SMALL = Job(2, 2, 2)
+OWN = Job(2, 2, 2, check_every=1)
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
@@ -91,4 +92,6 @@ PLANTS: tuple[Planted, ...] = (
             (("singles", SMALL),)),
     Planted("a step goes on with another number of slices", "B24",
             patched(HoldingsIndex, "slices", lambda self, span: 0), (("singles", SMALL),)),
+    Planted("a sum of two runs is never checked by its agent", "B25",
+            patched(sampling, "is_task_due", rules_bits.no_merge), (("merges", OWN),)),
 )  # fmt: skip

@@ -9,9 +9,10 @@ from bamboo_core.arbiter import training
 from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.graph.cover import Addend, _Search
-from bamboo_core.model import claims, numerics
+from bamboo_core.model import claims, numerics, sampling
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
@@ -85,6 +86,14 @@ def twice(batch: Any, runs: Any, sums: Any, add: Any) -> Any:
 
 
 _add_up = numerics.add_up
+
+
+def no_merge(task: Instruction, every: int) -> bool:
+    """An agent checks everything but the sums of two runs of leaves."""
+    return task.op is not Op.FOLD and _is_task_due(task, every)
+
+
+_is_task_due = sampling.is_task_due
 
 
 def still_whole(self: _Search, run: Any) -> Any:

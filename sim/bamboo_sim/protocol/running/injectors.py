@@ -391,7 +391,7 @@ def _fail_slices(world: World, name: AgentId, count: int) -> None:
 
 
 def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
-    """The next F, R or VOTE of an agent is wrong; an agent may have to be replaced."""
+    """The next F, R, FOLD or VOTE of an agent is wrong; an agent may have to be replaced."""
     node = world.nodes.get(name)
     if node is not None and node.worker.backend.flip is None:
         world.losses += 1

@@ -38,6 +38,7 @@ class Node:
             costs=job.costs,
             evals=job.evals,
             save_every=job.save_every,
+            check_every=job.check_every,
         )
         self.operator = AgentId("")
         self.stream = 0

@@ -62,12 +62,14 @@ class Worker:
         costs: tuple[LayerCost, ...],
         evals: int = 0,
         save_every: int = 0,
+        check_every: int = 0,
     ) -> None:
         self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
         self.evals = evals
         self.products = "usual"  # digest of its processor's products
         self.executor = Executor(name, num_layers)
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
+        self.backend.check_every = check_every
         self.pending: Instruction | None = None  # the running one
         self.writes: list[Write] = []  # of its storage threads, one that writes
         self.reads: list[Manifest | Stop] = []  # and one that reads; a STOP asks for a list
