@@ -57,12 +57,37 @@ class JobPlan:
     @cached_property
     def one_loss(self) -> OneLoss | None:
         """The cost of one loss in each later step; None: it is fatal, or not known."""
-        spec, found = self.spec, self.verdict.facts
-        if found.agents * found.microbatches > _MOST_TASKS:
+        if not self.is_small:
             return None
-        if spec.redundancy.mode is RedundancyMode.AUTO:
-            spec = replace(spec, redundancy=replace(spec.redundancy, mode=self.verdict.mode))
-        return preview.one_loss(spec, self.costs.layers, memory_bytes=self.costs.memory_bytes)
+        return preview.one_loss(
+            self.planned_spec, self.costs.layers, memory_bytes=self.costs.memory_bytes
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its steps are soon planned."""
+        return self.verdict.facts.agents * self.verdict.facts.microbatches <= _MOST_TASKS
+
+    @cached_property
+    def step_s(self) -> float:
+        """A step without a loss: as --step says; else by a dry run of the planner's programs over
+        the network, in which outputs of stages cost nothing; of a large grid, as Auto estimates."""
+        found = self.verdict.facts
+        if "step_s" in found.measured or not self.is_small:
+            return found.step_s
+        if self.one_loss is not None:
+            return self.one_loss.usual_s
+        return preview.usual_s(
+            self.planned_spec, self.costs.layers, memory_bytes=self.costs.memory_bytes
+        )
+
+    @property
+    def planned_spec(self) -> JobSpec:
+        """The spec in the mode that the job will have."""
+        spec = self.spec
+        if spec.redundancy.mode is not RedundancyMode.AUTO:
+            return spec
+        return replace(spec, redundancy=replace(spec.redundancy, mode=self.verdict.mode))
 
     @property
     def shortage(self) -> str:
@@ -251,6 +276,7 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
             **{x.name: _plain(getattr(found, x.name)) for x in fields(found) if x.name != "steps"},
             "empty_share": found.share,
         },
+        "stepSeconds": plan.step_s,
         "oneLoss": _one_loss(plan.one_loss),
         "modes": [_mode(e) for e in plan.verdict.estimates],
         "shortage": plan.shortage or None,

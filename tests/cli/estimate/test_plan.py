@@ -97,6 +97,36 @@ def test_the_view_and_json_say_what_one_loss_would_cost_in_each_way() -> None:
     assert slower["usualSeconds"] > loss["usualSeconds"]
 
 
+@pytest.mark.parametrize("gbits", [0.1, 1.0, 100.0])
+def test_a_step_is_as_long_in_the_schedule_as_in_the_table_of_one_loss(gbits: float) -> None:
+    found = plan(gbits=gbits)
+    usual_s = as_json(found)["oneLoss"]["usualSeconds"]
+    assert as_json(found)["stepSeconds"] == usual_s
+    shown = " ".join(text(found).split())
+    assert f"schedule: a step takes {seconds(usual_s)};" in shown
+    assert f"a step without a loss takes {seconds(usual_s)})" in shown
+
+
+def test_a_step_counts_with_the_network_where_no_loss_can_be_compared(
+    manifest: dict[str, Any], write: Any
+) -> None:
+    """A loss is fatal without copies in one pipeline, which adds up no sums with others."""
+    manifest["spec"]["redundancy"] = {"mode": "None"}
+    manifest["spec"]["pipelines"] = {"count": 1, "stages": 4}
+    alone = write(manifest)
+    one, slow = plan(alone, gbits=10.0), plan(alone, gbits=0.1)
+    assert one.one_loss is None
+    assert one.step_s == slow.step_s > 0
+    manifest["spec"]["redundancy"] = {"mode": "Replica"}
+    copied = write(manifest, "copied.yaml")
+    assert plan(copied, gbits=0.1).step_s > plan(copied, gbits=10.0).step_s
+
+
+def test_a_step_that_was_measured_is_shown_as_it_is() -> None:
+    assert as_json(plan(step_s=2.0))["stepSeconds"] == 2.0
+    assert "schedule: a step takes 2 s;" in text(plan(step_s=2.0))
+
+
 def test_a_narrow_terminal_cuts_no_heading_or_size() -> None:
     shown = text(plan(memory="512Mi"), width=80)
     modes = shown.split("without the agent")[1]

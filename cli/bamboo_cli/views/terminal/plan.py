@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
 from rich import box
@@ -64,7 +63,7 @@ def _cut(plan: JobPlan) -> Table:
 def _schedule(plan: JobPlan) -> Text:
     found = plan.verdict.facts
     return Text(
-        f"schedule: a step takes {seconds(found.step_s)}; between its first and its last"
+        f"schedule: a step takes {seconds(plan.step_s)}; between its first and its last"
         f" computation an agent waits {seconds(found.idle_s)}. With Eager it would compute"
         f" {seconds(found.ahead_s)} of its successor's forwards ahead, in a step that is"
         f" {seconds(found.delay_s)} longer"
@@ -73,15 +72,13 @@ def _schedule(plan: JobPlan) -> Text:
 
 def _drawing(plan: JobPlan) -> str:
     """One pipeline, slot by slot, if it fits on a screen and is soon planned."""
-    found, spec = plan.verdict.facts, plan.spec
+    found = plan.verdict.facts
     if found.stages > _MOST_STAGES or found.microbatches > _MOST_MICROBATCHES:
         return ""
     if found.agents > _MOST_AGENTS:
         return ""
-    if spec.redundancy.mode is RedundancyMode.AUTO:
-        spec = replace(spec, redundancy=replace(spec.redundancy, mode=plan.verdict.mode))
     costs = plan.costs
-    return preview.draw(spec, costs.layers, memory_bytes=costs.memory_bytes).rstrip()
+    return preview.draw(plan.planned_spec, costs.layers, memory_bytes=costs.memory_bytes).rstrip()
 
 
 def _one_loss(plan: JobPlan) -> list[RenderableType]:
