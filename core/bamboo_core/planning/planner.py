@@ -45,6 +45,7 @@ from bamboo_core.scheduling import dry_run, inflight, schedule
 from bamboo_core.scheduling.candidates import Candidate, candidates, likeliest
 from bamboo_core.scheduling.costs import transfers
 from bamboo_core.scheduling.device_memory import Need
+from bamboo_core.scheduling.inflight import Variant
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs, Schedule
 from bamboo_core.scheduling.sharing import orders
@@ -161,7 +162,8 @@ class _Planning:
         step = self._whole(plan)
         options = self._options(plan, step) if every else [self._likeliest(plan, step)]
         try:
-            return self._steady(plan, step, options).made.end
+            found = self._steady(plan, step, options, is_exact=every)
+            return found.comparison.taken.step_s
         except NoPlanError:
             return inf
 
@@ -221,7 +223,7 @@ class _Planning:
                 build,
                 plan.step_cut,
                 order=_order(plan, shared),
-                is_degraded=is_degraded,
+                ways=self._variants(plan, is_degraded=is_degraded),
             )
             self._try(plan, found.programs, held, plan.step_cut)
             return found.programs
@@ -325,7 +327,7 @@ class _Planning:
         shared, steady = options[0], Programs()
         compared: Comparison | None = None
         if has_steps:
-            found = self._steady(plan, step, options)
+            found = self._steady(plan, step, options, is_exact=compares and bool(shared.way))
             compared = found.comparison if compares and shared.way else None
             shared, steady = found.shared, found.made.programs
         ending = replace(
@@ -335,30 +337,39 @@ class _Planning:
         )
         build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
         held = _held(ending)
-        final = self._best(plan, build, plan.cut, order=(), is_degraded=False)
+        ways = self._variants(plan, is_degraded=False)
+        final = self._best(plan, build, plan.cut, order=(), ways=ways)
         self._try(plan, final.programs, held, None)
         return steady, final.programs, compared
 
-    def _steady(self, plan: Plan, step: StepWork, options: list[Candidate]) -> Shortest:
-        """The shortest programs of a step after the target step."""
+    def _steady(
+        self, plan: Plan, step: StepWork, options: list[Candidate], *, is_exact: bool
+    ) -> Shortest:
+        """The shortest programs of a step after the target step. is_exact: by dry runs over the
+        network, where the simulations that schedule the step do not tell."""
         held = _held(self._later_goals(plan, options[0]))
-        found: list[Schedule] = []
+        is_degraded = bool(plan.holes) or self._is_uneven(step, options[0])
+        ways = self._variants(plan, is_degraded=is_degraded)
 
-        def made(shared: Candidate) -> Schedule:
+        def made(shared: Candidate, ways: Sequence[Variant]) -> Schedule:
             goals = self._later_goals(plan, shared)
-            found.append(
-                self._best(
-                    plan,
-                    lambda split: closure.steady(replace(goals, split=split)),
-                    plan.cut,
-                    order=_order(plan, shared),
-                    is_degraded=bool(plan.holes) or self._is_uneven(step, shared),
-                    like=found[0] if found else None,
-                )
-            )
-            return found[-1]
+            build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
+            return self._best(plan, build, plan.cut, order=_order(plan, shared), ways=ways)
 
-        best = comparison.shortest(options, made)
+        def length(made: Schedule) -> float:
+            self._check_wanted()
+            given = self._request, plan.cut, held, self._costs
+            return comparison.over_network(made.programs, *given)
+
+        first = made(options[0], ways)
+        like = [way for way in ways if way.split is first.is_split]
+        other = [way for way in ways if way not in like]
+        best = comparison.shortest(
+            options,
+            lambda x: first if x is options[0] else made(x, like),
+            lambda x: made(x, other) if other and x is not options[0] else None,
+            length if is_exact else lambda x: x.end,
+        )
         self._try(plan, best.made.programs, held, plan.cut)
         return best
 
@@ -386,23 +397,10 @@ class _Planning:
             save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
         )
 
-    def _best(
-        self,
-        plan: Plan,
-        build: _Build,
-        cut: Cut,
-        *,
-        order: Sequence[int],
-        is_degraded: bool,
-        like: Schedule | None = None,
-    ) -> Schedule:
-        """The shortest schedule among the variants worth trying. order: as in
-        :func:`schedule.build`; like: of the same step with work shared in another way, whose
-        variant is taken."""
-        made = []
+    def _variants(self, plan: Plan, *, is_degraded: bool) -> tuple[Variant, ...]:
+        """The variants worth trying."""
         measured = self._request.costs
-        sums = dict(zip(cut, self._transfer(cut), strict=False))
-        ways = inflight.variants(
+        return inflight.variants(
             plan,
             self._costs,
             self._memory(plan),
@@ -410,9 +408,20 @@ class _Planning:
             knows_memory=bool(measured and self._request.memory_bytes),
             is_degraded=is_degraded,
         )
+
+    def _best(
+        self,
+        plan: Plan,
+        build: _Build,
+        cut: Cut,
+        *,
+        order: Sequence[int],
+        ways: Sequence[Variant],
+    ) -> Schedule:
+        """The shortest schedule among these variants. order: as in :func:`schedule.build`."""
+        made = []
+        sums = dict(zip(cut, self._transfer(cut), strict=False))
         for way in ways:
-            if like is not None and way.split is not like.is_split and len(ways) > 1:
-                continue
             self._check_wanted()
             graph = build(way.split)
             self._check_wanted()
@@ -426,7 +435,7 @@ class _Planning:
                 sums=sums,
                 is_split=way.split,
             )
-            made.append((found.length * way.price, found))
+            made.append((found.end * way.price, found))
         return min(made, key=lambda pair: pair[0])[1]
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:

@@ -12,10 +12,13 @@ from tests.core.planning.test_planner import A1, GRID, HALVES, proceed, whole
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op, Program
-from bamboo_core.planning import planner, requests
+from bamboo_core.planning import comparison, planner, requests
 from bamboo_core.planning.displays import preview
 from bamboo_core.planning.requests import Comparison, StepTime
 from bamboo_core.scheduling import candidates
+from bamboo_core.scheduling.candidates import Candidate
+from bamboo_core.scheduling.schedule import Schedule
+from bamboo_core.scheduling.sharing.estimates import Estimate
 
 AUTO = RecoveryPolicy.AUTO
 LARGE = 10**11  # bytes of a layer, which takes 80 s over 10 Gb/s
@@ -106,3 +109,36 @@ def test_a_way_that_cannot_win_is_not_scheduled() -> None:
     assert any(x.is_least for x in found.others) or len(found.others) < 2
     assert found.others == tuple(sorted(found.others, key=lambda x: (x.step_s, x.way)))
     assert isinstance(found.taken, StepTime)
+
+
+def test_ways_that_come_near_are_tried_in_the_other_variant_and_run_dry() -> None:
+    """The second way is the shortest in its other variant, by its dry run. Nobody asks more about
+    those that are far away: the third in neither variant, the fourth in none at all."""
+    ends = {"first": 10.0, "second": 12.9, "third": 13.1, "fourth": 9.0}
+    others = {"first": None, "second": Schedule({}, 1.0, 0, 10.7, True)}
+    ways = [
+        Candidate(way, {}, Estimate(1.0, 0.0, 0, bound, 0.0), 1)
+        for way, bound in zip(ends, (1.0, 1.0, 1.0, 11.0), strict=True)
+    ]
+    asked: list[float] = []
+
+    def length(made: Schedule) -> float:
+        asked.append(made.end)
+        return {10.0: 10.0, 10.7: 9.9}[made.end]
+
+    best = comparison.shortest(
+        ways,
+        lambda x: Schedule({}, 1.0, 0, ends[x.way]),
+        lambda x: others[x.way],
+        length,
+    )
+    assert (best.shared.way, best.made.is_split) == ("second", True)
+    assert asked == [10.0, 10.7]
+    assert best.comparison == Comparison(
+        StepTime("second", 9.9, False),
+        (
+            StepTime("first", 10.0, False),
+            StepTime("fourth", 11.0, True),
+            StepTime("third", 13.1, False),
+        ),
+    )

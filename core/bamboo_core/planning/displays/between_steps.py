@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bamboo_core.api.spec import JobSpec, batch_shape
-from bamboo_core.model.ids import Fence
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
+from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Cut, layers_of, wants
 from bamboo_core.placement.seats import Seats
+from bamboo_core.planning import comparison
 from bamboo_core.planning.requests import (
     Continuations,
     Decision,
@@ -20,9 +22,8 @@ from bamboo_core.planning.requests import (
     PlanResult,
 )
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
-from bamboo_core.scheduling.costs import Costs, transfers
+from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.dry_run import DryRunResult, dry_run
-from bamboo_core.scheduling.item_bytes import wire_times
 
 _TARGET = 1  # ordinary steps follow the target step
 _BEFORE, _FENCE = Fence(1, 1, 1), Fence(1, 1, 2)
@@ -87,24 +88,28 @@ def later(results: Iterator[PlanResult]) -> Later | None:
     return (decision, rest) if isinstance(rest, Continuations) else None
 
 
-def run_dry(asked: PlanRequest, answer: Later, costs: Costs, *, with_network: bool) -> DryRunResult:
-    """A step after the target step. costs: of its tasks. with_network: sums of gradients take the
-    time that the network of the request needs."""
-    decision, rest = answer
-    sums = dict(zip(asked.cut, transfers(asked.costs, asked.cut, asked.bytes_per_s), strict=True))
+def run_dry(asked: PlanRequest, answer: Later, costs: Costs) -> DryRunResult:
+    """A step after the target step, in which messages take no time. costs: of its tasks."""
     return dry_run(
-        {agent: told.steady for agent, told in rest.directives.items()},
+        steady(answer),
         batch=asked.batch,
         layers=asked.layers,
-        holdings={
-            a: [Item.ver(0, x) for x in layers_of(found)]
-            for a, found in decision.plan.wants.items()
-        },
+        holdings=_held(answer),
         costs=costs,
-        wire=wire_times(sums) if with_network else None,
     )
 
 
 def length(asked: PlanRequest, answer: Later) -> float:
     """Seconds of a step after the target step, over the network of the request."""
-    return run_dry(asked, answer, Costs.measured(asked.costs), with_network=True).end
+    costs = Costs.measured(asked.costs)
+    return comparison.over_network(steady(answer), asked, asked.cut, _held(answer), costs)
+
+
+def steady(answer: Later) -> dict[AgentId, Program]:
+    """Programs of a step after the target step."""
+    return {agent: told.steady for agent, told in answer[1].directives.items()}
+
+
+def _held(answer: Later) -> dict[AgentId, list[Item]]:
+    wanted = answer[0].plan.wants
+    return {a: [Item.ver(0, x) for x in layers_of(found)] for a, found in wanted.items()}

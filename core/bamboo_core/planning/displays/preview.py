@@ -28,11 +28,11 @@ def draw(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) ->
     """
     asked = _request(spec, costs, memory_bytes)
     answer = _undisturbed(asked)
-    slots = _slots(asked.cut)
-    report = between_steps.run_dry(asked, answer, slots, with_network=False)
+    report = between_steps.run_dry(asked, answer, _slots(asked.cut))
     first = [_name(0, s) for s in range(spec.pipelines.stages)]
-    programs = {a: answer[1].directives[a].steady for a in first}
-    return grid.draw(programs, replace(report, busy={a: report.busy[a] for a in first}))
+    programs = between_steps.steady(answer)
+    alone = replace(report, busy={a: report.busy[a] for a in first})
+    return grid.draw({a: programs[a] for a in first}, alone)
 
 
 def usual_s(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) -> float:

@@ -96,7 +96,8 @@ class _Remembering(planner._Planning):
             return super().relocate(plan, rest)
         self._draws = False
         step = self._whole(plan)
-        usual = self._steady(plan, step, self._options(plan, step)).comparison
+        options = self._options(plan, step)
+        usual = self._steady(plan, step, options, is_exact=True).comparison
         found = super().relocate(plan, replace(rest, sharing=usual))
         self._draws = True
         return found
