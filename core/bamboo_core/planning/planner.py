@@ -435,7 +435,7 @@ class _Planning:
                 sums=sums,
                 is_split=way.split,
             )
-            made.append((found.end * way.price, found))
+            made.append((found.end + (way.price - 1) * found.length, found))
         return min(made, key=lambda pair: pair[0])[1]
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:

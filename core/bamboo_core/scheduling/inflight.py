@@ -24,7 +24,7 @@ class Variant:
 
     split: bool
     caps: dict[AgentId, int]
-    price: float = 1.0  # factor on the length when variants are compared
+    price: float = 1.0  # factor on what is computed when variants are compared
 
 
 def variants(
