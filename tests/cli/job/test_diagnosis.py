@@ -247,7 +247,7 @@ def test_without_a_plan_in_force_there_are_no_outlooks(
     if missing == "suspend":
         training["spec"]["suspend"] = True
     elif missing == "admitted":  # Kueue has evicted it
-        training["status"]["pipelinesSummary"] = "2/0"
+        training["status"] |= {"phase": "Suspending", "pipelinesSummary": "2/2"}
     else:
         del training["status"]["arbiter"]
     found = explain(training, zoned_pods(*SPREAD), [], NOW)

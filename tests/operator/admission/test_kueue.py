@@ -133,6 +133,8 @@ async def test_a_queued_job_has_a_workload_and_no_pods(queued: Harness) -> None:
     assert (suspended["status"], suspended["reason"]) == ("True", "QueuedByKueue")
     assert suspended["message"] == "it waits in queue team until Kueue admits it"
     assert queued.condition("Running")["reason"] == "QueuedByKueue"
+    shown = [queued.status[name] for name in ("pipelinesSummary", "agentsSummary")]
+    assert shown == ["0/3", "0/6"], "what it waits for"
 
 
 async def test_an_admitted_job_starts_with_what_it_has_quota_for(queued: Harness) -> None:
@@ -147,6 +149,8 @@ async def test_an_admitted_job_starts_with_what_it_has_quota_for(queued: Harness
     assert spec["nodeSelector"]["pool"] == "spot"
     assert {"key": "spot"} in spec["tolerations"]
     assert queued.condition("Suspended")["status"] == "False"
+    shown = [queued.status[name] for name in ("pipelinesSummary", "agentsSummary")]
+    assert shown == ["0/2", "0/4"], "what it has quota for"
 
 
 @pytest.mark.parametrize(
