@@ -249,9 +249,7 @@ class Leadership:
         for agent in self._dismissed - self._ended:
             if now >= self._departing.get(agent, inf):
                 del self._departing[agent]  # it does not end: its pod is deleted
-        desired = cluster.desired_state(
-            seen.spec, seen.cluster, self._dismissed, seen.outdated
-        )
+        desired = cluster.desired_state(seen.spec, seen.cluster, self._dismissed, seen.outdated)
         if desired != self._desired:
             self._desired = desired
             self._put(desired)

@@ -293,7 +293,10 @@ class Reconciler:
         """
         conditions = decided.status.conditions
         if known.rejected:
-            conditions = lifecycle.rejected(conditions, known.rejected, now=now)
+            has_state = durable_facts.has_members(body)
+            conditions = lifecycle.rejected(
+                conditions, known.rejected, has_state=has_state, now=now
+            )
         if known.refusal is not None:
             problems, reason = known.refusal.problems, known.refusal.reason
             conditions = lifecycle.refuse(problems, conditions, now=now, reason=reason)
