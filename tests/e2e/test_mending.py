@@ -11,6 +11,8 @@ from bamboo_cli.errors import ProgramError
 
 from .jobs import Gate, User, tiny_job
 
+WRONG = "bamboo-agnet:test"
+
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -19,7 +21,7 @@ def test_one_update_mends_a_wrong_image_until_there_is_a_plan(
 ) -> None:
     right = tiny_job("mended", **gate.slowed(spec))
     wrong = tiny_job("mended", **gate.slowed(spec))
-    wrong["spec"]["worker"]["image"] = "bamboo-agent:tset"
+    wrong["spec"]["worker"]["image"] = WRONG
     user.apply(wrong)
     user.kubectl("wait", "--for=condition=Stalled", "bj/mended", "--timeout=60s")
     old = {pod["metadata"]["uid"] for pod in user.pods("mended")}
@@ -31,7 +33,7 @@ def test_one_update_mends_a_wrong_image_until_there_is_a_plan(
     body = json.loads(user.kubectl("get", "bj", "mended", "--output", "json"))
     assert body["status"]["failures"]["total"] == 0
     assert "agents" in body["status"]["arbiter"]
-    patch = json.dumps({"spec": {"worker": {"image": "bamboo-agent:tset"}}})
+    patch = json.dumps({"spec": {"worker": {"image": WRONG}}})
     said = "spec.worker cannot change while spec.suspend is false and agents have a plan"
     with pytest.raises(ProgramError, match=said):
         user.kubectl("patch", "bj", "mended", "--type=merge", "--patch", patch)

@@ -61,6 +61,7 @@ def apply(harness: Harness, **spec: Any) -> None:
     )
     body["metadata"] |= {
         "uid": "uid-1",
+        "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {"kueue.x-k8s.io/queue-name": "team"},
     }
