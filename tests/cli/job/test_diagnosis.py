@@ -447,11 +447,13 @@ def test_a_container_beside_an_agent_at_work_is_explained(
 def test_a_wrong_image_can_be_corrected_though_nothing_runs(
     training: dict[str, Any], reason: str
 ) -> None:
-    """The API server takes a change of spec.worker only while spec.suspend is true."""
+    """The API server takes it at once as long as agents have no plan."""
     stalled = condition("Stalled", "True", reason, "2 agents cannot start")
     training["status"] |= {"phase": "Pending", "conditions": [stalled]}
     said = texts(explain(training, [], [], NOW))
-    assert "which it must be for a change of spec.worker even if no agent runs" in said
+    assert (
+        "correct spec.worker with `kubectl edit` or `kubectl apply`; if the answer is that" in said
+    )
     assert "then correct spec.worker and set spec.suspend to false in one `kubectl edit`" in said
     assert "the pods start by themselves" in said
 
