@@ -125,7 +125,8 @@ class Reconciler:
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             has_state = durable_facts.has_members(body) or actor.has_state
-            outdated = frozenset() if has_state else turns.outdated(spec, view)
+            may_keep = has_state or spec.suspend  # a suspended job lets its agents go itself
+            outdated = frozenset() if may_keep else turns.outdated(spec, view)
             actor.observe(job, spec, view, self._ports.clock(), outdated)
             # A plan that is not durable gives no agent any state yet.
             training = replace(actor.view(), has_state=has_state)
@@ -249,7 +250,8 @@ class Reconciler:
         """None: the job has ended, and its agents are gone or about to go."""
         actor = self._ports.jobs.find(job.uid)
         if actor is not None and not actor.is_overtaken:
-            if durable_facts.has_members(body) or not actor.is_outdated(spec):
+            has_state = durable_facts.has_members(body)
+            if spec.suspend or has_state or not actor.is_outdated(spec):
                 return actor
             log.info("the spec has changed before there is a plan", extra={"job": job.name})
         await self._ports.jobs.end(job.uid)

@@ -182,19 +182,6 @@ def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
     assert condition(fits, ConditionType.ZONE_SPREAD_SATISFIED).status
 
 
-@pytest.mark.parametrize("has_state", [True, False])
-def test_a_remedy_that_needs_a_suspension_says_so(has_state: bool) -> None:
-    """The API server takes it at once while no agent holds the job's state."""
-    wrong = replace(nodes(a=1)[0], suits=False, agents=0, lacks="no label gpu=a100")
-    training = TrainingView(has_state=has_state)
-    found = status_of(spec(), ClusterView((wrong,)), training, Memory(), job=JOB, now=50.0)
-    text = condition(found, ConditionType.CAPACITY_AVAILABLE).message
-    assert "the node selector in spec.worker.podTemplate" in text
-    said = "spec.worker and spec.placement can change while spec.suspend is true"
-    assert text.endswith(f"; {said}") == has_state
-    assert (said in text) == has_state
-
-
 def test_no_node_is_big_enough() -> None:
     worker = WorkerSpec("agent:1", resources={"limits": {"nvidia.com/gpu": 9}})
     waiting = (
@@ -572,29 +559,6 @@ def test_a_refused_spec_keeps_the_other_conditions() -> None:
     )
     assert {c.type for c in changed} == set(ConditionType)
     assert next(c for c in changed if c.type == "Running").since == 0.0
-
-
-@pytest.mark.parametrize(
-    ("message", "remedy"),
-    [
-        (
-            "exceeded quota",
-            "remove what forbids them; or {}change spec.worker or spec.placement{}",
-        ),
-        (
-            'pods "x" is forbidden: no PriorityClass with name high was found',
-            "create the PriorityClass high; or {}name another one in spec.worker.podTemplate{}",
-        ),
-    ],
-)
-@pytest.mark.parametrize("has_state", [True, False])
-def test_pods_that_the_api_server_rejects(message: str, remedy: str, has_state: bool) -> None:
-    before = status().conditions
-    line = lifecycle.rejected(before, message, has_state=has_state, now=60.0)[0]
-    around = ("set spec.suspend to true, ", ", and set it to false again")
-    remedy = remedy.format(*(around if has_state else ("", "")))
-    assert (line.type, line.status, line.reason) == ("Accepted", False, Reason.POD_REJECTED)
-    assert line.message == f"pods: the API server rejects them: {message}: {remedy}"
 
 
 def test_an_error_of_the_operator_is_reported() -> None:

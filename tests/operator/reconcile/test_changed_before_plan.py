@@ -114,7 +114,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
 
 
 def sent(sessions: list[Session]) -> list[OperatorMessage]:
-    """What agents were told."""
+    """Messages to agents, until now."""
     found = []
     for session in sessions:
         while not session.outgoing.empty():
