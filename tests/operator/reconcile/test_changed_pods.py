@@ -162,3 +162,24 @@ async def test_a_pod_of_an_earlier_version_stays(word: str | None, harness: Harn
     harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
     await harness.reconcile()
     assert harness.pods() == before
+
+
+@pytest.mark.parametrize("change", ["spec", "metadata"])
+async def test_a_job_that_changes_while_it_is_reconciled_gets_no_pod(
+    change: str, harness: Harness
+) -> None:
+    """It is suspended or deleted, and the reconcile has read it before."""
+    harness.apply()
+
+    def meanwhile(verb: str, path: str) -> None:
+        if (verb, path) == ("list", api.pods("ns")):
+            body = harness.kube.objects[PATH]
+            body["metadata"]["generation"] = 7
+            body[change] |= {"suspend": True, "deletionTimestamp": "2026-01-01T00:00:10Z"}
+
+    harness.kube.fail = meanwhile
+    await harness.reconcile()
+    assert harness.again == [0.0]
+    await harness.reconcile()
+    assert not [path for verb, path in harness.kube.requests if verb == "create"]
+    assert harness.pods() == []
