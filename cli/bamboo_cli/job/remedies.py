@@ -29,8 +29,9 @@ REMEDIES: Mapping[str, str] = {
     Reason.RECONCILE_ERROR: "read the operator's log; if a request is forbidden, install the chart"
     " again",
     Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",
-    Reason.WAITS_IN_LINE: "wait for the job ahead, add nodes, lower spec.pipelines.min, or suspend"
-    " the job, name a higher priority class in spec.worker.podTemplate, and resume it",
+    Reason.WAITS_IN_LINE: "wait for the job ahead, add nodes, lower spec.pipelines.min, or name"
+    " a higher priority class in spec.worker.podTemplate, and suspend the job first if it has begun"
+    " to train",
     Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
     Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement name, or"
     " tolerate the taints that the message names in spec.worker.podTemplate",
