@@ -461,7 +461,7 @@ def test_a_wrong_image_can_be_corrected_though_nothing_runs(
 def test_a_job_that_has_trained_keeps_its_training_for_another_priority() -> None:
     """A job that is created again begins from the start."""
     remedy = REMEDIES[Reason.WAITS_IN_LINE]
-    assert "or suspend the job, name a higher priority class in spec.worker.podTemplate" in remedy
+    assert "suspend the job first if it has begun to train" in remedy
     assert "create" not in remedy
 
 
