@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,9 +64,7 @@ class Kind:
     is_template_wrong: bool = False  # to change it mends the cause
     has_broken_nodes: bool = False
     is_deleted: bool = False  # somebody deletes the pods
-    is_heard: bool = (
-        False  # its agents are real ones, so that the job may train before it is mended
-    )
+    is_heard: bool = False  # its agents are real, so the job may train before it is mended
 
 
 def container(name: str, script: str, **more: Any) -> Object:
@@ -350,15 +348,9 @@ class Bench:
             for index in range(2):
                 self._local.cluster.repair_devices(f"broken-{index}")
         if kind.is_template_wrong:
-            self._patch(name, {"suspend": True})
-            until(lambda: self._is_suspended(name), f"{name} is suspended")
-            self._patch(name, {"worker": {"podTemplate": None}, "suspend": False})
+            self._patch(name, {"worker": {"podTemplate": None}})
         ready = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"ready": "yes"}}
         self._apply(ready | {"metadata": {"name": f"{name}-mended"}})
-
-    def _is_suspended(self, name: str) -> bool:
-        body = json.loads(self._kubectl("get", "bamboojob", name, "--output", "json"))
-        return bool(conditions(body).get("Suspended", {}).get("status") == "True")
 
     def _patch(self, name: str, spec: Object) -> None:
         body = json.dumps({"spec": spec})
@@ -389,14 +381,10 @@ def conditions(body: Object) -> dict[str, Object]:
 
 
 def is_in_trouble(pod: Object, kind: Kind) -> bool:
-    """Whether the API shows that the pod does not start as it should."""
+    """Whether the API shows that the pod does not start as it should. No kind lacks room, so a pod
+    that waits for a node does so for a moment only."""
     status = pod.get("status") or {}
     if status.get("phase") in ("Failed", "Succeeded"):
-        return True
-    if any(
-        c["type"] == "PodScheduled" and c["status"] == "False"
-        for c in status.get("conditions") or []
-    ):
         return True
     found = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     states = [each.get("state") or {} for each in found]
@@ -406,15 +394,6 @@ def is_in_trouble(pod: Object, kind: Kind) -> bool:
     is_stuck = bool(waits.keys() - {"", "PodInitializing", "ContainerCreating"})
     # A volume that cannot be mounted shows only in events.
     return is_stuck or (bool(kind.objects) and bool(waits["ContainerCreating"]))
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """RuntimeError after two minutes."""
-    deadline = time.monotonic() + 120.0
-    while not holds():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: not within 120 s")
-        time.sleep(POLL_S)
 
 
 def cause_s(job: Job) -> float | None:

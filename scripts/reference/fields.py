@@ -21,8 +21,12 @@ def spec_page(schema: Schema, example: Any) -> str:
         "[every-field.yaml](every-field.yaml), a job that sets every field.",
         "The API server applies the defaults and checks the limits and rules when you apply a job.",
     ]
-    root = schema["properties"]["spec"]
-    own = {"properties": {}, "x-kubernetes-validations": _rules(schema)}
+    root = dict(schema["properties"]["spec"])
+    # Rules about spec that read the status, too, stand at the root.
+    of_spec = [rule for rule in _rules(schema) if rule.get("fieldPath") == ".spec"]
+    rest = [rule for rule in _rules(schema) if rule not in of_spec]
+    own = {"properties": {}, "x-kubernetes-validations": rest}
+    root["x-kubernetes-validations"] = [*_rules(root), *of_spec]
     lines += ["", "## `metadata`", "", *_rule_lines(own)]
     for path, node in _objects("spec", root):
         lines += ["", f"## `{path}`", ""]

@@ -38,6 +38,13 @@ def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str
     return Case(f"spec.{what} cannot change while", before, after, text, before)
 
 
+def stateless(what: str, before: dict[str, Any], after: dict[str, Any]) -> Case:
+    """A field that may also change while the job has no plan since its start."""
+    how = "while spec.suspend is false and agents have a plan, whether or not they run: set it"
+    text = f"spec.{what} cannot change {how} to true first"
+    return Case(text, before, after, text, before)
+
+
 def factory(example: str, spec: dict[str, Any], words: str) -> Case:
     return Case(f"factory must be {example}", {}, spec, words)
 
@@ -100,25 +107,25 @@ CASES = [
     fixed("training", {}, {"training": {"steps": 11}}),
     fixed("numerics", {}, {"numerics": "Fast"}, "cannot change from Canonical to Fast"),
     fixed("seed", {}, {"seed": 3}, "spec.seed decides the result and cannot change from 0 to 3"),
-    resting("training.onNonFinite", {}, {"training": {"onNonFinite": {"skip": 3}}}),
+    stateless("training.onNonFinite", {}, {"training": {"onNonFinite": {"skip": 3}}}),
     resting("pipelines.stages", {}, {"pipelines": {"stages": 4}}, "cannot change from 2 to 4"),
     resting("pipelines.max", {}, {"pipelines": {"max": 4}}),
-    resting("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
-    resting("recovery", {}, {"recovery": {"policy": "Peers"}}),
-    resting("placement", {}, {"placement": {"zones": ["a", "b"]}}),
-    resting(
+    stateless("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
+    stateless("recovery", {}, {"recovery": {"policy": "Peers"}}),
+    stateless("placement", {}, {"placement": {"zones": ["a", "b"]}}),
+    stateless(
         "transport.channel and encryption",
         {"transport": {"bandwidthGbps": 25}},
         {"transport": {"channel": "ProcessGroup"}},
     ),
-    resting(
+    stateless(
         "transport.channel and encryption",
         {"transport": {"bandwidthGbps": 25}},
         {"transport": {"encryption": "Off"}},
     ),
-    resting("corruption", {}, {"corruption": {"mode": "Detect"}}),
-    resting("worker", {}, {"worker": {"image": "agent:2"}}),
-    resting("checkpoint", CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
+    stateless("corruption", {}, {"corruption": {"mode": "Detect"}}),
+    stateless("worker", {}, {"worker": {"image": "agent:2"}}),
+    stateless("checkpoint", CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
     Case(
         "spec.checkpoint.uri holds",
         {"checkpoint": {"keep": 5}},

@@ -14,6 +14,7 @@ from bamboo_devcluster.kube.client import ApiError, KubeApi
 from .jobs import job
 from .rule_cases import CASES, CHECKPOINT, Case
 
+STATELESS = "and agents have a plan"
 JOBS = "/apis/bamboo.dev/v1alpha1/namespaces/{}/bamboojobs"
 
 
@@ -28,6 +29,12 @@ class Server:
         name = name or f"job-{uuid.uuid4().hex[:8]}"
         await self.api.post(JOBS.format(self.namespace), job(self.namespace, name, **spec))
         return name
+
+    async def plan(self, name: str, **facts: Any) -> None:
+        """The status as the operator writes it once the first plan is durable."""
+        facts = {"term": 1, "agents": "a b\n+ "} | facts
+        path = f"{JOBS.format(self.namespace)}/{name}/status"
+        await self.api.patch(path, {"status": {"arbiter": facts}})
 
     async def change(self, name: str, spec: dict[str, Any]) -> None:
         await self.api.patch(f"{JOBS.format(self.namespace)}/{name}", {"spec": spec})
@@ -47,6 +54,7 @@ async def test_accepted_and_rejected(server: Server, case: Case) -> None:
             await server.create(case.rejected, case.rejected_name)
     else:
         name = await server.create(case.before)
+        await server.plan(name)
         await server.change(name, case.accepted)
         with pytest.raises(ApiError) as refusal:
             await server.change(name, case.rejected)
@@ -86,6 +94,7 @@ async def test_a_number_that_is_too_small_is_one_line(
 async def test_a_suspended_job_may_change(server: Server, case: Case) -> None:
     assert case.before is not None
     name = await server.create(case.before | {"suspend": True})
+    await server.plan(name)
     await server.change(name, case.rejected)
     await server.change(name, {"suspend": False})
 
@@ -97,6 +106,7 @@ async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, ca
     """The message must not advise to suspend the job where that does not help."""
     assert case.before is not None
     name = await server.create(case.before | {"suspend": False})
+    await server.plan(name)
     with pytest.raises(ApiError) as refusal:
         await server.change(name, case.rejected)
     _, _, lines = str(refusal.value).partition(" is invalid: ")  # several would stand in brackets
@@ -104,9 +114,43 @@ async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, ca
     assert case.words in lines
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        None,  # no operator has written anything
+        {"agents": None, "batch": [16, 1, 4]},  # a plan is being made; or none since a restore
+        {"agents": "- -\n+ ", "outcome": "Suspended"},  # resumed, and nobody has seen that yet
+        {"outcome": "Suspended", "agents": None},
+    ],
+)
+@pytest.mark.parametrize("case", [c for c in CASES if STATELESS in c.rule], ids=lambda c: c.rule)
+async def test_a_job_without_a_plan_may_change(
+    server: Server, case: Case, facts: dict[str, Any] | None
+) -> None:
+    """One update mends it."""
+    assert case.before is not None
+    name = await server.create(case.before)
+    if facts is not None:
+        await server.plan(name, **facts)
+    await server.change(name, case.rejected)
+
+
+async def test_the_facts_that_the_rules_read_do_not_hide_others(server: Server) -> None:
+    """The operator keeps more there than the definition names."""
+    name = await server.create({})
+    await server.plan(name, cut=[[0, 2], [2, 4]], outcome="Suspended", message="m")
+    body = await server.api.get(f"{JOBS.format(server.namespace)}/{name}")
+    assert body["status"]["arbiter"] == {
+        "term": 1, "agents": "a b\n+ ", "cut": [[0, 2], [2, 4]], "outcome": "Suspended",
+        "message": "m",
+    }  # fmt: skip
+
+
 async def test_changes_of_checkpoint_while_the_job_runs(server: Server) -> None:
     """Whether there is one at all; and how the folder's rule goes with the others."""
     bare, saved = await server.create({}), await server.create(CHECKPOINT)
+    await server.plan(bare)
+    await server.plan(saved)
     for name, change, sentence in (
         (bare, CHECKPOINT, "spec.checkpoint cannot change while spec.suspend is false"),
         (saved, {"checkpoint": None}, "holds the job's state and cannot change"),

@@ -99,6 +99,14 @@ def test_there_are_rows_of_both_kinds() -> None:
         assert {bool(found(*row)) for row in rows} == {True, False}
 
 
+def test_every_list_of_rows_is_asked() -> None:
+    """A list that is not named above would be judged by nobody."""
+    lists = {name: rows for name, rows in vars(value_rows).items() if isinstance(rows, list)}
+    asked = [*value_rows.MAIN, *ROWS]
+    assert {"MAIN", "OBJECTS"} < set(lists)
+    assert not [name for name, rows in lists.items() if any(row not in asked for row in rows)]
+
+
 @pytest.mark.parametrize(("place", "value"), [*value_rows.MAIN, *in_turn(8, ROWS)], ids=name_of)
 async def test_the_chart_agrees_with_the_server(
     devcluster_api: KubeApi, devcluster_namespace: str, lenient: Path, place: str, value: Any

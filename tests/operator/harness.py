@@ -133,7 +133,14 @@ class Harness:
         """As kubectl does, with these fields of spec."""
         body = manifest(**spec)
         body["metadata"] |= {"uid": JOB.uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        body["metadata"]["generation"] = JOB.generation
         self.kube.put(PATH, body)
+
+    def edit(self, **spec: Any) -> None:
+        """As kubectl does with a job that is there; the API server counts changes of spec."""
+        body = self.kube.objects[PATH]
+        meta = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
+        self.kube.put(PATH, body | {"metadata": meta, "spec": body["spec"] | spec})
 
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile("ns", "job")

@@ -192,4 +192,4 @@ def _environment() -> dict[str, str]:
 def _essential_line(text: str) -> str:
     """The last line that is not indented: in a traceback, the error. The log's lines are JSON."""
     lines = [x for x in text.splitlines() if x.strip() and not (x[0].isspace() or x[0] == "{")]
-    return texts.cut(lines[-1].strip(), texts.MOST_LINE_BYTES) if lines else ""
+    return texts.cut(texts.whole(lines[-1]), texts.MOST_LINE_BYTES) if lines else ""

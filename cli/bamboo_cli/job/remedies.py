@@ -12,16 +12,16 @@ from bamboo_core.api.reasons import Reason
 _NEW_JOB = "then create a new job, since a failed one stays failed"
 
 _CHANGE = (
-    "set spec.suspend to true, which it must be for a change of spec.worker even if no agent runs,"
-    " then correct spec.worker and set spec.suspend to false in one `kubectl edit`; or delete a job"
-    " that has no checkpoint, and create it again"
+    "correct spec.worker with `kubectl edit` or `kubectl apply`; if the answer is that agents have"
+    " a plan, set spec.suspend to true, then correct spec.worker and set spec.suspend to false in"
+    " one `kubectl edit`"
 )
 
 REMEDIES: Mapping[str, str] = {
     Reason.SPEC_INVALID: "change the fields that the message names, and apply the job again",
     Reason.SPEC_CHANGED: "change the arguments back, or create a new job",
     Reason.POD_REJECTED: "change the quota or the policy, create what is missing, or change"
-    " spec.worker while spec.suspend is true, as the message says; the operator tries again every"
+    " spec.worker as the message says; the operator tries again every"
     " 10 s",
     Reason.OPERATOR_FULL: "wait until another job ends, ask the administrator to raise the chart's"
     " value `tasks`, or create a new job with fewer micro-batches or pipelines; the operator tries"
@@ -29,8 +29,9 @@ REMEDIES: Mapping[str, str] = {
     Reason.RECONCILE_ERROR: "read the operator's log; if a request is forbidden, install the chart"
     " again",
     Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",
-    Reason.WAITS_IN_LINE: "wait for the job ahead, add nodes, lower spec.pipelines.min, or suspend"
-    " the job, name a higher priority class in spec.worker.podTemplate, and resume it",
+    Reason.WAITS_IN_LINE: "wait for the job ahead, add nodes, lower spec.pipelines.min, or name"
+    " a higher priority class in spec.worker.podTemplate, and suspend the job first if it has begun"
+    " to train",
     Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
     Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement name, or"
     " tolerate the taints that the message names in spec.worker.podTemplate",
@@ -61,8 +62,8 @@ REMEDIES: Mapping[str, str] = {
     f" it, delete the pod, and a new one is made; if spec.worker is wrong, {_CHANGE}",
     Reason.OBJECT_MISSING: "create or repair the object that the message names; the pods go on by"
     " themselves",
-    Reason.STARTS_FAIL: "do what the message says; to change spec.worker, set spec.suspend to true"
-    " first, which also ends the pause",
+    Reason.STARTS_FAIL: "do what the message says; a change of spec.worker also ends the pause, and"
+    " needs spec.suspend: true first only if agents have had a plan since the start",
     Reason.NOT_HEARD: "read `bamboo logs`; the command in spec.worker.podTemplate must start the"
     " agent, and network policies must let it reach the operator",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"

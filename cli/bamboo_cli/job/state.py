@@ -14,6 +14,7 @@ from typing import Any
 from bamboo_cli.job.configuration import Configuration, configuration
 from bamboo_core.api.events import RestoreCause
 from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.model.counts import duration
 from bamboo_core.model.processors import ProcessorKind
 
 Manifest = Mapping[str, Any]
@@ -23,6 +24,7 @@ ENDED = ("Complete", "Failed")
 
 _STALE_S = 60.0
 _LONG_STALL_S = 3600.0  # then the status of a job that stands still is as old, too
+_LONG_PAUSES_S = 600.0  # then tenths of a second say nothing
 _LONG_STEP_S = 200.0  # if the length of a step is not known
 
 
@@ -263,6 +265,11 @@ def _condition(condition: Manifest) -> ConditionLine:
         reason=condition.get("reason", ""),
         message=condition.get("message", ""),
     )
+
+
+def paused_text(seconds: float) -> str:
+    """Such as ``86.5 s`` or ``12 min``: the time of pauses, wherever it is shown."""
+    return f"{seconds:.1f} s" if seconds < _LONG_PAUSES_S else duration(seconds)
 
 
 def obstacle(job: Job) -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.state import Manifest
 from bamboo_core.admission import quota
+from bamboo_core.api.reasons import JobPhase
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
 from bamboo_core.arbiter_state.durable import Durable, eligible, from_json
 from bamboo_core.model.counts import counted, repeated
@@ -30,6 +31,9 @@ from bamboo_core.planning.requests import (
 )
 from bamboo_core.protocol.messages import AgentReport, CommitRecord
 from bamboo_core.validation.reading import read
+
+_RESTING = (JobPhase.SUSPENDING, JobPhase.SUSPENDED)
+"""Kueue may have suspended a job that its spec does not."""
 
 
 class Fate(StrEnum):
@@ -98,8 +102,8 @@ def held(manifest: Manifest) -> Held | None:
     # What the spec asks for may be forbidden: only the operator knows the rules of its chart, and
     # it leads a job that trains even against them.
     spec = read(manifest)
-    admitted = _admitted(status)
-    if admitted == 0 or (not isinstance(spec, list) and spec.suspend):
+    is_asked = not isinstance(spec, list) and spec.suspend
+    if is_asked or status.get("phase") in _RESTING:
         return None
     durable = plan_in_force(manifest)
     if durable is None:
@@ -117,7 +121,7 @@ def held(manifest: Manifest) -> Held | None:
         replace(
             spec,
             redundancy=replace(spec.redundancy, mode=mode),
-            pipelines=quota.at_most(spec.pipelines, admitted or spec.pipelines.count),
+            pipelines=quota.at_most(spec.pipelines, _admitted(status) or spec.pipelines.count),
         ),
         durable,
         min(max(step, durable.committed + 1, durable.target), spec.training.steps),
@@ -125,7 +129,7 @@ def held(manifest: Manifest) -> Held | None:
 
 
 def _admitted(status: Manifest) -> int | None:
-    """Pipelines that the operator wants: Kueue may have admitted fewer than the spec has, or none.
+    """Pipelines that the operator wants: Kueue may have admitted fewer than the spec has.
 
     None: not known.
     """

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bamboo_cli.job import left
-from bamboo_cli.job.state import Job
+from bamboo_cli.job.state import Job, paused_text
 from bamboo_cli.run.model import NOTICED, Account, Hazard, Pause, Run, clock
 from bamboo_core.model.counts import counted, duration
 
-_LONG_S = 600.0
 _NO_EVENT = "no event tells of them"
 
 
@@ -69,7 +68,7 @@ def unlisted_pauses(run: Run) -> str:
     if not rest.unlisted:
         return ""
     causes = _causes(rest.rest)
-    text = f"{_more(rest.unlisted, rest.listed)}, {_pause_text(run.unlisted_s)} in all"
+    text = f"{_more(rest.unlisted, rest.listed)}, {paused_text(run.unlisted_s)} in all"
     return f"{text} ({causes}): {_NO_EVENT}"
 
 
@@ -92,7 +91,7 @@ def _pauses(run: Run) -> str:
     halts = run.halts
     if not halts.total:
         return "0"
-    return f"{halts.total}, {_pause_text(run.paused_s)} in all ({_causes(halts.by_kind)})"
+    return f"{halts.total}, {paused_text(run.paused_s)} in all ({_causes(halts.by_kind)})"
 
 
 def _causes(counts: Mapping[str, int]) -> str:
@@ -130,7 +129,3 @@ def _account(account: Account | None) -> list[tuple[str, str]]:
 def _usd(found: tuple[float, float]) -> str:
     paid, on_demand = found
     return f"{paid:.2f}, on demand {on_demand:.2f}"
-
-
-def _pause_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < _LONG_S else duration(seconds)

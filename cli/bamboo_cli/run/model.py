@@ -179,14 +179,19 @@ class Run:
 
     @property
     def paused_s(self) -> float:
-        """Seconds of all pauses since the job began."""
+        """Seconds of all pauses since the job began: those that the status counts, as `bamboo top`
+        shows them, unless the list knows more. An injected fault begins before the operator's stop.
+        """
+        is_counted = self.job.pauses >= len(self.pauses) and not self.injected
+        if is_counted and all(pause.is_over for pause in self.pauses):
+            return self.job.paused_s
         listed = sum(pause.seconds for pause in self.pauses)
         return max(listed, self.job.paused_s) if self.halts.unlisted else listed
 
     @property
     def unlisted_s(self) -> float:
         """Seconds of the pauses that are not listed."""
-        return self.paused_s - sum(pause.seconds for pause in self.pauses)
+        return max(0.0, self.paused_s - sum(pause.seconds for pause in self.pauses))
 
     def hazards(self) -> list[Hazard]:
         """The measured hazard of each zone: losses that are listed, by the hours of its agents."""

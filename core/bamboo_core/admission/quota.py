@@ -39,6 +39,7 @@ class Grant:
     is_ready: bool = False  # the operator has said that the job works
     message: str = ""  # why it is evicted, or why it waits
     has_queue: bool = True  # False: its queue does not exist, or takes nothing
+    is_of_others: bool = False  # it was made for pods that ask for something else
     selector: tuple[tuple[str, str], ...] = ()  # labels of the nodes that the quota is for
     tolerations: tuple[Any, ...] = ()  # of the taints of these nodes
 
@@ -95,6 +96,8 @@ def _obstacle(spec: JobSpec, grant: Grant | None) -> str:
         return "spec.active of its Workload is false: somebody has stopped it in Kueue"
     if grant.is_evicted and grant.has_quota:
         return f"Kueue has evicted it{said}"
+    if grant.is_of_others:
+        return "its agents ask for something else than its Workload, so it queues again"
     if not grant.is_admitted:
         text = f"it waits in queue {grant.queue} until Kueue admits it{said}"
         return text if grant.has_queue else f"{text}; {_OTHER_QUEUE}"
@@ -143,7 +146,7 @@ def deed(
         return Deed.READY
     if has_pods or grant.is_finished:
         return Deed.NONE
-    if spec.suspend and grant.is_active:
+    if grant.is_active and (spec.suspend or grant.is_of_others):
         return Deed.DELETE
     if grant.is_evicted or not grant.is_active:
         return Deed.RELEASE if grant.has_quota else Deed.NONE

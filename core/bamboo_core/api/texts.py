@@ -18,6 +18,7 @@ MOST_LINE_BYTES: Final = 1000
 """Of the essential line of an error: it fits an event."""
 
 _END = "..."
+_UNREADABLE = "\ufffd"
 
 
 def valid(text: str) -> str:
@@ -34,6 +35,15 @@ def cut(text: str, most: int) -> str:
     if len(data) <= most:
         return data.decode()
     return data[: most - len(_END)].decode(errors="ignore") + _END
+
+
+def whole(text: str) -> str:
+    """The text without spaces and halves of characters at its ends.
+
+    A kubelet keeps so many bytes of a log or a message, wherever a character ends, and JSON has a
+    replacement character for each byte of a half.
+    """
+    return text.strip().strip(_UNREADABLE).strip()
 
 
 def as_json(line: Mapping[str, Any]) -> str:

@@ -422,7 +422,7 @@ class Arbiter:
             return
         membership.members = usable
         membership.idle.clear()
-        rounds.begin(state, "the job starts")
+        rounds.begin(state, endings.beginning(state))
 
     def _try_return(self, phase: Returning, now: float) -> None:
         """A new leader goes on from where the members are, once they are back."""

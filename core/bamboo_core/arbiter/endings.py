@@ -45,7 +45,7 @@ def restore(
     manifest = next(reversed(good), None) if ordered is None else ordered[0]
     step = manifest.step if manifest is not None else 0
     repeated = max(0, newest + 1 - step)
-    source = f"the checkpoint of step {step}" if manifest is not None else "the start"
+    source = _source(manifest)
     skipped = [m.step for m in known if m.step > step]
     if skipped and cause is RestoreCause.CORRUPTION:
         steps = ", ".join(map(str, skipped))
@@ -98,9 +98,22 @@ def unsaved(state: State) -> str:
     newest = state.ledger.newest(state.durable)
     manifest = next(reversed(eligible(with_newer(state.durable, newest))), None)
     step = manifest.step if manifest is not None else 0
-    since = f"the checkpoint of step {step}" if manifest is not None else "the start"
     done = max(newest + 1, state.durable.undone)
-    return f"{counted(max(0, done - step), 'committed step')} since {since} will be repeated"
+    steps = counted(max(0, done - step), "committed step")
+    return f"{steps} since {_source(manifest)} will be repeated"
+
+
+def beginning(state: State) -> str:
+    """Say why agents stop that have no plan yet. A later attempt is a restored or resumed job."""
+    attempt = state.durable.attempt
+    if not attempt:
+        return "the job starts"
+    return f"the job goes on with attempt {attempt}, from {_source(state.durable.manifest)}"
+
+
+def _source(manifest: Manifest | None) -> str:
+    """From where an attempt begins."""
+    return f"the checkpoint of step {manifest.step}" if manifest is not None else "the start"
 
 
 def rebase(state: State) -> None:

@@ -141,10 +141,10 @@ def _capacity(seen: Seen) -> Condition:
     if missing > 0 and seen.is_paused_by_misfits:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.DEVICE_DIFFERS, text + avoided)
     if misfits := shortage.misfits(seen.spec, nodes):
-        text = shortage.with_suspend(f"{text}; {misfits}")
+        text = shortage.with_suspend(f"{text}; {misfits}", seen.training)
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
     if too_small := shortage.too_small(seen.spec, nodes):
-        text = shortage.with_suspend(f"{text}; {too_small}")
+        text = shortage.with_suspend(f"{text}; {too_small}", seen.training)
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
         text += f"; {causes}"
@@ -156,14 +156,14 @@ def _capacity(seen: Seen) -> Condition:
         text += f"; {may} from {when} on" if when else f"; {may}"
     if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
         text += f"; {turns.explain(seen.spec, turn, seen.job)}"
-    text = shortage.with_suspend(text) + avoided
+    text = shortage.with_suspend(text, seen.training) + avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 
 
 def _absent(seen: Seen) -> str:
     """The object that the scheduler misses for pods without a node; empty: none."""
     found = next((pod.missing for pod in seen.unplaced if pod.missing is not None), None)
-    return shortage.absent(found, seen.job.namespace) if found is not None else ""
+    return shortage.absent(found, seen.job.namespace, seen.training) if found is not None else ""
 
 
 def _why_unmade(seen: Seen) -> str:
@@ -228,7 +228,7 @@ def _zone_spread(seen: Seen) -> Condition:
         return Condition(kind, None, Reason.WAITING_FOR_NODES, text)
     are_enough = pod_zones.are_enough(spec, room)
     if problem and not are_enough:
-        text = shortage.with_suspend(problem)
+        text = shortage.with_suspend(problem, seen.training)
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
     if pairs := pod_zones.shared_neighbours(seen.training.grid, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
@@ -239,7 +239,8 @@ def _zone_spread(seen: Seen) -> Condition:
         return Condition(kind, False, reason, crowd)
     if problem and not seen.training.grid:
         text = f"not known before there is room for every agent: {problem}"
-        return Condition(kind, None, Reason.WAITING_FOR_NODES, shortage.with_suspend(text))
+        text = shortage.with_suspend(text, seen.training)
+        return Condition(kind, None, Reason.WAITING_FOR_NODES, text)
     text = "ring neighbours lie in different zones"
     if not seen.training.grid:
         text = "the zones allow ring neighbours to be apart; no plan is in force"
@@ -398,7 +399,9 @@ class _Obstacle(NamedTuple):
 def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
     """The obstacle of a pod's containers, first of the agent's own; None: all start."""
     if pod.missing is not None:
-        return _Obstacle(Reason.OBJECT_MISSING, shortage.absent(pod.missing, seen.job.namespace))
+        return _Obstacle(
+            Reason.OBJECT_MISSING, shortage.absent(pod.missing, seen.job.namespace, seen.training)
+        )
     beside, state, text = pod.beside, pod.waiting, f"{pod.waiting}: {pod.trouble}"
     if state not in pod_troubles.CANNOT_START:
         state = beside.state if beside.exit_code is None else ""

@@ -171,9 +171,13 @@ def refuse(
     return dated([refused, *kept], before, now)
 
 
-def rejected(before: Iterable[Condition], message: str, *, now: float) -> tuple[Condition, ...]:
-    """Conditions of a job whose pods the API server rejects, with its message."""
-    text = f"the API server rejects them: {message}: {shortage.admitting(message)}"
+def rejected(
+    before: Iterable[Condition], message: str, *, has_state: bool, now: float
+) -> tuple[Condition, ...]:
+    """Conditions of a job whose pods the API server rejects, with its message. has_state: agents
+    may hold the job's state."""
+    remedy = shortage.admitting(message, has_state=has_state)
+    text = f"the API server rejects them: {message}: {remedy}"
     problem = Problem("pods", text)
     return refuse([problem], before, now=now, reason=Reason.POD_REJECTED)
 

@@ -125,7 +125,7 @@ def step(
         actions += [] if turn is None else _held_back(view, training, turn)
         creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
         actions += [*_dismissed(view, training), *_stranded(view, training, now)]
-        actions += [*_unneeded(view, training), *_outdated(spec, view, training, memory)]
+        actions += [*_unneeded(view, training), *_outdated(spec, view, training)]
         actions += [*_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
     actions += _outlived(view, training, memory, now)
@@ -283,19 +283,16 @@ def _unneeded(view: ClusterView, training: TrainingView) -> Iterable[Action]:
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
-def _outdated(
-    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory
-) -> Iterable[Action]:
-    """Pods made before the user has changed the template, whose agents cannot hold any state: no
-    plan was in force since the start, or nobody has heard them. Only the pods of a suspended job
-    can change, but nobody may have seen that it was suspended. Agents of two templates might refuse
-    each other for ever."""
-    keeping = training.members if not (training.planned or memory.trained) else training.heard
-    stateless = [pod for pod in view.pods if pod.is_alive and pod.agent not in keeping]
-    template = turns.template(spec) if stateless else ""
-    for pod in stateless:
-        if pod.template not in ("", template):
-            reason = "spec.worker or spec.placement has changed since it was made"
+def _outdated(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    """Pods made before the user has changed the template, whose agents cannot hold any state: there
+    is no plan since the start, or nobody has heard them. Once there is one, only the template of a
+    suspended job can change, but nobody may have seen that it was suspended. Agents of two
+    templates might refuse each other for ever."""
+    keeping = training.heard if training.has_state else ()
+    outdated = turns.outdated(spec, view).difference(keeping)
+    for pod in view.pods:
+        if pod.is_alive and pod.agent in outdated:
+            reason = "the spec has changed since it was made"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.view import NodeView, NodeViews, PodView
+from bamboo_core.controller.view import NodeView, NodeViews, PodView, TrainingView
 from bamboo_core.evidence.pod_troubles import Missing
 
 _MAX_ZONES = 3
@@ -223,30 +223,39 @@ def _remedies(spec: JobSpec, causes: Counter[str], *, is_new: bool = False) -> s
     return f"{', '.join(found[:-1])} or {found[-1]}" if len(found) > 1 else found[0]
 
 
-def admitting(refusal: str) -> str:
-    """The remedy, in words, if the API server refuses pods with this message."""
+def admitting(refusal: str, *, has_state: bool) -> str:
+    """The remedy, in words, if the API server refuses pods with this message. has_state: agents may
+    hold the job's state, so that the API server takes no change of the pod template."""
     absent = _NO_PRIORITY.search(refusal)
     if absent is None:
         way, change = "remove what forbids them", "change spec.worker or spec.placement"
     else:
         way = f"create the PriorityClass {absent[1]}"
         change = "name another one in spec.worker.podTemplate"
-    return f"{way}; or set spec.suspend to true, {change}, and set it to false again"
+    return f"{way}; or {_changing(change, has_state=has_state)}"
 
 
-def absent(missing: Missing, namespace: str) -> str:
+def absent(missing: Missing, namespace: str, training: TrainingView) -> str:
     """An object that pods name and that is not there, with the remedy."""
     kind, name, lack = missing
+    change = _changing("name another one in spec.worker", has_state=training.has_state)
     return (
         f"{kind} {name} in namespace {namespace} {lack}: create or repair it, and the pods go on by"
-        " themselves; or set spec.suspend to true, name another one in spec.worker, and set it to"
-        " false again"
+        f" themselves; or {change}"
     )
 
 
-def with_suspend(text: str) -> str:
-    """If it names a field that a running job may not change, add how to change it."""
-    if "spec.worker" not in text and "placement." not in text:
+def _changing(change: str, *, has_state: bool) -> str:
+    """How to change what agents are made from."""
+    if not has_state:
+        return change
+    return f"set spec.suspend to true, {change}, and set it to false again"
+
+
+def with_suspend(text: str, training: TrainingView) -> str:
+    """If it names a field that a job whose agents hold its state may not change, add how to do so.
+    Another job may change it at once."""
+    if not training.has_state or ("spec.worker" not in text and "placement." not in text):
         return text
     return f"{text}; spec.worker and spec.placement can change while spec.suspend is true"
 

@@ -19,6 +19,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import shortage
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
 from bamboo_core.model.counts import counted
+from bamboo_core.model.ids import AgentId
 from bamboo_core.placement import zones
 
 PATIENCE_S = 600.0
@@ -193,9 +194,21 @@ def remembered(spec: JobSpec, view: ClusterView, training: TrainingView, memory:
 
 
 def template(spec: JobSpec) -> str:
-    """Short for what the agents' pods are made from."""
-    text = json.dumps([records.encode(spec.worker), records.encode(spec.placement)], sort_keys=True)
+    """Short for what the agents' pods are made from and agents are set up with: the fields that may
+    change before there is a plan, but not at any time."""
+    network = replace(spec.transport, bandwidth_gbps=1.0)
+    fields = [spec.worker, spec.placement, spec.redundancy, network, spec.corruption]
+    fields += [spec.training.on_non_finite, *([spec.checkpoint] if spec.checkpoint else [])]
+    text = json.dumps([spec.recovery, *map(records.encode, fields)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def outdated(spec: JobSpec, view: ClusterView) -> frozenset[AgentId]:
+    """Agents whose pods were made before the user has changed the template. Those count that are
+    about to end, too: until then they could be given work."""
+    there = [pod for pod in view.pods if pod.template and not pod.has_ended]
+    wanted = template(spec) if there else ""
+    return frozenset(pod.agent for pod in there if pod.template != wanted)
 
 
 def wish(spec: JobSpec) -> str:

@@ -354,6 +354,8 @@ class TrainingView:
     # Agents that have ever connected -> their machine at that time; empty: not known.
     heard: Mapping[AgentId, str] = field(default_factory=dict)
     members: frozenset[AgentId] = frozenset()
+    # Agents may hold the job's state: the durable facts name members. Else no pod is worth keeping.
+    has_state: bool = False
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
     # Of them, those that name who has told them. The others got a signal, and do not know why.

@@ -14,16 +14,21 @@ from bamboo_core.model.ids import AgentId
 
 
 def desired_state(
-    spec: JobSpec, view: ClusterView, dismissed: AbstractSet[AgentId]
+    spec: JobSpec,
+    view: ClusterView,
+    dismissed: AbstractSet[AgentId],
+    outdated: AbstractSet[AgentId] = frozenset(),
 ) -> DesiredState:
-    """dismissed: agents that the arbiter has no use for; it does not wait for their pods."""
+    """dismissed: agents that the arbiter has no use for; it does not wait for their pods. outdated:
+    agents that get no work, since their pods were made from another template."""
     nodes = view.fleet.by_name
     alive = [pod for pod in view.pods if pod.is_alive]
+    leaving = frozenset(p.agent for p in alive if p.node in nodes and nodes[p.node].departing)
     return DesiredState(
         pipelines=spec.pipelines.count,
         suspended=spec.suspend,
-        drained=frozenset(p.agent for p in alive if p.node in nodes and nodes[p.node].departing),
-        expected=frozenset(pod.agent for pod in alive) - dismissed,
+        drained=leaving | outdated,
+        expected=frozenset(pod.agent for pod in alive) - dismissed - outdated,
         least=spec.pipelines.min,
         bandwidth_gbps=spec.transport.bandwidth_gbps,
         last_write_s=spec.run_policy.last_write_deadline_s,

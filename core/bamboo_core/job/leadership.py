@@ -34,6 +34,7 @@ from bamboo_core.arbiter_state.events import (
     Tick,
     Timing,
 )
+from bamboo_core.controller import turn
 from bamboo_core.controller.view import ClusterView, JobView, TrainingView
 from bamboo_core.job import cluster, training_view
 from bamboo_core.job.counting import Counting
@@ -71,6 +72,8 @@ class Observed:
     cluster: ClusterView
     has_sessions: bool  # some agent is connected
     at: float = 0.0  # seconds since 1970
+    # Agents that get no work: nobody holds any state, and their pods are of another template.
+    outdated: frozenset[AgentId] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,10 @@ class Leadership:
         self._restart_at = now + pause_s
         self._restart(error)
 
+    def is_of_template(self, spec: JobSpec) -> bool:
+        """Whether the agents that the arbiter sets up are those of this spec."""
+        return turn.template(spec) == turn.template(self._spec)
+
     def view(self) -> TrainingView:
         """The training for the controller and for users."""
         return training_view.view(
@@ -242,7 +249,7 @@ class Leadership:
         for agent in self._dismissed - self._ended:
             if now >= self._departing.get(agent, inf):
                 del self._departing[agent]  # it does not end: its pod is deleted
-        desired = cluster.desired_state(seen.spec, seen.cluster, self._dismissed)
+        desired = cluster.desired_state(seen.spec, seen.cluster, self._dismissed, seen.outdated)
         if desired != self._desired:
             self._desired = desired
             self._put(desired)

@@ -68,6 +68,7 @@ def view(
         connected=frozenset(status.connected),
         heard=heard,
         members=frozenset(status.members),
+        has_state=bool(durable.members),
         dismissed=frozenset(dismissed),
         departing=frozenset(departing),
         warned=frozenset(warned),

@@ -13,11 +13,12 @@ from bamboo_core.admission import quota
 from bamboo_core.admission.quota import QUEUE_LABEL, Deed, Grant
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import turn
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_operator.admission.priority_classes import Priorities
 from bamboo_operator.kube.api import Api, ApiError, Object
-from bamboo_operator.kube.labels import JOB_LABEL, PART_OF
+from bamboo_operator.kube.labels import JOB_LABEL, PART_OF, WISH_ANNOTATION
 from bamboo_operator.kube.owners import is_owned, owner
 from bamboo_operator.kube.timestamps import instant
 from bamboo_operator.pods import manifests
@@ -89,7 +90,7 @@ class Kueue:
         body = await self._kube.get(_path(version, job.namespace, workload_name(job.name, job.uid)))
         if body is not None and not is_owned(body, job.uid):
             body = None
-        grant = None if body is None else await self._grant(body, version)
+        grant = None if body is None else await self._grant(body, version, spec)
         holds, why = quota.order(spec, grant)
         return Look(queue, spec, holds, why, grant, body, version)
 
@@ -158,8 +159,9 @@ class Kueue:
             if not error.is_conflict:  # else it is there already
                 raise
 
-    async def _grant(self, body: Object, version: str) -> Grant:
+    async def _grant(self, body: Object, version: str, asked: JobSpec) -> Grant:
         spec, status = body["spec"], body.get("status") or {}
+        wish = (body["metadata"].get("annotations") or {}).get(WISH_ANNOTATION, "")
         pods = (spec.get("podSets") or [{}])[0]
         most = int(pods.get("count", 0))
         found = {c["type"]: c for c in status.get("conditions") or []}
@@ -194,6 +196,7 @@ class Kueue:
             has_queue=found.get("QuotaReserved", {}).get("reason") != "Inadmissible",
             selector=tuple(sorted(selector.items())),
             tolerations=tuple(tolerations),
+            is_of_others=wish not in ("", turn.wish(asked)),
         )
 
     async def _flavor(self, name: str, version: str) -> Object:
@@ -244,6 +247,7 @@ def workload(job: JobView, spec: JobSpec, queue: str, *, priority: int, version:
         "metadata": {
             "name": workload_name(job.name, job.uid),
             "namespace": job.namespace,
+            "annotations": {WISH_ANNOTATION: turn.wish(spec)},
             "labels": dict([PART_OF]) | {JOB_LABEL: job.name, "kueue.x-k8s.io/job-uid": job.uid},
             "ownerReferences": [owner(job)],
         },

@@ -90,6 +90,7 @@ class JobActor:
             job, spec, durable, term=term, timing=ports.timing, reported=reported
         )
         self._leader_facts = durable_facts.LeaderFacts(durable)
+        self._stored = durable  # the newest facts that are known to be durable
         self._ports = ports
         self._heartbeat_s = ports.timing.heartbeat_s
         self._keys: dict[AgentId, bytes] = {}
@@ -139,9 +140,30 @@ class JobActor:
         if self.sessions.discard(session):
             self.tell(Disconnected(session.agent))
 
-    def observe(self, spec: JobSpec, view: ClusterView, at: float = 0.0) -> None:
-        """A reconcile has read the spec and the cluster. at: seconds since 1970."""
-        self.tell(Observed(spec, view, has_sessions=bool(self.sessions.all()), at=at))
+    @property
+    def has_state(self) -> bool:
+        """Whether agents may hold the job's state: the facts that we have read or written say so,
+        whatever somebody else has made of them since."""
+        return bool(self._stored.members)
+
+    def is_outdated(self, spec: JobSpec) -> bool:
+        """Whether the job must be led anew, with new agents: its spec has changed, and none holds
+        any state yet. Else its arbiter takes the new spec once no agent is connected."""
+        return not self.has_state and not self._leadership.is_of_template(spec)
+
+    def observe(
+        self,
+        job: JobView,
+        spec: JobSpec,
+        view: ClusterView,
+        at: float = 0.0,
+        outdated: frozenset[AgentId] = frozenset(),
+    ) -> None:
+        """A reconcile has read the job and the cluster. at: seconds since 1970. outdated: agents
+        that get no work. The first plan is written only if the job's spec is still this one."""
+        self.job = job
+        has_sessions = bool(self.sessions.all())
+        self.tell(Observed(spec, view, has_sessions=has_sessions, at=at, outdated=outdated))
 
     def tick(self) -> None:
         """Time has passed."""
@@ -254,6 +276,7 @@ class JobActor:
                     )
                     await asyncio.sleep(_RETRY_S)
                     continue
+                self._stored = wanted
                 done = self._writer.written()
                 if done is not None:
                     self.tell(done)

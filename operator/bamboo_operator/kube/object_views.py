@@ -213,8 +213,8 @@ def _last_words(container: Object) -> str:
 
 
 def _end_words(ended: Object) -> str:
-    words = f": {ended['message'].strip()}" if ended.get("message") else ""
-    return f"it ended with exit code {ended.get('exitCode')}{words}"
+    words = texts.whole(ended.get("message") or "")
+    return f"it ended with exit code {ended.get('exitCode')}{': ' * bool(words)}{words}"
 
 
 def _runs_on(status: Object) -> bool:
@@ -227,7 +227,7 @@ def _runs_on(status: Object) -> bool:
 
 
 def _shortened(message: str | None) -> str:
-    return texts.cut((message or "").strip(), texts.MOST_LINE_BYTES)
+    return texts.cut(texts.whole(message or ""), texts.MOST_LINE_BYTES)
 
 
 def has_exit_code(pod: Object) -> bool:

@@ -115,12 +115,19 @@ class JobPods:
     async def act(
         self, job: JobView, spec: JobSpec, known: Known, actions: tuple[Action, ...]
     ) -> None:
-        """Perform what the step has decided. A job that is refused gets no new pods."""
+        """Perform what the step has decided. A job that is refused gets no new pods, and one that
+        has changed meanwhile, as by a suspension, gets none of the spec before."""
         await self._ports.trust.publish(job)
+        makes = known.refusal is None and any(isinstance(each, CreatePod) for each in actions)
+        is_changed = makes and not await self._is_as_read(job)
+        if is_changed:
+            self._ports.again(job, 0.0)
         for action in actions:
             match action:
                 case CreatePod() if known.refusal is not None:
                     self._wait(known)
+                case CreatePod() if is_changed:
+                    pass
                 case CreatePod():
                     if not await self._create(job, spec, known, action):
                         self._ports.again(job, REFUSED_PAUSE_S)
@@ -130,6 +137,14 @@ class JobPods:
                 case _:
                     path = api.job(job.namespace, job.name)
                     await self._kube.delete(path, uid=job.uid)
+
+    async def _is_as_read(self, job: JobView) -> bool:
+        """Whether the job is still the one that this reconcile has read. What follows it in the
+        same moment is seen by the next one."""
+        body = await self._kube.get(api.job(job.namespace, job.name))
+        meta = body["metadata"] if body is not None else {}
+        now = meta.get("uid"), int(meta.get("generation", 0)), "deletionTimestamp" in meta
+        return now == (job.uid, job.generation, job.deleting)
 
     async def _create(self, job: JobView, spec: JobSpec, known: Known, action: CreatePod) -> bool:
         """False: the API server rejects the pod, so it would reject the rest, too."""

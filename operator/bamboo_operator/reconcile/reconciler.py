@@ -124,12 +124,14 @@ class Reconciler:
         view = ClusterView(nodes, object_views.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
-            actor.observe(spec, view, self._ports.clock())
-        training = (
-            actor.view()
-            if actor is not None
-            else ended(durable_facts.read(body), statuses.read_progress(body))
-        )
+            has_state = durable_facts.has_members(body) or actor.has_state
+            may_keep = has_state or spec.suspend  # a suspended job lets its agents go itself
+            outdated = frozenset() if may_keep else turns.outdated(spec, view)
+            actor.observe(job, spec, view, self._ports.clock(), outdated)
+            # A plan that is not durable gives no agent any state yet.
+            training = replace(actor.view(), has_state=has_state)
+        else:
+            training = ended(durable_facts.read(body), statuses.read_progress(body))
         rate = await self._rate(view, training)
         if training.unwritten is not None and rate is not None:
             unwritten = training.unwritten._replace(
@@ -248,7 +250,10 @@ class Reconciler:
         """None: the job has ended, and its agents are gone or about to go."""
         actor = self._ports.jobs.find(job.uid)
         if actor is not None and not actor.is_overtaken:
-            return actor
+            has_state = durable_facts.has_members(body)
+            if spec.suspend or has_state or not actor.is_outdated(spec):
+                return actor
+            log.info("the spec has changed before there is a plan", extra={"job": job.name})
         await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None
@@ -290,7 +295,10 @@ class Reconciler:
         """
         conditions = decided.status.conditions
         if known.rejected:
-            conditions = lifecycle.rejected(conditions, known.rejected, now=now)
+            has_state = durable_facts.has_members(body)
+            conditions = lifecycle.rejected(
+                conditions, known.rejected, has_state=has_state, now=now
+            )
         if known.refusal is not None:
             problems, reason = known.refusal.problems, known.refusal.reason
             conditions = lifecycle.refuse(problems, conditions, now=now, reason=reason)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable, from_json
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import durable_writer
 from bamboo_core.job.durable_writer import OvertakenError as OvertakenError
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Api, ApiError, Object
+from bamboo_operator.kube.object_views import job_view
 
 _TRIES = 5
 
@@ -44,8 +46,19 @@ def has_plan(body: Object) -> bool:
     return bool(((body.get("status") or {}).get("arbiter") or {}).get("batch"))
 
 
+def has_members(body: Object) -> bool:
+    """Whether the facts name members, who may hold the job's state. While they do not, the API
+    server takes changes of the spec that need new agents: this is its rule in ``crds``."""
+    facts = (body.get("status") or {}).get("arbiter") or {}
+    return "agents" in facts and facts.get("outcome") != Outcome.SUSPENDED
+
+
 async def write(kube: Api, job: JobView, durable: Durable, leader_facts: LeaderFacts) -> None:
-    """Make the facts durable. Raises NotWrittenError, OvertakenError or JobGoneError."""
+    """Make the facts durable. Raises NotWrittenError, OvertakenError or JobGoneError.
+
+    job: as it was when the facts were found. The first members since a start are written only if
+    its spec is still the same: from then on the API server refuses changes that need new agents.
+    """
     for _ in range(_TRIES):
         try:
             if await _try(kube, job, durable, leader_facts):
@@ -61,6 +74,9 @@ async def _try(kube: Api, job: JobView, durable: Durable, leader_facts: LeaderFa
     if body is None or body["metadata"]["uid"] != job.uid:
         raise JobGoneError("the job is gone")
     leader_facts.check((body.get("status") or {}).get("arbiter") or {}, durable)
+    is_first = bool(durable.members) and not has_members(body)
+    if is_first and job_view(body).generation != job.generation:
+        raise NotWrittenError("the spec has changed since the plan was made")
     meta = {
         "name": job.name,
         "namespace": job.namespace,

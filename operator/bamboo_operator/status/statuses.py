@@ -185,8 +185,7 @@ def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str
 def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
     """The status of an accepted job, without the instants of :func:`with_times`."""
     has_ended = memory.terminal is not None
-    pipelines = f"{status.pipelines}/{status.pipelines_wanted}"
-    agents = f"{status.agents_connected}/{status.agents_wanted}"
+    pipelines, agents = _summaries(spec, status)
     found: Object = {
         "observedGeneration": job.generation,
         "phase": status.phase,
@@ -218,6 +217,14 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "pods": _pods(job, memory, status),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _summaries(spec: JobSpec, status: JobStatus) -> tuple[str, str]:
+    """The pipelines and the agents of a job that has not ended, of those that it wants. A suspended
+    job wants none now, and has those that it will want."""
+    grid = spec.pipelines
+    agents = grid.count * grid.stages if spec.suspend else status.agents_wanted
+    return f"{status.pipelines}/{grid.count}", f"{status.agents_connected}/{agents}"
 
 
 def conditions(values: Iterable[Condition], generation: int) -> list[Object]:

@@ -81,10 +81,12 @@ async def test_a_hash_seed_of_the_user_s_stays(
 async def test_a_long_last_line_is_cut_by_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = 'import sys\nsys.stderr.buffer.write(("层" * 700).encode())\nraise SystemExit(2)\n'
-    (tmp_path / "long_words.py").write_text(code)
+    """The supervisor keeps only the last bytes of it."""
+    code = 'import sys\nsys.stderr.buffer.write(("层" * {}).encode())\nraise SystemExit(2)\n'
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    assert await last_line("long_words") == (2, "层" * 332 + "...")
+    for name, count in (("long_words", 700), ("longer_words", 2800)):
+        (tmp_path / f"{name}.py").write_text(code.format(count))
+        assert await last_line(name) == (2, "层" * 332 + "...")
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_without_a_plan_in_force_there_are_no_outlooks(
     if missing == "suspend":
         training["spec"]["suspend"] = True
     elif missing == "admitted":  # Kueue has evicted it
-        training["status"]["pipelinesSummary"] = "2/0"
+        training["status"] |= {"phase": "Suspending", "pipelinesSummary": "2/2"}
     else:
         del training["status"]["arbiter"]
     found = explain(training, zoned_pods(*SPREAD), [], NOW)
@@ -457,11 +457,13 @@ def test_a_container_beside_an_agent_at_work_is_explained(
 def test_a_wrong_image_can_be_corrected_though_nothing_runs(
     training: dict[str, Any], reason: str
 ) -> None:
-    """The API server takes a change of spec.worker only while spec.suspend is true."""
+    """The API server takes it at once as long as agents have no plan."""
     stalled = condition("Stalled", "True", reason, "2 agents cannot start")
     training["status"] |= {"phase": "Pending", "conditions": [stalled]}
     said = texts(explain(training, [], [], NOW))
-    assert "which it must be for a change of spec.worker even if no agent runs" in said
+    assert (
+        "correct spec.worker with `kubectl edit` or `kubectl apply`; if the answer is that" in said
+    )
     assert "then correct spec.worker and set spec.suspend to false in one `kubectl edit`" in said
     assert "the pods start by themselves" in said
 
@@ -469,7 +471,7 @@ def test_a_wrong_image_can_be_corrected_though_nothing_runs(
 def test_a_job_that_has_trained_keeps_its_training_for_another_priority() -> None:
     """A job that is created again begins from the start."""
     remedy = REMEDIES[Reason.WAITS_IN_LINE]
-    assert "or suspend the job, name a higher priority class in spec.worker.podTemplate" in remedy
+    assert "suspend the job first if it has begun to train" in remedy
     assert "create" not in remedy
 
 

@@ -7,7 +7,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -16,14 +16,17 @@ from rich.console import Console
 from tests.cli.conftest import make_node, make_pod
 from tests.cli.events import event
 
+from bamboo_cli.job.listing import job_row
 from bamboo_cli.run.figures import facts
 from bamboo_cli.run.from_cluster import from_cluster
-from bamboo_cli.run.model import Run, tally
+from bamboo_cli.run.model import InjectedLoss, Run, tally
 from bamboo_cli.views.page import page
+from bamboo_cli.views.terminal.jobs_table import jobs_view
 from bamboo_cli.views.terminal.run_report import text_report
 from bamboo_core.api.events import EventReason as Reason
 from bamboo_core.api.events import RestoreCause
 from bamboo_core.api.totals import PauseCause
+from bamboo_core.controller.view import Slot
 
 UNTIL = 10_000.0
 ZONES = "abc"
@@ -185,6 +188,32 @@ def test_losses_and_pauses(training: dict[str, Any], seed: int) -> None:
         page_section(html, "Hazard"),
     )
     assert sum(map(int, hazard)) == len(run.gone) == losses.count("<tr><td>")
+
+
+@pytest.mark.parametrize(("listed", "counted"), [(86.54, 86.56), (86.56, 86.54), (720.0, 719.9)])
+def test_top_and_the_report_tell_the_same_time_of_pauses(
+    training: dict[str, Any], listed: float, counted: float
+) -> None:
+    """The operator rounds each event and each phase by itself."""
+    history = History(Random(0))
+    history.pauses, history.seconds = Counter(Loss=1), Counter(Loss=counted)  # type: ignore[arg-type]
+    events = [
+        event(9.0, Reason.PLANNED, epoch=1, step=0, agents=AGENTS[0]),
+        event(10.0, Reason.STOPPED, epoch=2, agents=AGENTS[0]),
+        event(10.0 + listed, Reason.RESUMED, epoch=2, step=9, pause_s=listed, cause="Loss"),
+    ]
+    manifest = history.job(training, is_late=False)
+    run = from_cluster(manifest, events, [], [], [], UNTIL)
+    out = io.StringIO()
+    table = jobs_view([job_row(manifest, events, UNTIL)], UNTIL, has_namespaces=False)
+    Console(file=out, width=400).print(table)
+    shown = re.search(r" 1 \(([^)]+)\)", out.getvalue())
+    assert shown is not None
+    assert dict(facts(run))["pauses since the start"] == f"1, {shown[1]} in all (1 Loss)"
+    longer = replace(run, job=replace(run.job, paused=()))
+    assert longer.paused_s == pytest.approx(listed), "the status is older than the events"
+    injected = replace(run, injected=[InjectedLoss(9.0, 9, Slot(0, 0), is_noticed=False)])
+    assert injected.paused_s == pytest.approx(listed), "its pause begins with the fault"
 
 
 def page_section(html: str, heading: str) -> str:

@@ -36,7 +36,11 @@ EVICTED = replace(ADMITTED, is_admitted=False, agents=0, is_evicted=True, messag
             "it waits in queue q until Kueue admits it: 1 more needed",
         ),
         (
-            replace(ADMITTED, is_active=False),
+            replace(ADMITTED, is_of_others=True),
+            "its agents ask for something else than its Workload, so it queues again",
+        ),
+        (
+            replace(ADMITTED, is_active=False, is_of_others=True),
             "spec.active of its Workload is false: somebody has stopped it in Kueue",
         ),
         (
@@ -104,6 +108,11 @@ HIGHER = replace(SPEC, pipelines=PipelinesSpec(count=3, stages=2, min=3))
         (SPEC, WAITS, False, False, Deed.NONE),
         (SPEC, ADMITTED, True, False, Deed.NONE),
         (SPEC, ADMITTED, False, False, Deed.NONE),
+        (SPEC, replace(ADMITTED, is_of_others=True), True, False, Deed.NONE),
+        (SPEC, replace(ADMITTED, is_of_others=True), False, False, Deed.DELETE),
+        (SPEC, replace(WAITS, is_of_others=True), False, False, Deed.DELETE),
+        # Nobody gets round an administrator's stop by changing the job.
+        (SPEC, replace(WAITS, is_of_others=True, is_active=False), False, False, Deed.NONE),
         # The quota is given back once the last pod has gone.
         (SPEC, EVICTED, True, False, Deed.NONE),
         (SPEC, EVICTED, False, False, Deed.RELEASE),

@@ -46,6 +46,14 @@ def test_a_long_text_is_cut_between_two_characters(text: str, most: int, expecte
     assert texts.cut(text, most) == expected
 
 
+@pytest.mark.parametrize("cut", range(1, 4))
+def test_halves_of_characters_at_both_ends_are_left_out(cut: int) -> None:
+    data = " boom 层😀 ".encode()
+    kept = ("😀".encode() + data + "😀".encode())[cut:-cut]
+    assert texts.whole(kept.decode(errors="replace")) == "boom 层😀"
+    assert texts.whole("a\ufffdb") == "a\ufffdb"
+
+
 @given(ANY, st.integers(3, 60))
 def test_every_text_is_valid_and_fits(text: str, most: int) -> None:
     valid, cut = texts.valid(text), texts.cut(text, most)

@@ -68,6 +68,39 @@ def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
     check_repeated(fleet)
 
 
+def starts(fleet: Fleet) -> list[str]:
+    """Why agents stopped that had no plan."""
+    stops = [r.message for r in fleet.records if r.reason is EventReason.STOPPED]
+    return [text for text in stops if "the job " in text]
+
+
+def test_a_job_starts_once_and_then_goes_on_from_what_is_left() -> None:
+    fleet = replaced()
+    fleet.run()
+    assert starts(fleet) == [
+        "epoch 1: the job starts",
+        "epoch 3: the job goes on with attempt 1, from the checkpoint of step 4",
+    ]
+    unsaved = running(steps=6, every=0)
+    unsaved.until(lambda: committed(unsaved, 3))
+    for name in list(unsaved.agents):
+        unsaved.kill(name)
+    unsaved.add_grid(1, 3, "b")
+    unsaved.run()
+    assert starts(unsaved)[1].endswith(": the job goes on with attempt 1, from the start")
+
+
+def test_a_resumed_job_says_from_where_it_goes_on() -> None:
+    fleet = running(steps=8, every=0)
+    fleet.tell(a.DesiredState(1, suspended=True))
+    fleet.run()
+    step = fleet.arbiter.durable.committed + 1
+    fleet.tell(a.DesiredState(1))
+    fleet.add_grid(1, 3, "b")
+    fleet.run()
+    assert starts(fleet)[-1].endswith(f"attempt 1, from the checkpoint of step {step}")
+
+
 def test_an_attempt_that_begins_where_the_last_one_did_begins_after_a_pause() -> None:
     """Seen in a trial: agents reported steps that nobody holds, and two attempts began each second.
     Each is written to the API server, which all jobs share."""

@@ -19,6 +19,7 @@ from bamboo_operator.admission.kueue import (
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.kube import api, informer
 from bamboo_operator.kube.api import ApiError, Object
+from bamboo_operator.kube.labels import WISH_ANNOTATION
 from bamboo_operator.kube.object_views import job_view
 from bamboo_operator.kube.owners import job_of
 from bamboo_operator.reconcile.reconciler import Reconciler
@@ -60,6 +61,7 @@ def apply(harness: Harness, **spec: Any) -> None:
     )
     body["metadata"] |= {
         "uid": "uid-1",
+        "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {"kueue.x-k8s.io/queue-name": "team"},
     }
@@ -133,6 +135,8 @@ async def test_a_queued_job_has_a_workload_and_no_pods(queued: Harness) -> None:
     assert (suspended["status"], suspended["reason"]) == ("True", "QueuedByKueue")
     assert suspended["message"] == "it waits in queue team until Kueue admits it"
     assert queued.condition("Running")["reason"] == "QueuedByKueue"
+    shown = [queued.status[name] for name in ("pipelinesSummary", "agentsSummary")]
+    assert shown == ["0/3", "0/6"], "what it waits for"
 
 
 async def test_an_admitted_job_starts_with_what_it_has_quota_for(queued: Harness) -> None:
@@ -147,6 +151,8 @@ async def test_an_admitted_job_starts_with_what_it_has_quota_for(queued: Harness
     assert spec["nodeSelector"]["pool"] == "spot"
     assert {"key": "spot"} in spec["tolerations"]
     assert queued.condition("Suspended")["status"] == "False"
+    shown = [queued.status[name] for name in ("pipelinesSummary", "agentsSummary")]
+    assert shown == ["0/2", "0/4"], "what it has quota for"
 
 
 @pytest.mark.parametrize(
@@ -286,6 +292,41 @@ async def test_a_changed_job_that_waits_is_queued_again(queued: Harness) -> None
     assert made is not None
     (agents,) = made["spec"]["podSets"]
     assert agents["count"] == 4
+
+
+async def test_agents_that_ask_for_more_before_the_first_plan_are_queued_again(
+    queued: Harness,
+) -> None:
+    """The quota was given for less. Another image asks for nothing else."""
+    await admitted(queued)
+    queued.edit(worker={"image": "agent:2", "resources": GPU})
+    for _ in range(2):
+        await queued.reconcile()
+    kept = workload(queued)
+    assert kept is not None
+    assert len(queued.pods()) == 4
+    more = {"limits": {"nvidia.com/gpu": 8}}
+    queued.edit(worker={"image": "agent:2", "resources": more})
+    for _ in range(3):
+        await queued.reconcile()
+    assert queued.pods() == []
+    made = workload(queued)
+    assert made is not None
+    (container,) = made["spec"]["podSets"][0]["template"]["spec"]["containers"]
+    assert container["resources"] == more
+    assert "status" not in made
+    assert queued.condition("Suspended")["reason"] == "QueuedByKueue"
+
+
+async def test_a_workload_of_an_earlier_version_counts(queued: Harness) -> None:
+    """It does not say what it was made for."""
+    await admitted(queued)
+    made = workload(queued)
+    assert made is not None
+    assert made["metadata"].pop("annotations").keys() == {WISH_ANNOTATION}
+    queued.kube.put(path(queued), made)
+    await queued.reconcile()
+    assert len(queued.pods()) == 4
 
 
 async def test_a_minimum_above_the_quota_stops_no_job(queued: Harness) -> None:

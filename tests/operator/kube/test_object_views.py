@@ -68,6 +68,24 @@ def test_a_long_message_is_cut_by_bytes() -> None:
     assert view.trouble == "层" * 332 + "..."
 
 
+def test_a_message_that_the_kubelet_has_cut_by_bytes() -> None:
+    """It keeps the last 2048 bytes of a log, and the first 4096 of a message's file."""
+    words = ("层" * 700).encode()
+    tail = words[-2048:].decode(errors="replace")
+    for said, begins, ends in ((tail, "层", "层..."), ("层" + "\ufffd", "层", "层")):
+        ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": said}}
+        body = pod_object(phase="Failed", state=ended)
+        (view,) = object_views.pod_views([body], JOB)
+        assert view.trouble.startswith(begins)
+        assert view.trouble.endswith(ends)
+        other = {"name": "logs", "state": ended}
+        body = pod_object()
+        body["status"]["containerStatuses"].append(other)
+        (view,) = object_views.pod_views([body], JOB)
+        assert view.beside.words.startswith(f"it ended with exit code 1: {begins}")
+        assert view.beside.words.endswith(ends)
+
+
 def test_a_pod_that_the_scheduler_refuses() -> None:
     body = pod_object(phase="Pending", node="")
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from tests.core.controller.builders import JOB
 
+from bamboo_core.arbiter_state.durable import Durable, to_json
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_operator.kube import api
 from bamboo_operator.kube.labels import TEMPLATE_ANNOTATION
 
@@ -76,43 +75,78 @@ async def test_a_mend_during_a_pause_ends_it(harness: Harness) -> None:
     assert harness.condition("Stalled")["status"] == "False"
 
 
-@pytest.mark.parametrize("has_trained", [True, False])
+def keep_facts(harness: Harness, durable: Durable) -> None:
+    """As an operator left them that has ended."""
+    body = harness.kube.objects[PATH]
+    status = (body.get("status") or {}) | {"arbiter": to_json(durable)}
+    harness.kube.put(PATH, body | {"status": status})
+
+
+@pytest.mark.parametrize("has_plan", [True, False])
 async def test_agents_that_were_heard_stay_only_if_they_may_hold_the_state(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, has_trained: bool
+    harness: Harness, has_plan: bool
 ) -> None:
-    """Before the first plan they hold none, and would not fit those of the new template."""
+    """Before the first plan of a start they hold none, and would not fit those of the new template.
+    That holds after a resume, too, which has let all agents go."""
     harness.apply(**MANY)
     await harness.reconcile()
-    first, second = harness.pods()
+    await harness.jobs.close()
+    first, second = map(AgentId, harness.pods())
+    members = (AgentId("job-p0-s0-i9"),) if has_plan else ()  # it is gone
+    keep_facts(harness, Durable(term=3, attempt=1, plan=Fence(0, 3, 4), members=members))
+    harness.status["phase"] = "Running"
+    await harness.reconcile()
     harness.hear(first)
-    actor = harness.jobs.find(JOB.uid)
-    assert actor is not None
-    training = replace(actor.view(), planned=has_trained)
-    monkeypatch.setattr(actor, "view", lambda: training)
-    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    harness.edit(worker={"image": "agent:2"})
     for _ in range(2):
         await harness.reconcile()
-    assert (first in harness.pods()) == has_trained
+    assert (first in harness.pods()) == has_plan
     assert second not in harness.pods()
-    assert images(harness) == ({"agent:1", "agent:2"} if has_trained else {"agent:2"})
+    assert images(harness) == ({"agent:1", "agent:2"} if has_plan else {"agent:2"})
     assert harness.status["failures"]["total"] == 0
 
 
-async def test_a_member_of_the_durable_facts_stays(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_member_of_the_durable_facts_stays(harness: Harness) -> None:
     """The operator has ended between the first plan and the status."""
     harness.apply(**MANY)
     await harness.reconcile()
-    first, second = harness.pods()
-    actor = harness.jobs.find(JOB.uid)
-    assert actor is not None
-    training = replace(actor.view(), members=frozenset({first}), heard={first: ""})
-    monkeypatch.setattr(actor, "view", lambda: training)
-    harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
+    await harness.jobs.close()
+    first, second = map(AgentId, harness.pods())
+    keep_facts(harness, Durable(term=3, plan=Fence(0, 3, 4), members=(first,)))
+    harness.edit(worker={"image": "agent:2"})
     await harness.reconcile()
     assert first in harness.pods()
     assert second not in harness.pods()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"placement": {"zones": ["a", "b"]}},
+        {"redundancy": {"mode": "Replica"}},
+        {"recovery": {"policy": "Peers"}},
+        {"transport": {"encryption": "Off"}},
+        {"corruption": {"mode": "Detect"}},
+        {"checkpoint": {"uri": "file:///c"}},
+    ],
+    ids=str,
+)
+async def test_agents_are_made_anew_for_all_that_may_change_before_the_plan(
+    harness: Harness, change: Object
+) -> None:
+    """They are set up with it. What may change at any time makes no new agents."""
+    harness.apply(**MANY)
+    await harness.reconcile()
+    before = harness.pods()
+    harness.hear(before[0])
+    harness.edit(transport={"bandwidthGbps": 3}, runPolicy={"backoffLimit": 2})
+    await harness.reconcile()
+    assert harness.pods() == before
+    harness.edit(**change)
+    for _ in range(2):
+        await harness.reconcile()
+    assert len(harness.pods()) == 2
+    assert not {*before} & {*harness.pods()}
 
 
 @pytest.mark.parametrize("word", [None, ""])
@@ -128,3 +162,24 @@ async def test_a_pod_of_an_earlier_version_stays(word: str | None, harness: Harn
     harness.kube.objects[PATH]["spec"]["worker"] = {"image": "agent:2"}
     await harness.reconcile()
     assert harness.pods() == before
+
+
+@pytest.mark.parametrize("change", ["spec", "metadata"])
+async def test_a_job_that_changes_while_it_is_reconciled_gets_no_pod(
+    change: str, harness: Harness
+) -> None:
+    """It is suspended or deleted, and the reconcile has read it before."""
+    harness.apply()
+
+    def meanwhile(verb: str, path: str) -> None:
+        if (verb, path) == ("list", api.pods("ns")):
+            body = harness.kube.objects[PATH]
+            body["metadata"]["generation"] = 7
+            body[change] |= {"suspend": True, "deletionTimestamp": "2026-01-01T00:00:10Z"}
+
+    harness.kube.fail = meanwhile
+    await harness.reconcile()
+    assert harness.again == [0.0]
+    await harness.reconcile()
+    assert not [path for verb, path in harness.kube.requests if verb == "create"]
+    assert harness.pods() == []

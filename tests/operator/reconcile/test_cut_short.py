@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -25,8 +26,17 @@ def finished(harness: Harness, code: int) -> Object:
     return {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [status]}
 
 
-async def live(harness: Harness, code: int, *words: Notice, seconds: int = 600) -> list[str]:
-    """Every agent is heard, says this, and ends. Names of the pods that were made."""
+async def live(
+    harness: Harness,
+    code: int,
+    *words: Notice,
+    starts_s: int = STARTS_S,
+    lives_s: int = LIVES_S,
+    seconds: int = 600,
+    is_heard: Callable[[str], bool] = lambda _: True,
+) -> list[str]:
+    """Every agent runs at once, is heard after ``starts_s``, says this, and ends. is_heard: which
+    are. Names of the pods that were made."""
     made: dict[str, float] = {}
     for _ in range(seconds // 2):
         await harness.reconcile()
@@ -35,9 +45,9 @@ async def live(harness: Harness, code: int, *words: Notice, seconds: int = 600) 
             age_s = harness.now - made.setdefault(name, harness.now)
             if age_s == 0:
                 report(harness, name, {"phase": "Running", "containerStatuses": [runs("agent")]})
-            elif age_s == STARTS_S:
+            elif age_s == starts_s and is_heard(name):
                 harness.hear(name, *words)
-            elif age_s == STARTS_S + LIVES_S:
+            elif age_s == starts_s + lives_s:
                 report(harness, name, finished(harness, code))
         harness.now += 2.0
     return sorted(made)
@@ -103,20 +113,10 @@ async def test_a_probe_that_ends_agents_now_before_and_now_after_they_are_heard(
 ) -> None:
     """Every second round of agents is heard, gets SIGTERM at once, and ends 2 s later."""
     harness.apply(**MANY)
-    made: dict[str, float] = {}
     signal = Notice(30.0, "the agent got SIGTERM", "")
-    for _ in range(300):
-        await harness.reconcile()
-        await harness.settle()
-        for name in harness.pods():
-            age_s = harness.now - made.setdefault(name, harness.now)
-            if age_s == 0:
-                report(harness, name, {"phase": "Running", "containerStatuses": [runs("agent")]})
-            elif age_s == 2 and int(name[-1]) % 2 == 0:
-                harness.hear(name, signal)
-            elif age_s == 4:
-                report(harness, name, finished(harness, code))
-        harness.now += 2.0
+    made = await live(
+        harness, code, signal, starts_s=2, lives_s=2, is_heard=lambda name: int(name[-1]) % 2 == 0
+    )
     assert 3 * SEATS <= len(made) <= 6 * SEATS
     said = harness.condition("Stalled")
     assert (said["status"], said["reason"]) == ("True", "StartsFail")

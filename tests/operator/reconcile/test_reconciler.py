@@ -157,7 +157,7 @@ async def test_pods_that_the_api_server_rejects(harness: Harness) -> None:
     await harness.reconcile()
     accepted = harness.condition("Accepted")
     assert accepted["reason"] == "PodRejected"
-    assert "bad image name: remove what forbids them; or set spec.suspend" in accepted["message"]
+    assert "bad image name: remove what forbids them; or change spec.worker" in accepted["message"]
     waiting = harness.condition("CapacityAvailable")["message"]
     assert "no pod yet for 2 of 2 agents (none is made before" in waiting
     assert ": the last ones were refused; see condition Accepted)" in waiting

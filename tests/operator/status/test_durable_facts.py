@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB, manifest
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable, to_json
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_operator.kube import api
@@ -30,7 +31,8 @@ NEW = replace(OLD, term=5)
 @pytest.fixture
 def kube() -> MemoryApi:
     found = MemoryApi()
-    body = manifest() | {"metadata": {"name": "job", "namespace": "ns", "uid": JOB.uid}}
+    meta = {"name": "job", "namespace": "ns", "uid": JOB.uid, "generation": JOB.generation}
+    body = manifest() | {"metadata": meta}
     found.put(PATH, body | {"status": {"arbiter": to_json(OLD)}})
     return found
 
@@ -138,3 +140,59 @@ async def test_erased_facts_are_written_again(kube: MemoryApi) -> None:
     change(kube, "status", arbiter={})
     await durable_facts.write(kube, JOB, replace(NEW, committed=3), leader_facts)
     assert stored(kube) == replace(NEW, committed=3)
+
+
+EMPTY = replace(OLD, members=())
+"""Before the first plan of a start; its members are a and b."""
+
+
+def change_spec(kube: MemoryApi) -> None:
+    change(kube, "spec", worker={"image": "agent:2"})
+    change(kube, "metadata", generation=JOB.generation + 1)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the look", "after the look"])
+async def test_the_first_members_are_not_written_for_another_spec(
+    kube: MemoryApi, is_late: bool
+) -> None:
+    """The API server has taken a change that it would refuse once there is a plan."""
+    change(kube, "status", arbiter=to_json(EMPTY))
+    if is_late:
+        before_apply(kube, lambda: change_spec(kube))
+    else:
+        change_spec(kube)
+    with pytest.raises(NotWrittenError, match="spec has changed since the plan was made"):
+        await durable_facts.write(kube, JOB, OLD, LeaderFacts(EMPTY))
+    assert stored(kube) == EMPTY
+    seen = replace(JOB, generation=JOB.generation + 1)
+    await durable_facts.write(kube, seen, OLD, LeaderFacts(EMPTY))
+    assert stored(kube) == OLD
+
+
+@pytest.mark.parametrize("found", [OLD, replace(OLD, members=(), pipelines=())])
+async def test_facts_that_bring_no_first_members_are_written_whatever_the_spec(
+    kube: MemoryApi, found: Durable
+) -> None:
+    change(kube, "status", arbiter=to_json(found))
+    change_spec(kube)
+    await durable_facts.write(kube, JOB, replace(found, committed=3), LeaderFacts(found))
+    assert stored(kube).committed == 3
+
+
+@pytest.mark.parametrize(
+    ("durable", "wanted"),
+    [
+        (Durable(), False),
+        (EMPTY, False),
+        (OLD, True),
+        (replace(OLD, voters=OLD.members, pipelines=(OLD.members,)), True),
+        # of a job that was suspended with this plan
+        (replace(EMPTY, pipelines=(OLD.members,), outcome=Outcome.SUSPENDED), False),
+    ],
+)
+def test_facts_with_members_are_known_as_the_api_server_knows_them(
+    durable: Durable, wanted: bool
+) -> None:
+    assert durable_facts.has_members({"status": {"arbiter": to_json(durable)}}) is wanted
+    assert bool(durable.members) is wanted
+    assert not durable_facts.has_members({})

@@ -34,6 +34,7 @@ from bamboo_core.controller.view import (
     DryZone,
     Losses,
     Memory,
+    PodView,
     Shortage,
     Slot,
     TrainingView,
@@ -68,6 +69,23 @@ def test_a_job_that_has_ended_counts_no_agents() -> None:
     summaries = {"agentsSummary", "pipelinesSummary"}
     assert not summaries & written(TrainingView(), Memory(terminal=Outcome.COMPLETE)).keys()
     assert summaries < written(TrainingView(), Memory()).keys()
+
+
+def summaries(training: TrainingView, *pods: PodView, suspend: bool) -> tuple[str, str]:
+    wanted = spec(count=2, stages=3, suspend=suspend)
+    view = ClusterView(nodes(a=1, b=1), pods)
+    decided = step(wanted, view, training, Memory(), job=JOB, now=100.0)
+    found = statuses.to_object(JOB, wanted, decided.status, decided.memory)
+    return found["pipelinesSummary"], found["agentsSummary"]
+
+
+def test_a_suspended_job_shows_what_it_would_have() -> None:
+    """Not 0/0, and not 1/0 while its agents leave."""
+    heard = frozenset({pod().agent})
+    leaving = TrainingView(planned=True, pipelines=1, connected=heard)
+    for suspend in (True, False):
+        assert summaries(TrainingView(), suspend=suspend) == ("0/2", "0/6")
+        assert summaries(leaving, pod(), suspend=suspend) == ("1/2", "1/6")
 
 
 @pytest.mark.parametrize(("carried", "share"), [(0, 0.0), (250, 0.25), (2000, 1.0)])

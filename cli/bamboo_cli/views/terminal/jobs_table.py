@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bamboo_cli.job import left
 from bamboo_cli.job.listing import AgentRow, JobRow, Pauses
-from bamboo_cli.job.state import Job
+from bamboo_cli.job.state import Job, paused_text
 from bamboo_cli.views.terminal.fitting_table import Column, FittingTable
 from bamboo_cli.views.terminal.job_screen import phase_text
 from bamboo_core.api.reasons import ConditionType
@@ -88,7 +88,7 @@ def _zones(zones: Mapping[str, int]) -> str:
 
 
 def _pauses(found: Pauses) -> str:
-    return f"{found.count} ({found.seconds:.1f} s)" if found.count else "-"
+    return f"{found.count} ({paused_text(found.seconds)})" if found.count else "-"
 
 
 def _ago(at: float | None, now: float) -> str:
