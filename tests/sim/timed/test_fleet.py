@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.sim.timed.small import LAYER, job
+from tests.sim.timed.small import LAYER, job, just_fits, taken_bytes
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.items import Item
@@ -13,7 +13,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
-from bamboo_sim.timed.declared import Delays, Device, Links, TimedJob
+from bamboo_sim.timed.declared import Delays, Links, TimedJob
 from bamboo_sim.timed.fleet import Fleet
 from bamboo_sim.timed.measured import lose, pause, undisturbed, warm
 from bamboo_sim.timed.operator import TimedRunError
@@ -104,13 +104,14 @@ def test_equal_jobs_take_equal_times() -> None:
 def test_peaks_of_memory_are_those_of_1f1b() -> None:
     """Stage 0 of P = 3 keeps 3 activations, its output of every micro-batch, and one gradient.
 
-    Its sums are those of a leaf and of a chunk, and the reduced gradient of the step before.
+    Each micro-batch is a leaf and a chunk. At the last one, its sum is there, that of the leaf
+    before and that of the first two; besides, the reduced gradient of the step before.
     """
     whole = replace(LAYER, can_split=False, activation_bytes=2000)
     found = undisturbed(TimedJob(1, 3, 4, (whole,) * 3))
     assert found.groups["activations"] == 3 * 2000
     assert found.groups["state"] == 3 * 1200
-    assert found.groups["gradients"] == 3 * 1200
+    assert found.groups["gradients"] == 4 * 1200
     assert found.groups["boundaries"] == (4 + 1) * 100
     assert "replica_weights" not in found.groups
     assert found.host_bytes == 0
@@ -122,11 +123,11 @@ def test_replicas_take_memory_and_links_and_can_live_on_the_host() -> None:
     assert 4 * 1200 <= usual.device_bytes - none.device_bytes <= 5 * 1200
     # one more reduced gradient of 1,200 bytes for each of 6 agents
     assert usual.sent_bytes == none.sent_bytes + 6 * 1200
-    # a stage of two layers: 12 times its parameters do not fit after a loss
+    # a stage of two layers: its sums do not fit after a loss, beside those of the replica
     whole = replace(LAYER, can_split=False)
     grid = replace(job(2, 3, 4, mode=REPLICA, layers_each=2), layers=(whole,) * 6)
     roomy = undisturbed(grid)
-    short = Device(memory_bytes=int((12 * 2400 + 3 * 2000 + 8 * 100) / 0.8) - 1)
+    short = just_fits(taken_bytes(grid) - 2)
     hosted = undisturbed(replace(grid, device=short))
     assert hosted.device_bytes == roomy.device_bytes - 3 * 2400
     assert hosted.host_bytes == 3 * 2400
