@@ -41,8 +41,8 @@ def job(
 
 
 def taken_bytes(job: TimedJob) -> int:
-    """What the planner says that an agent has on its device after a loss, besides forwards that it
-    has computed ahead."""
+    """Bytes that an agent has on its device after a loss by the planner's estimate, besides
+    forwards that it has computed ahead."""
     cut = partition.split([x.forward_s + x.backward_s for x in job.layers], job.stages)
     sums = sums_at_once(batch_shape(job.spec), job.pipelines)
     sizes = Sizes.of(cut, job.layers, microbatches=job.microbatches, sums=sums)
