@@ -90,17 +90,17 @@ def fewest(batch: BatchShape, leaves: Iterable[int]) -> list[Range]:
     return running(batch, sorted(leaves))[0]
 
 
-def running(batch: BatchShape, leaves: Iterable[int]) -> tuple[list[Range], int]:
-    """The runs whose sums an agent sends that makes these leaves, in this order, and how many sums
-    it has at once, at most."""
+def running(batch: BatchShape, leaves: Iterable[int]) -> tuple[list[Range], list[int]]:
+    """The runs whose sums an agent sends that makes these leaves, in this order, and for each leaf
+    how many sums it has once it has made the leaf, with that one."""
     runs: list[Range] = []
-    most = 0
+    held: list[int] = []
     for leaf in leaves:
         runs.append((leaf, leaf + 1))
-        most = max(most, len(runs))
+        held.append(len(runs))
         while len(runs) > 1 and _is_sum(batch, runs[-2], runs[-1]):
             runs[-2:] = [(runs[-2][0], runs[-1][1])]
-    return runs, most
+    return runs, held
 
 
 def _is_sum(batch: BatchShape, left: Range, right: Range) -> bool:

@@ -6,6 +6,7 @@ The unit is one forward of the costliest stage.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,11 +14,13 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
 from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.schedule import Schedule
 from bamboo_core.scheduling.sharing.dealing import pipelines_of
 
@@ -131,6 +134,10 @@ class Layered(StepShape):
     planner orders a step; it counts with the network only when it spreads lost work."""
 
     slices: int = 1
+    boundary: float = 0.0  # time of a boundary tensor, where gradients take time, too
+
+    def wire(self) -> Callable[[Item], float] | None:
+        return wire_times(self.sums, self.boundary) if self.transfer else None
 
     def build(
         self,
@@ -201,11 +208,12 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
             fused,
             half,
             half,
-            shape.latency,
+            0.0 if shape.sums else shape.latency,
             ahead=tuple(x * (1 + shape.copied) for x in one),
         ),
         slices=n,
         transfer=shape.sums,
+        boundary=shape.latency,
     )
 
 

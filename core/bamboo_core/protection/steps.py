@@ -11,6 +11,7 @@ from math import log2
 
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
 from bamboo_core.model.ids import Range
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protection.choice import MODES
 from bamboo_core.protection.figures import Figures, figures
 from bamboo_core.protection.grids import Shape
@@ -73,7 +74,12 @@ class Load:
     @property
     def sums(self) -> int:
         """Sums of gradients that an agent holds at once."""
-        return orders.sums_at_once(batch_shape(self.spec), self.pipelines)
+        return orders.sums_at_once(self.batch, self.pipelines)
+
+    @property
+    def batch(self) -> BatchShape:
+        """How the batch is summed."""
+        return batch_shape(self.spec)
 
 
 @dataclass(frozen=True)
@@ -131,8 +137,8 @@ def _planned(load: Load, mode: RedundancyMode) -> Planned:
             load.stages,
             mode,
             need,
-            microbatches=load.microbatches,
-            sums=load.sums,
+            leaf_size=load.batch.leaf_size,
+            sums=orders.sums_in_turn(load.batch, load.pipelines),
             in_flight=found.in_flight,
             ahead=[min(count, need.ahead) for count in found.kept],
         ),
@@ -158,7 +164,7 @@ def _shape(load: Load, need: Need) -> Shape:
         sums=tuple(
             _sum(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
         ),
-        leaf_size=batch_shape(load.spec).leaf_size,
+        leaf_size=load.batch.leaf_size,
         room=need.ahead,
     )
     if not all(c.can_split for c in load.costs):

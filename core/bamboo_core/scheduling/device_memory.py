@@ -126,24 +126,31 @@ def held_bytes(
     mode: RedundancyMode,
     found: Need,
     *,
-    microbatches: int,
-    sums: int,
+    leaf_size: int,
+    sums: Sequence[Sequence[int]],
     in_flight: Sequence[int],
     ahead: Sequence[float],
 ) -> int:
     """The bytes on the fullest device in an undisturbed step.
 
-    stages: costs of each stage's layers; found: what is where. For each stage, in_flight: most
-    activations of its agent at once; ahead: forwards that it computes ahead and keeps.
+    stages: costs of each stage's layers; found: what is where; leaf_size: micro-batches in a leaf;
+    sums: pipeline -> sums of gradients that its agents hold at each of their leaves, in turn. For
+    each stage, in_flight: most activations of its agent at once; ahead: forwards that it computes
+    ahead and keeps.
+
+    Most sums wait at the last leaves, when hardly any activation is left in flight.
     """
-    sizes = [Sizes.of(((0, len(x)),), x, microbatches=microbatches, sums=sums) for x in stages]
+    microbatches = leaf_size * max(map(len, sums))
+    sizes = [Sizes.of(((0, len(x)),), x, microbatches=microbatches) for x in stages]
     outputs = [x[-1].output_bytes for x in stages]
+    left = [(count, leaf_size * (len(x) - at)) for x in sums for at, count in enumerate(x)]
 
     def own(s: int) -> int:
+        size, activation = sizes[s].parameter_bytes, sizes[s].activation_bytes
         boundaries = outputs[s] + (outputs[s - 1] if s else 0)
         return (
-            sizes[s].resident * sizes[s].parameter_bytes
-            + in_flight[s] * sizes[s].activation_bytes
+            (STATES + _REDUCED) * size
+            + max(count * size + min(in_flight[s], after) * activation for count, after in left)
             + microbatches * boundaries
         )
 

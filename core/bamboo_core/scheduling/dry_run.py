@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from heapq import heappop, heappush
 from math import inf
 
 from bamboo_core.model.ids import AgentId
@@ -49,8 +50,8 @@ def dry_run(
     instructions with ``every`` run in this step; lanes: what agents run while they wait for items;
     lane_limit: most forwards computed ahead that an agent keeps; bytes_of: size of an item, VER: of
     a layer's state, which is counted with it; wire: time that an item takes an interface, which
-    sends, and receives, one item after the other (default: none). Items that take none wait for no
-    others, since they have a lane of their own; measures: whether times and peaks
+    sends, and receives, one item after the other (default: none). Small items have a lane of their
+    own, and wait for no large ones; measures: whether times and peaks
     are wanted. Faults do not depend on them without lanes, since agents wait only for messages.
     """
     if wire is not None:
@@ -125,6 +126,10 @@ class _Run(DryRunStock):
                     self.gain(self.agents[name], item, False)
         self.until = inf
         self.wire: Callable[[Item], float] | None = None
+        # Items on their way to an interface, by when their first bytes are there: that time, number
+        # of the item, its time, the item, sender, receiver.
+        self.moving: list[tuple[float, int, float, Item, AgentId, DryRunAgent]] = []
+        self.numbered = 0
         self.sets: dict[int, tuple[tuple[Item, ...], frozenset[Item]]] = {}  # by id of the tuple
         self.asleep: dict[AgentId, list[DryRunAgent]] = {}  # sender -> agents that wait for an item
         self.strays: list[Message] = []
@@ -148,9 +153,15 @@ class _Run(DryRunStock):
         agent.continued = frozenset(item for item in wanted if item.kind is Kind.PREFIX)
 
     def run(self) -> None:
-        """Run until no agent can continue."""
-        while self.todo:
-            self._advance(self.todo.popleft())
+        """Run until no agent can continue.
+
+        All that can run comes first: those who wait then send nothing before the next item comes.
+        """
+        while self.todo or self.moving:
+            if self.todo:
+                self._advance(self.todo.popleft())
+            else:
+                self._come()
 
     def _advance(self, agent: DryRunAgent) -> None:
         """Run the agent's program to the end, or to an instruction that lacks an item.
@@ -182,7 +193,7 @@ class _Run(DryRunStock):
                 assert item is not None
                 if inbox := (large if item[0] in BULK else inboxes).get(peer):
                     first, arrival = inbox[0]
-                    is_here = first is item and arrival <= clock and wire is None
+                    is_here = first is item and arrival <= clock
                     if is_here and item[0] is not _VER:
                         del inbox[0]
                         if item[0] is _RED or not measures:
@@ -199,20 +210,18 @@ class _Run(DryRunStock):
                 assert item is not None
                 done = item is sent or self._has(agent, item)
                 if done:
-                    if item is not sent or wire is not None:
-                        sent, message = item, (item, self._sent(agent, item) + self.latency)
+                    if item is not sent:
+                        sent, message = item, (item, agent.clock + self.latency)
                     target = agents.get(peer)
                     if target is None:
                         self.strays.append(Message(item, name, peer))
                         continue
                     if agent.posted:
                         self._unpost(agent, target)
-                    box = target.bulk if item[0] in BULK else target.inbox
-                    box.setdefault(name, []).append(message)
-                    wake = target.wake
-                    if wake is not None and wake[0] == name and wake[1] == item:
-                        target.wake = None
-                        self.todo.append(target)
+                    if wire is None:
+                        self._put(target, name, message)
+                    else:
+                        self._send(agent, target, item, wire(item))
             else:
                 sent = None
                 done = self._compute(agent, instruction, at)
@@ -325,8 +334,6 @@ class _Run(DryRunStock):
                 self._sleep(agent, item, peer)
                 return False
             arrival = inbox[0][1]
-        if self.wire is not None:
-            arrival = self._received(agent, self.wire(item), arrival)
         if arrival >= self.until:
             agent.lacks = item
             return False
@@ -343,26 +350,28 @@ class _Run(DryRunStock):
         agent.lacks, agent.wake = item, (peer, item)
         self.asleep.setdefault(peer, []).append(agent)
 
-    def _sent(self, agent: DryRunAgent, item: Item) -> float:
-        """When the agent's interface has sent it."""
-        time = self.wire(item) if self.wire is not None else 0.0
-        if not time:
-            return agent.clock
-        agent.sending = max(agent.clock, agent.sending) + time
-        return agent.sending
+    def _send(self, agent: DryRunAgent, target: DryRunAgent, item: Item, time: float) -> None:
+        """Begin to send the item as soon as the agent's interface is free."""
+        begin = agent.sending.take(agent.clock, time, is_bulk=item[0] in BULK)
+        self.numbered += 1
+        move = begin + self.latency, self.numbered, time, item, agent.name, target
+        heappush(self.moving, move)
 
-    @staticmethod
-    def _received(agent: DryRunAgent, time: float, arrival: float) -> float:
-        """When the agent's interface has received an item whose last bytes are there at ``arrival``
-        if no other comes meanwhile."""
-        if not time:
-            return arrival
-        begin, total, end = agent.receiving
-        if arrival - time >= end:
-            begin, total = arrival - time, 0.0
-        begin, total = min(begin, arrival - time), total + time
-        agent.receiving = begin, total, max(end, arrival, begin + total)
-        return agent.receiving[2]
+    def _come(self) -> None:
+        """The first bytes of the next item come. Its receiver takes it after all of its lane whose
+        first bytes came earlier."""
+        now, _, time, item, source, target = heappop(self.moving)
+        begin = target.receiving.take(now, time, is_bulk=item[0] in BULK)
+        self._put(target, source, (item, begin + time))
+
+    def _put(self, target: DryRunAgent, source: AgentId, message: tuple[Item, float]) -> None:
+        """A message is on its way, and it is known when it will be here."""
+        box = target.bulk if message[0][0] in BULK else target.inbox
+        box.setdefault(source, []).append(message)
+        wake = target.wake
+        if wake is not None and wake[0] == source and wake[1] == message[0]:
+            target.wake = None
+            self.todo.append(target)
 
     def _compute_ahead(self, agent: DryRunAgent, until: float) -> None:
         """Run slices that end before ``until``, as an executor does that knows its waits."""

@@ -100,6 +100,24 @@ class DryRunResult:
 
 
 @dataclass(slots=True)
+class Interface:
+    """One direction of a network interface, which takes one item after the other. Small items go
+    before large ones, and delay those that follow."""
+
+    small: float = 0.0  # until when it has small items
+    large: float = 0.0  # until when it has others
+
+    def take(self, now: float, time: float, *, is_bulk: bool) -> float:
+        """When it begins with an item that is there now."""
+        begin = max(now, self.large if is_bulk else self.small)
+        if is_bulk:
+            self.large = begin + time
+        else:
+            self.small, self.large = begin + time, max(now, self.large) + time
+        return begin
+
+
+@dataclass(slots=True)
 class DryRunAgent:
     """State of one agent."""
 
@@ -130,10 +148,8 @@ class DryRunAgent:
     peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
     bytes: int = 0
     most_bytes: int = 0
-    sending: float = 0.0  # until when its interface sends
-    # What its interface receives without a pause: begin, time of all items, end. Items are counted
-    # when the program asks for them, which may be long after they have come.
-    receiving: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    sending: Interface = field(default_factory=lambda: Interface())
+    receiving: Interface = field(default_factory=lambda: Interface())
 
     def items(self, until: float) -> set[Item]:
         """All items that it holds, including messages that have arrived by then."""

@@ -17,17 +17,19 @@ SUMS = frozenset({Kind.PART, Kind.SUM})
 SLICES = frozenset({Kind.PIECE, Kind.RED})
 
 
-def wire_times(sums: Mapping[Range, float]) -> Callable[[Item], float]:
+def wire_times(sums: Mapping[Range, float], boundary: float = 0.0) -> Callable[[Item], float]:
     """Time that an item takes an interface: sums do, and slices of them.
 
-    sums: layers of a stage -> time of its whole gradient.
+    sums: layers of a stage -> time of its whole gradient; boundary: time of a boundary tensor.
     """
     whole = {lo: time for (lo, _), time in sums.items()}
 
     def of(item: Item) -> float:
         if item.kind in SUMS:
             return whole[item.lo]
-        return whole[item.lo] / item.slices if item.kind in SLICES else 0.0
+        if item.kind in SLICES:
+            return whole[item.lo] / item.slices
+        return boundary if item.kind in BOUNDARIES else 0.0
 
     return of
 

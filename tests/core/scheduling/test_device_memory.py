@@ -92,19 +92,35 @@ STAGES = [[layer(1000, 1, 100), layer(2000, 2, 100)], [layer(100, 3, 1000)]]
 def test_the_fullest_agent_is_found_among_unequal_stages(
     mode: RedundancyMode, found: Need, ahead: float, held: int
 ) -> None:
-    kept = {"microbatches": 8, "sums": 2, "in_flight": (3, 1), "ahead": (ahead, 0.0)}
+    kept = {"leaf_size": 2, "sums": [[2] * 4], "in_flight": (3, 1), "ahead": (ahead, 0.0)}
     assert held_bytes(STAGES, mode, found, **kept) == held
 
 
 def test_the_last_agent_has_the_replica_of_the_first_stage() -> None:
-    """16 activations of 1000, 8 outputs of 3 and 8 input gradients of 2."""
-    own = 600 + 16_000 + 8 * (3 + 2)
-    kept = {"microbatches": 8, "sums": 2, "in_flight": (1, 16), "ahead": (0.0, 0.0)}
+    """16 activations of 1000, 16 outputs of 3 and 16 input gradients of 2."""
+    own = 600 + 16_000 + 16 * (3 + 2)
+    kept = {"leaf_size": 1, "sums": [[2] * 16], "in_flight": (1, 16), "ahead": (0.0, 0.0)}
     assert held_bytes(STAGES, REPLICA, Need(0), **kept) == own + 4 * 3000
     hosted = held_bytes(STAGES, REPLICA, Need(0, replica_bytes=1), **kept)
-    assert hosted == max(18_000 + 200 + 16 + 400, own + 3000 + 3 * 2000)
+    assert hosted == max(18_000 + 200 + 32 + 400, own + 3000 + 3 * 2000)
     both = held_bytes(STAGES, EAGER, Need(0, replica_bytes=1), **kept)
     assert both == own + 2 * 3000 + 2 * 2000 + 200
+
+
+@pytest.mark.parametrize(
+    ("activation", "sums", "most"),
+    [
+        (999, [[1, 2, 3]], 3 * 1000 + 1 * 999),  # at the last leaf
+        (1001, [[1, 2, 3]], 1 * 1000 + 3 * 1001),  # at the first one
+        (1001, [[1, 2, 3], [1, 1, 1, 1]], 1 * 1000 + 4 * 1001),  # in the second pipeline
+    ],
+)
+def test_most_sums_wait_when_hardly_an_activation_is_left(
+    activation: int, sums: list[list[int]], most: int
+) -> None:
+    stage = [layer(1000, 0, activation)]
+    found = held_bytes([stage], NONE, Need(0), leaf_size=1, sums=sums, in_flight=[4], ahead=[0.0])
+    assert found == 4 * 1000 + most
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bamboo_core.scheduling.dry_run import Blocked, Message, dry_run
 
 from .steps import step
 
-A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
+A, B, C, D = AgentId("a"), AgentId("b"), AgentId("c"), AgentId("d")
 BATCH = BatchShape(2, 1, 1)
 HELD = {agent: {Item.ver(0, x) for x in (0, 1)} for agent in (A, B)}
 
@@ -92,6 +92,38 @@ def test_an_interface_receives_one_item_after_the_other():
     report = dry_run(programs, batch=BATCH, layers=2, holdings=held, wire=lambda item: 3.0)
     # both are sent from 1 to 4
     assert report.length == 7.0 + 2
+
+
+def test_an_interface_receives_items_as_they_come_not_as_they_are_asked_for():
+    """The first item that the program asks for comes last: from 4 on, the interface receives the
+    others, one of which came at 1 and one at 2."""
+    programs = {
+        A: parse("F[0:1] m0\nF[0:1] m0\nF[0:1] m0\nF[0:1] m0\nSEND (out[1]) >c"),
+        B: parse("F[0:1] m1\nSEND (out[1] m1) >c"),
+        D: parse("F[0:1] m2\nF[0:1] m2\nSEND (out[1] m2) >c"),
+        C: parse("RECV (out[1]) <a\nRECV (out[1] m1) <b\nRECV (out[1] m2) <d\nF[1:2] m0"),
+    }
+    held = {agent: HELD[A] for agent in programs}
+    report = dry_run(programs, batch=BATCH, layers=2, holdings=held, wire=lambda item: 3.0)
+    # received from 1 to 4, from 4 to 7, from 7 to 10
+    assert report.length == 10.0 + 1
+
+
+def test_small_items_go_first_and_delay_large_ones():
+    """As in the transport: the gradient takes from 0 to 10, and the tensor of 2 s comes at 1."""
+    reduced = Item.red(0, (0, 1), 0, 1)
+    programs = {
+        A: parse("SEND (red[0:1] 0/1) >b\nF[0:1] m0\nSEND (out[1]) >b\nSEND (red[0:1] 0/1) >c"),
+        B: parse("RECV (out[1]) <a\nF[1:2] m0\nRECV (red[0:1] 0/1) <a"),
+        C: parse("RECV (red[0:1] 0/1) <a"),
+    }
+    report = dry_run(
+        programs, batch=BATCH, layers=2, holdings={A: {*HELD[A], reduced}, B: HELD[B], C: HELD[B]},
+        wire=lambda item: 10.0 if item == reduced else 2.0,
+    )  # fmt: skip
+    assert report.ok
+    assert report.length == 1.0 + 2.0 + 1
+    assert report.end == 10.0 + 2.0 + 10.0  # the second gradient leaves at 12
 
 
 def test_what_has_come_before_is_not_received_again():

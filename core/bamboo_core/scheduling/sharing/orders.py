@@ -45,11 +45,18 @@ def undisturbed(batch: BatchShape, pipelines: int) -> tuple[tuple[int, ...], ...
 
 
 @lru_cache(maxsize=64)
-def sums_at_once(batch: BatchShape, pipelines: int) -> int:
-    """Sums of a stage's gradient that an agent of a full grid holds at once, at most: of its newest
-    leaf, and one for each level of the tree on which it waits for the other half."""
+def sums_in_turn(batch: BatchShape, pipelines: int) -> tuple[tuple[int, ...], ...]:
+    """Pipeline -> sums of a stage's gradient that an agent of a full grid holds at each of its
+    leaves, in the order of the step: of that leaf, and one for each level of the tree on which it
+    waits for the other half."""
     is_growing = batch.leaf_size > 1  # the leaf comes before it is done
-    return is_growing + max(running(batch, leaves)[1] for leaves in undisturbed(batch, pipelines))
+    every = (running(batch, leaves)[1] for leaves in undisturbed(batch, pipelines))
+    return tuple(tuple([is_growing + count for count in held]) for held in every)
+
+
+def sums_at_once(batch: BatchShape, pipelines: int) -> int:
+    """The most of :func:`sums_in_turn`."""
+    return max(count for held in sums_in_turn(batch, pipelines) for count in held)
 
 
 def _in_turn(batch: BatchShape, groups: Sequence[Sequence[int]]) -> list[int]:

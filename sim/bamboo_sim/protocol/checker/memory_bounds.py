@@ -102,7 +102,7 @@ def _ahead(batch: BatchShape) -> float:
 
 def most_gradients(batch: BatchShape, pipelines: int) -> float:
     """Most buffers of a stage's size on an agent in an undisturbed step, for any message order."""
-    own = max(running(batch, leaves)[1] for leaves in undisturbed(batch, pipelines))
+    own = max(max(running(batch, leaves)[1]) for leaves in undisturbed(batch, pipelines))
     is_growing = batch.leaf_size > 1  # a leaf that is not done yet
     return own + is_growing + _received(batch, pipelines)
 
