@@ -65,7 +65,7 @@ def shortest(
 
 
 def _shorter(made: Schedule, other: Schedule | None) -> Schedule:
-    """Of equal ones the first."""
+    """The one that ends first, or the first of equal ones."""
     return other if other is not None and other.end < made.end else made
 
 

@@ -129,6 +129,19 @@ def grids() -> Iterator[Job]:
     yield replace(CHECKED_TWICE, steps=2)
 
 
+def _of_bits() -> list[Run]:
+    """Devices and memories that are wrong."""
+    out: list[Run] = []
+    out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
+    out += [("merges", job, 0.4) for job in (OWN, OWN_SELDOM, OWN_AHEAD)]
+    altered = (ALTERED, ALTERED_PAIR, ALTERED_THREE, ALTERED_AHEAD, ALTERED_AHEAD_TWICE)
+    out += [("alterations", job, 0.7) for job in altered]
+    out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
+    out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
+    out += [("spreads", ALTERED_AHEAD, 0.5), ("fuzz", CHECKED, 0.3)]
+    return out
+
+
 def runs() -> list[Run]:
     """(family, job, share of the time)."""
     jobs = sorted(grids(), key=lambda j: j.pipelines * j.stages * j.microbatches)
@@ -186,13 +199,7 @@ def runs() -> list[Run]:
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
-    out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
-    out += [("merges", job, 0.4) for job in (OWN, OWN_SELDOM, OWN_AHEAD)]
-    altered = (ALTERED, ALTERED_PAIR, ALTERED_THREE, ALTERED_AHEAD, ALTERED_AHEAD_TWICE)
-    out += [("alterations", job, 0.7) for job in altered]
-    out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
-    out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
-    out += [("spreads", ALTERED_AHEAD, 0.5), ("fuzz", CHECKED, 0.3)]
+    out += _of_bits()
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0), ("returns", BACK_AND_FORTH, 0.5)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
     out += [("blips", job, 0.5) for job in (MOVING, THIN, SMALL, SAVING, UNEVEN, BACK_AND_FORTH)]
