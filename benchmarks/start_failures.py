@@ -46,8 +46,8 @@ NOTE = (
     "pods: names of pods that a watch has seen within the time, of a job of 2 agents; goal: at most"
     " 12 in 10 minutes. cause_s: from the first pod in trouble of a job that does not run, until a"
     " condition of the job has the words of the cause; goal: 15 s. runs_s: from when the cause is"
-    " mended until the job trains; goal: 300 s; the longest pause is 240 s. Both are polled each second. All agents, the"
-    " operator and the control plane share the cores of this machine"
+    " mended until the job trains; goal: 300 s; the longest pause is 240 s. Both are polled each"
+    " second. All agents, the operator and the control plane share the cores of this machine"
 )
 
 AGENT = shlex.join([sys.executable, "-P", "-m", "bamboo_agent"])

@@ -37,6 +37,14 @@ def cut(text: str, most: int) -> str:
     return data[: most - len(_END)].decode(errors="ignore") + _END
 
 
+def end(text: str, most: int) -> str:
+    """As :func:`cut`, but it keeps the end of the text, and begins with "..."."""
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= most:
+        return data.decode()
+    return _END + data[len(data) - most + len(_END) :].decode(errors="ignore")
+
+
 def whole(text: str) -> str:
     """The text without spaces and halves of characters at its ends.
 

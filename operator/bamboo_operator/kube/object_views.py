@@ -32,6 +32,9 @@ from bamboo_operator.kube.labels import (
 from bamboo_operator.kube.owners import is_owned
 from bamboo_operator.kube.timestamps import timestamp
 
+_MOST_LOG_BYTES = 500
+"""Of the end of a log: it fits an event, with what is said before it."""
+
 
 def job_view(body: Object) -> JobView:
     """The BambooJob beside its spec."""
@@ -77,7 +80,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         exit_reason=ended.get("reason") or "",
         ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
-        trouble=_shortened(ended.get("message") or waiting.get("message")),
+        trouble=_said(ended) or _shortened(waiting.get("message")),
         template=str(annotations.get(TEMPLATE_ANNOTATION) or ""),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
         avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
@@ -130,10 +133,10 @@ def _of_init_container(
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     name = str(container.get("name"))
     if ends_again:
-        words = _shortened(_end_words(_newest_end(container)))
+        words = _end_words(_newest_end(container))
         return replace(found, container=name, state=ENDS_AGAIN, words=words)
     if ended.get("exitCode"):
-        said = _shortened(_last_words(container) or ended.get("message"))
+        said = _last_words(container) or _said(ended)
         return replace(
             found,
             container=name,
@@ -156,7 +159,7 @@ def _of_sidecar(found: PodTrouble, container: Object, *, is_over: bool) -> PodTr
             found,
             container=str(container.get("name")),
             state=ended.get("reason") or "",
-            words=_shortened(_end_words(ended)),
+            words=_end_words(ended),
             is_over=True,
         )
     return _waits(found, container, state.get("waiting") or {})
@@ -167,7 +170,7 @@ def _waits(found: PodTrouble, container: Object, waiting: Object) -> PodTrouble 
     if reason not in CANNOT_START:
         return None
     ends_before = _last_words(container) if reason == ENDS_AGAIN else ""
-    said = _shortened(ends_before or waiting.get("message"))
+    said = ends_before or _shortened(waiting.get("message"))
     name = str(container.get("name"))
     return replace(found, container=name, state=waiting["reason"], words=said)
 
@@ -213,7 +216,7 @@ def _last_words(container: Object) -> str:
 
 
 def _end_words(ended: Object) -> str:
-    words = texts.whole(ended.get("message") or "")
+    words = _said(ended)
     return f"it ended with exit code {ended.get('exitCode')}{': ' * bool(words)}{words}"
 
 
@@ -224,6 +227,15 @@ def _runs_on(status: Object) -> bool:
         and "terminated" not in (container.get("state") or {})
         for container in status.get("containerStatuses") or []
     )
+
+
+def _said(ended: Object) -> str:
+    """A container's last words. Agents say what has ended them in one line. Several lines are the
+    end of a log, and the last of them tells most."""
+    words = texts.whole(ended.get("message") or "")
+    if "\n" in words:
+        return texts.end(words, _MOST_LOG_BYTES)
+    return texts.cut(words, texts.MOST_LINE_BYTES)
 
 
 def _shortened(message: str | None) -> str:

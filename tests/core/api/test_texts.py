@@ -56,14 +56,16 @@ def test_halves_of_characters_at_both_ends_are_left_out(cut: int) -> None:
 
 @given(ANY, st.integers(3, 60))
 def test_every_text_is_valid_and_fits(text: str, most: int) -> None:
-    valid, cut = texts.valid(text), texts.cut(text, most)
+    valid, cut, end = texts.valid(text), texts.cut(text, most), texts.end(text, most)
     assert valid.encode().decode() == valid
-    assert len(cut.encode()) <= most
+    assert max(len(cut.encode()), len(end.encode())) <= most
     if len(valid.encode()) <= most:
-        assert cut == valid
+        assert cut == end == valid
     else:
         assert cut.endswith("...")
         assert valid.startswith(cut.removesuffix("..."))
+        assert end.startswith("...")
+        assert valid.endswith(end.removeprefix("..."))
         assert len(cut.encode()) > most - 4  # no character more would fit
 
 

@@ -68,6 +68,16 @@ def test_a_long_message_is_cut_by_bytes() -> None:
     assert view.trouble == "层" * 332 + "..."
 
 
+def test_the_last_line_of_a_log_is_kept() -> None:
+    """It is the error, as of a program that is not installed."""
+    log = "".join(f"  File {n}\n" for n in range(200)) + "ModuleNotFoundError: No module named 'x'"
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": log}}
+    (view,) = object_views.pod_views([pod_object(phase="Failed", state=ended)], JOB)
+    assert view.trouble.endswith("File 199\nModuleNotFoundError: No module named 'x'")
+    assert view.trouble.startswith("...")
+    assert len(view.trouble) == 500
+
+
 def test_a_message_that_the_kubelet_has_cut_by_bytes() -> None:
     """It keeps the last 2048 bytes of a log, and the first 4096 of a message's file."""
     words = ("层" * 700).encode()
