@@ -111,8 +111,9 @@ def _agent_row(
 
 
 def _ready(status: Manifest) -> str:
-    """A job that has ended, or that no operator has seen, has none to count."""
-    return str(status.get("agentsSummary") or "-")
+    """A job that wants no agents has none to count."""
+    said = str(status.get("agentsSummary") or "")
+    return "-" if said in ("", "0/0") else said
 
 
 def _last_loss(known: Iterable[JobEvent]) -> float | None:
