@@ -185,7 +185,7 @@ class GradientSums:
         if done:
             before = self._store[Item.folded(task.step, (lo, hi), chunk, done)]
         total = self._add_leaf(task, before, leaf)
-        buffer = flatten(self._pool, total, self._state.parameters(lo, hi))
+        buffer = flatten(self._pool, total, self._state.outlines(lo, hi))
         if done + 1 < len(leaves):
             self._store[Item.folded(task.step, (lo, hi), chunk, done + 1)] = total
             return
@@ -197,7 +197,7 @@ class GradientSums:
 
     def _add_leaf(self, task: Instruction, before: Sum | None, leaf: Sum) -> Sum:
         """The chunk with one more leaf, flat. before: None for the first leaf."""
-        parameters = self._state.parameters(task.lo, task.hi)
+        parameters = self._state.outlines(task.lo, task.hi)
 
         def add(before: Sum | None, leaf: Sum) -> Sum:
             total = leaf if before is None else fold(self._pool, before, leaf, parameters)
@@ -233,7 +233,7 @@ class GradientSums:
         """A sum as a flat buffer. It is copied if it may still grow."""
         payload: Sum = self._store[item]
         if payload.buffer is None:
-            flatten(self._pool, payload, self._state.parameters(item.lo, item.hi))
+            flatten(self._pool, payload, self._state.outlines(item.lo, item.hi))
         if item.kind is not Kind.LEAF:
             return copied(self._pool, payload)
         return Sum(dict(payload.losses), payload.buffer)
