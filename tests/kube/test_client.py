@@ -46,6 +46,22 @@ async def test_create_get_list_apply_delete(kube: Kube, devcluster_namespace: st
     assert not await kube.delete(one)
 
 
+async def test_any_text_can_be_applied(kube: Kube, devcluster_namespace: str) -> None:
+    """User code chooses the texts of errors. One that the server refused would keep its job from
+    every further reconcile."""
+    await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    text = "\\ud83d \\ \x00\x1b\x7f\x85\xe9\u2028\ufeff\ufffe\uffff"
+    text += " \U0001f600\U0001fffe\U0010ffff \ud83d"
+    body = {
+        "apiVersion": api.API_VERSION, "kind": "BambooJob", "status": {"agentsSummary": text},
+        "metadata": {"name": "job", "namespace": devcluster_namespace},
+    }  # fmt: skip
+    await kube.apply(api.job_status(devcluster_namespace, "job"), body, manager="test")
+    stored = await kube.get(api.job(devcluster_namespace, "job"))
+    assert stored is not None
+    assert stored["status"]["agentsSummary"] == text[:-1] + "\ufffd"
+
+
 async def test_a_group_of_the_api_has_versions_or_is_missing(kube: Kube) -> None:
     """That is how the operator finds Kueue."""
     group = await kube.get(f"/apis/{api.GROUP}")

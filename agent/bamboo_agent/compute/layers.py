@@ -28,6 +28,11 @@ OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer."""
 
 
+def sizes_of(outlines: Sequence[tuple[torch.Tensor, ...]]) -> tuple[int, ...]:
+    """Layer -> number of trainable parameters. outlines: of each layer."""
+    return tuple(sum(p.numel() for p in outline) for outline in outlines)
+
+
 class Layer:
     """One layer that this agent holds. ``optimizer`` is None if it has no parameters. ``version``:
     the step that it can compute next, set by the back end."""
@@ -42,6 +47,10 @@ class Layer:
         if self.optimizer is not None:
             self.optimizer_state = OptimizerState(self.optimizer, self.names, self.parameters)
         self.version = 0
+
+    def outline(self) -> tuple[torch.Tensor, ...]:
+        """The trainable parameters without their values, as tensors that have no memory."""
+        return tuple(torch.empty_like(p, device="meta") for p in self.parameters)
 
     def set_training(self, training: bool) -> None:
         """Switch dropout etc., only if it changes: this visits all submodules."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from bamboo_agent.compute.checks import Checks
 from bamboo_agent.compute.held import HeldLayers
-from bamboo_agent.compute.layers import LayerBuilder, trainable
+from bamboo_agent.compute.layers import LayerBuilder, sizes_of, trainable
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.data.batches import Data
 from bamboo_agent.device.activation_offload import HostMemory
@@ -31,7 +32,7 @@ class TrainingSetup:
     model: Model
     data: Data
     builder: LayerBuilder
-    sizes: Sequence[int]  # layer -> number of trainable parameters
+    outlines: Sequence[tuple[torch.Tensor, ...]]  # layer -> its parameters without their values
     halves: Sequence[Halves]  # layer -> how its backward is split
     seed: int
     clip_norm: float
@@ -39,6 +40,11 @@ class TrainingSetup:
     host_memory_bytes: int = 0  # for what is computed ahead, and for replicas
     check_every: int = 0  # which share is computed twice; see Checks
     save_every: int = 0  # steps between checkpoints; copies of layers are compared in these, too
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Layer -> number of trainable parameters."""
+        return sizes_of(self.outlines)
 
 
 class State:
@@ -62,6 +68,11 @@ class State:
         self.batch = BatchShape(1, 1, 1)
         self.compares = False
         self.question: Question | None = None
+
+    def outlines(self, lo: int, hi: int) -> list[torch.Tensor]:
+        """The trainable parameters of layers lo to hi - 1 without their values. The layers need not
+        be held: gradients from others can be added up before the layers come."""
+        return [p for outline in self.setup.outlines[lo:hi] for p in outline]
 
     def parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
         """The trainable parameters of layers lo to hi - 1, in order."""

@@ -181,7 +181,7 @@ class GradientSums:
     def fold(self, task: Instruction) -> None:
         """FOLD: add up the sums of two runs of leaves."""
         step, span, (first, end) = task.step, (task.lo, task.hi), task.ranges[0]
-        parameters = self._state.parameters(*span)
+        parameters = self._state.outlines(*span)
         left: Sum = self._store[Item.sum(step, span, (first, task.index))]
         right: Sum = self._store[Item.sum(step, span, (task.index, end))]
         is_checked = self._checks.is_task_due(task)
@@ -197,7 +197,7 @@ class GradientSums:
         """SLICE: cut a sum, to which nothing is added any more, into slices of one buffer."""
         step, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
         total: Sum = self._store[Item.sum(step, span, run)]
-        parameters = self._state.parameters(*span)
+        parameters = self._state.outlines(*span)
         is_checked = total.buffer is None and self._checks.is_task_due(task)
         again = copied(self._pool, total, parameters).buffer if is_checked else None
         buffer = flatten(self._pool, total, parameters)
@@ -226,7 +226,7 @@ class GradientSums:
 
     def to_send(self, item: Item) -> Sum:
         """A sum as a flat buffer of its own, since it may still grow."""
-        return copied(self._pool, self._store[item], self._state.parameters(item.lo, item.hi))
+        return copied(self._pool, self._store[item], self._state.outlines(item.lo, item.hi))
 
     def flatten(self, total: Sum, parameters: Sequence[torch.Tensor]) -> None:
         """Copy the sum into memory of its own."""

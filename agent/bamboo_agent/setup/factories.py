@@ -34,7 +34,7 @@ def build_setup(
         model=model,
         data=data,
         builder=builder,
-        sizes=profile.sizes,
+        outlines=profile.outlines,
         halves=profile.halves,
         seed=spec.seed,
         clip_norm=spec.training.clip_norm,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -26,7 +27,10 @@ _TIMEOUT_S = 10.0
 _PAGE = 500
 _WATCH_S = 240
 _MOST_SHOWN_BYTES = 500
-_APPLY = "application/apply-patch+yaml"
+# The client's library would write JSON for this type without the parameter, with two escapes for an
+# emoji, which YAML refuses.
+_APPLY = "application/apply-patch+yaml; charset=utf-8"
+_TO_ESCAPE = re.compile("[\x7f-\uffff]")
 
 Observer = Callable[[str, str, int, float], None]
 """Called after every request with verb, resource, code and seconds."""
@@ -133,7 +137,8 @@ class Kube:
 
     async def apply(self, path: str, body: Object, *, manager: str) -> Object:
         query = {"fieldManager": manager, "force": "true"}
-        return await self._request("PATCH", path, query=query, body=body, content_type=_APPLY)
+        data = as_yaml(body)
+        return await self._request("PATCH", path, query=query, body=data, content_type=_APPLY)
 
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
         body: Object = {"kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -155,7 +160,7 @@ class Kube:
         path: str,
         *,
         query: dict[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         content_type: str = "application/json",
     ) -> Object:
         for attempt in range(_TRIES):
@@ -172,7 +177,12 @@ class Kube:
         raise AssertionError("unreachable")
 
     async def _send(
-        self, verb: str, path: str, query: dict[str, str], body: Object | None, content_type: str
+        self,
+        verb: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | bytes | None,
+        content_type: str,
     ) -> tuple[int, str]:
         try:
             response = await self._open(verb, path, query, body, content_type, _TIMEOUT_S)
@@ -186,7 +196,7 @@ class Kube:
         verb: str,
         path: str,
         query: dict[str, str],
-        body: Object | None,
+        body: Object | bytes | None,
         content_type: str,
         limit: float | aiohttp.ClientTimeout,
     ) -> Any:
@@ -199,6 +209,20 @@ class Kube:
         )
         # Given to ``param_serialize``, the body would be looked through for models and copied.
         return await self._client.call_api(verb, url, headers, body, form, _request_timeout=limit)
+
+
+def as_yaml(body: Object) -> bytes:
+    """JSON that is YAML, too, whatever its texts are.
+
+    YAML knows no pairs of surrogates, and takes some characters only as escapes, such as those of
+    control. Half of a pair, which no text may have, becomes a replacement character.
+    """
+    return _TO_ESCAPE.sub(_escape, json.dumps(body, ensure_ascii=False)).encode()
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{0xFFFD if 0xD800 <= code <= 0xDFFF else code:04x}"
 
 
 def _selectors(fields: str, labels: str) -> dict[str, str]:

@@ -53,6 +53,35 @@ def test_an_unfinished_sum_can_be_handed_over():
     assert new_owner.backend.payload(Item.sum(0, (3, 6), (0, 1))).losses.keys() == {0, 1}
 
 
+def test_sums_of_others_are_added_up_before_their_layers_come():
+    """Whoever takes a second stage in the step of a loss gets sums and layers in any order."""
+    leaver, new_owner = Bench(), Bench()
+    leaver.run("INIT[0:6]", *(f"F[{r}] m{m}" for m in range(4) for r in ("0:3", "3:6")))
+    leaver.run(*(f"B[3:6] m{m}" for m in range(4)))
+    for leaf in (0, 1):
+        leaver.give(Item.sum(0, (3, 6), (leaf, leaf + 1)), new_owner)
+    for bench in (leaver, new_owner):
+        bench.run("FOLD[3:6] m1 0:2", "SLICE[3:6] 0:2 0:1")
+    expected, found = (
+        bench.backend.payload(Item.piece(0, (3, 6), (0, 2), 0, 1)).tensor
+        for bench in (leaver, new_owner)
+    )
+    assert torch.equal(found, expected)
+
+
+def test_own_sums_are_added_up_after_their_layers_have_gone():
+    bench, whole = Bench(), Bench()
+    for each in (bench, whole):
+        each.run("INIT[0:6]", *(f"F[{r}] m{m}" for m in range(4) for r in ("0:3", "3:6")))
+        each.run(*(f"B[3:6] m{m}" for m in range(4)))
+    for layer in (3, 4, 5):
+        bench.backend.layers.pop(layer)
+    for each in (bench, whole):
+        each.run("FOLD[3:6] m1 0:2", "SLICE[3:6] 0:2 0:1")
+    piece = Item.piece(0, (3, 6), (0, 2), 0, 1)
+    assert torch.equal(bench.backend.payload(piece).tensor, whole.backend.payload(piece).tensor)
+
+
 def test_a_sum_that_was_handed_out_does_not_change_under_way():
     bench = Bench()
     bench.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1", "B[3:6]")

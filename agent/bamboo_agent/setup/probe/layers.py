@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from bamboo_agent.compute import stage
-from bamboo_agent.compute.layers import Layer, LayerBuilder
+from bamboo_agent.compute.layers import Layer, LayerBuilder, sizes_of
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.digests import digest
 from bamboo_agent.model import FactoryError, Model
@@ -36,13 +36,18 @@ from bamboo_core.protocol.messages import LayerCost
 class Profile:
     """One entry per layer, and what must be equal on all agents."""
 
-    sizes: tuple[int, ...]  # number of trainable parameters
+    outlines: tuple[tuple[torch.Tensor, ...], ...]  # trainable parameters without their values
     costs: tuple[LayerCost, ...]  # for Ready
     halves: tuple[Halves, ...]  # how the backward is split
     weights: str = ""  # digest of the layers' first states
     outputs: str = ""  # digest of outputs and gradients
     # targets that the loss leaves out of its mean; None: it is a mean over all
     ignored: tuple[int | None, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Layer -> number of trainable parameters."""
+        return sizes_of(self.outlines)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class _Probe:
     def __init__(self, model: Model, builder: LayerBuilder, steps: int) -> None:
         self._model, self._builder, self._steps = model, builder, steps
         self._owners = Owners()
-        self._sizes: list[int] = []
+        self._outlines: list[tuple[torch.Tensor, ...]] = []
         self._costs: list[LayerCost] = []
         self._halves: list[Halves] = []
         self._weights: list[int] = []
@@ -97,7 +102,7 @@ class _Probe:
     def profile(self, ignored: Sequence[int | None]) -> Profile:
         """All that was found. ignored: targets that the loss leaves out of its mean."""
         return Profile(
-            tuple(self._sizes),
+            tuple(self._outlines),
             tuple(self._costs),
             tuple(self._halves),
             _text(self._weights),
@@ -143,7 +148,7 @@ class _Probe:
             can_split=apart is not None,
             activation_bytes=passes.kept_bytes(subject),
         )
-        self._sizes.append(layer.size)
+        self._outlines.append(layer.outline())
         self._costs.append(cost)
         self._halves.append(way)
         return whole
@@ -171,7 +176,8 @@ class _Probe:
 
     def try_longer(self) -> None:
         """Many updates of the smallest layer: all layers have the same kind of optimizer."""
-        trained = [(size, index) for index, size in enumerate(self._sizes) if size]
+        sizes = sizes_of(self._outlines)
+        trained = [(size, index) for index, size in enumerate(sizes) if size]
         if not trained:
             return
         size, index = min(trained)
