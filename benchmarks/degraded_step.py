@@ -5,7 +5,9 @@
 D=4, P=8, 32 micro-batches per pipeline, F = I = W = 1 slot, Replica. 103 = P-1 + 3*32 slots is the
 floor of an undisturbed step with one optimizer step for all agents. Reduction and optimizer cost
 nothing there. ``gbps`` and ``free``: 128 micro-batches in all, 0.75 GB of gradients per stage,
-F = I = W = 18 ms, planned as in a job and run dry with that network. ``over_bound``: up to five
+F = I = W = 18 ms, planned as in a job and run dry with that network. ``timed_over_dry``: the same
+job in virtual time without the agent whose loss costs most there: agents, arbiter and network on
+one clock, over the dry run. ``over_bound``: up to five
 seats are empty anywhere; slots over the mean load of the agents, before and after the move that the
 planner advises. Its times are for 512 agents (D=64) with Python's garbage collector off;
 ``collecting``: with the collector on.
@@ -17,12 +19,12 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import planned_steps
 
-from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted as rest
@@ -33,6 +35,8 @@ from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.sharing import orders
 from bamboo_core.scheduling.sharing.step_work import StepWork
 from bamboo_sim.programs import arguments, results_file
+from bamboo_sim.timed.declared import Device, Links, TimedJob
+from bamboo_sim.timed.fleet import Fleet
 
 D, P, M = 4, 8, 32
 FLOOR = P - 1 + 3 * M
@@ -58,7 +62,9 @@ KNOWN: list[Seats] = [
     ((0, 3), (0, 4), (1, 3), (1, 5)),
     ((0, 5), (1, 3), (1, 5)),
 ]
+_LOST_AT, _STEADY = 2, 3  # step before the loss, and steps until its copies are made
 DRAWN = 4  # patterns for each number of agents lost
+_BITS = 8e-9  # of a byte, in billions
 NETWORKS = {"10_gbps": 10.0, "25_gbps": 25.0, "100_gbps": 100.0, "free": 100_000.0}
 LOST = {1: ONE, 2: TWO, 3: THREE}
 UNEQUAL = Costs(
@@ -135,11 +141,11 @@ def network_job(gbps: float) -> planned_steps.PlannedJob:
     return planned_steps.PlannedJob(D, P, D * M, layer, gbps)
 
 
-def networks() -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Figures, and the seconds of a step for each network: undisturbed, without each agent, and of
-    one pipeline fewer."""
+def networks() -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
+    """Figures, and the seconds of a step for each network: run dry, undisturbed, without each
+    agent, and of one pipeline fewer; and in virtual time, of each step."""
     figures: dict[str, float] = {}
-    samples: dict[str, list[float]] = {}
+    samples: dict[str, dict[str, list[float]]] = {"dry": {}, "timed": {}}
     for name, gbps in NETWORKS.items():
         job = network_job(gbps)
         whole = planned_steps.step(job, job.seats())
@@ -150,8 +156,39 @@ def networks() -> tuple[dict[str, float], dict[str, list[float]]]:
             f"one_of_32_lost_{name}": round(max(found) / whole, 3),
             f"three_of_four_{name}_s": round(three, 3),
         }
-        samples[name] = [round(x, 4) for x in (whole, *found, three)]
+        samples["dry"][name] = [round(x, 4) for x in (whole, *found, three)]
+        if name != "free":  # its steps do not wait for the network
+            over, timed = in_virtual_time(name, found)
+            figures[f"timed_over_dry_{name}"] = round(over, 4)
+            samples["timed"][name] = [round(x, 4) for x in timed]
     return figures, samples
+
+
+def in_virtual_time(name: str, dry_s: Sequence[float]) -> tuple[float, list[float]]:
+    """For a network: seconds of a step without the agent whose loss costs most over those of the
+    dry run; and seconds of steps before the loss and after it, in virtual time.
+
+    dry_s: seconds of a step without each agent. The first steps after the loss are not compared:
+    copies of its stage are made in them.
+    """
+    job = network_job(NETWORKS[name])
+    fleet = Fleet(
+        TimedJob(
+            D,
+            P,
+            M,
+            job.costs,
+            RedundancyMode.REPLICA,
+            links=Links(bandwidth=job.gbps / _BITS),
+            device=Device(memory_bytes=job.memory_bytes),
+        )
+    )
+    fleet.run_to(_LOST_AT)
+    ((pipeline, stage),) = ONE[dry_s.index(max(dry_s))]
+    fleet.kill(fleet.seat(pipeline, stage))
+    last = _LOST_AT + _STEADY
+    fleet.run_to(last)
+    return fleet.step_s(last) / max(dry_s), [fleet.step_s(k) for k in range(1, last + 1)]
 
 
 def patterns() -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
@@ -289,10 +326,12 @@ def main() -> None:
                 **{f"{count}_of_32": names(lost) for count, lost in LOST.items()},
                 "none, 1_of_32": names([(), *ONE]),
                 "networks_s": "none, 1_of_32, a pipeline",
+                "timed_s": "steps 1 and 2: none; later: the worst of 1_of_32",
             },
             "slots": {name: [*found.values()] for name, found in (by_policy | by_setting).items()},
             "interrupted": beyond,
-            "networks_s": by_network[1],
+            "networks_s": by_network[1]["dry"],
+            "timed_s": by_network[1]["timed"],
             "over_bound": by_pattern[1],
             "seconds": times,
         },

@@ -49,6 +49,7 @@ ONE_STEP = Job(2, 2, 2, steps=1, evals=2, save_every=1)
 AHEAD = Job(1, 3, 2, eager=True, layers=6)
 AHEAD_TWICE = Job(2, 2, 2, eager=True, layers=4, spares=1)
 AHEAD_TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
+AHEAD_TIGHT_PAIR = Job(2, 2, 4, eager=True, layers=4, room=1)
 CHECKED = Job(1, 3, 2, eager=True, layers=6, spares=2, checked=True)
 CHECKED_TWICE = Job(2, 2, 2, eager=True, layers=4, checked=True)
 CHECKED_LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
@@ -195,7 +196,7 @@ def runs() -> list[Run]:
         out += [(family, job, 0.3) for family in ("changes", "operators", "bulks", "partitions")]
         out += [("fuzz", job, 0.6)]
     out += [(family, job, 0.3) for family, job in EAGER.items()]
-    for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT):
+    for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, AHEAD_TIGHT_PAIR):
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import count
 from math import ceil, inf
 from string import ascii_lowercase
 from typing import Any
@@ -24,12 +25,15 @@ from bamboo_core.api.spec import (
     RunPolicy,
     TrainingSpec,
     WorkerSpec,
+    batch_shape,
 )
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import ArbiterJob, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import CommitRecord, LayerCost
+from bamboo_core.scheduling.device_memory import Sizes, fits, need
+from bamboo_core.scheduling.sharing.orders import sums_at_once
 from bamboo_sim.protocol.parts.symbolic import Symbol, reference
 
 LAST_WRITE_S = 90
@@ -56,7 +60,7 @@ class Job:
     evals: int = 0  # micro-batches of the validation set; 0: there is none
     validate_every: int = 0  # steps; 0: only at the end
     eager: bool = False  # replicas compute forwards ahead
-    room: int = 0  # for so many of them in an agent's host memory; 0: for all of a step
+    room: int = 0  # for so many of them in an agent's memory; 0: for all of a step
     checked: bool = False  # they are compared with the owners'
     check_every: int = 0  # steps between two checks of an agent's own sum; 0: there are none
 
@@ -134,6 +138,33 @@ class Job:
             return Durable()
         total = self.total or self.pipelines * self.microbatches
         return Durable(batch=BatchShape(total, *self.kept))
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """The smallest device on which ``room`` forwards ahead fit, with the help of host memory,
+        while one pipeline is left. 0: it is not known, and any number fits."""
+        if not self.room:
+            return 0
+        spec = self.arbiter_job.spec
+        batch, each = batch_shape(spec), ceil(self.num_layers / self.stages)
+        sizes = Sizes(
+            self.stages,
+            batch.microbatches,
+            parameter_bytes=each,
+            layer_bytes=1,
+            activation_bytes=each,
+            boundary_bytes=1,
+            sums=sums_at_once(batch, 1),
+        )
+
+        def has_room(memory_bytes: int) -> bool:
+            host_memory_bytes = spec.redundancy.host_memory_bytes
+            found = need(
+                sizes, self.mode, memory_bytes=memory_bytes, host_memory_bytes=host_memory_bytes
+            )
+            return fits(found, memory_bytes) and found.ahead >= self.room
+
+        return next(filter(has_room, count(1)))
 
     @cached_property
     def arbiter_job(self) -> ArbiterJob:

@@ -11,7 +11,8 @@ from bamboo_sim.protocol.planted import rules_ahead
 from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
 RING = Job(1, 3, 2, eager=True, layers=6)
-TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
+TIGHT = Job(2, 2, 4, eager=True, layers=4, room=1)
+"""Of a lost stage, its copy's agent continues some forwards and computes others ahead."""
 OLDER = Job(1, 3, 4, eager=True, layers=6, kept=(4, 1))
 PAIR = Job(2, 2, 2, eager=True, layers=4)
 

@@ -33,6 +33,7 @@ from bamboo_sim.protocol.exploration.time_budget import (
     AHEAD,
     AHEAD_SMALL,
     AHEAD_TIGHT,
+    AHEAD_TIGHT_PAIR,
     AHEAD_TWICE,
     BACK_AND_FORTH,
     LEARNING,
@@ -118,10 +119,11 @@ SLICES = [
     ("singles", AHEAD),
     ("seconds", AHEAD_TWICE),
     ("seconds", AHEAD_TIGHT),
+    ("seconds", AHEAD_TIGHT_PAIR),
 ]
 # all others are planted in the exploration of CI, too
 QUICK = ("S2", "S11", "C12", "H1", "R3", "P1", "P4", "M1", "K4", "K10", "T3", "T5", "W1", "F3")
-QUICK += ("D1", "D6", "A1", "A2", "L3", "E2", "E3")
+QUICK += ("D1", "D6", "A1", "A2", "L3", "E2", "E3", "E6")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
