@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
@@ -20,6 +20,17 @@ from bamboo_core.scheduling.schedule import Schedule
 # Times the shortest step (measured on grids of up to 4 x 4): in the other variant, or by its dry
 # run, a way that takes longer than that is not the shortest.
 _OTHER_VARIANT, _DRY_RUN = 1.3, 1.08
+
+
+class _IsSplit(Protocol):
+    """A variant of a schedule."""
+
+    @property
+    def split(self) -> bool:
+        """Whether it has I and W instead of B."""
+
+
+_V = TypeVar("_V", bound=_IsSplit)
 
 
 class Shortest(NamedTuple):
@@ -62,6 +73,28 @@ def shortest(
     others = [*skipped, *(x for x in times if x.way != best.way)]
     others.sort(key=lambda x: (x.step_s, x.way))
     return Shortest(best, made, Comparison(StepTime(best.way, end, False), tuple(others)))
+
+
+def in_variants(
+    candidates: Sequence[Candidate],
+    variants: Sequence[_V],
+    schedule: Callable[[Candidate, Sequence[_V]], Schedule],
+    length: Callable[[Schedule], float] = lambda made: made.end,
+) -> Shortest:
+    """As :func:`shortest`, where a step may be scheduled with backwards split and fused.
+
+    schedule: in the shortest of these variants. All are tried with the first candidate; the others
+    begin with those that are split as its shortest one is.
+    """
+    first = schedule(candidates[0], variants)
+    like = [x for x in variants if x.split is first.is_split]
+    other = [x for x in variants if x not in like]
+    return shortest(
+        candidates,
+        lambda x: first if x is candidates[0] else schedule(x, like),
+        lambda x: schedule(x, other) if other and x is not candidates[0] else None,
+        length,
+    )
 
 
 def _shorter(made: Schedule, other: Schedule | None) -> Schedule:

@@ -13,7 +13,7 @@ from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
-from bamboo_core.scheduling.device_memory import USABLE, Need, Sizes, need, shortage
+from bamboo_core.scheduling.device_memory import Need, Sizes, need, shortage
 from bamboo_core.scheduling.sharing import orders
 
 
@@ -57,12 +57,10 @@ def room_for_sums(
     plan: Plan, redundancy: RedundancySpec, costs: Sequence[LayerCost], memory_bytes: int
 ) -> float:
     """Sums of a stage's gradient for which an agent with two stages has memory; inf: not known."""
-    if not (costs and memory_bytes):
+    if not costs:
         return inf
-    sizes, found = _sizes(plan, costs), memory_of(plan, redundancy, costs, memory_bytes)
-    taken = found.after_loss_bytes + found.spare * sizes.activation_bytes
-    left = max(0, int(USABLE * memory_bytes) - taken) // max(1, sizes.parameter_bytes)
-    return 2 * sizes.sums + left
+    found = memory_of(plan, redundancy, costs, memory_bytes)
+    return device_memory.most_sums(found, _sizes(plan, costs), memory_bytes)
 
 
 def _sizes(plan: Plan, costs: Sequence[LayerCost]) -> Sizes:

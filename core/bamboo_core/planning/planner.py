@@ -361,15 +361,8 @@ class _Planning:
             given = self._request, plan.cut, held, self._costs
             return comparison.over_network(made.programs, *given)
 
-        first = made(options[0], ways)
-        like = [way for way in ways if way.split is first.is_split]
-        other = [way for way in ways if way not in like]
-        best = comparison.shortest(
-            options,
-            lambda x: first if x is options[0] else made(x, like),
-            lambda x: made(x, other) if other and x is not options[0] else None,
-            length if is_exact else lambda x: x.end,
-        )
+        ends = length if is_exact else lambda x: x.end
+        best = comparison.in_variants(options, ways, made, ends)
         self._try(plan, best.made.programs, held, plan.cut)
         return best
 

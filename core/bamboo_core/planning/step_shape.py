@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph import closure
@@ -47,6 +48,7 @@ class StepShape:
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # relative; absent: 1
     relays: bool = True  # whether agents may pass gradients on
     gathers: bool = False  # slices of gradients are gathered, and nobody passes them on
+    most_sums: float = inf  # for which an agent has memory
     transfer: tuple[float, ...] = ()  # of a sum between two agents, for each stage; empty: none
 
     @property
@@ -106,7 +108,7 @@ class StepShape:
     @cached_property
     def likeliest(self) -> Candidate:
         """The way to share lost work that is the likeliest to be short."""
-        return candidates.likeliest(self.step_work, self.policy)
+        return candidates.likeliest(self.step_work, self.policy, self.most_sums)
 
     def work(self) -> WorkMap:
         """The agent of each leaf, in the likeliest way."""
@@ -161,6 +163,7 @@ class StepShape:
             speeds=self.speeds,
             sums=self.sums,
             relays=self.relays,
+            is_split=self.split,
         )
 
     def dry_run(

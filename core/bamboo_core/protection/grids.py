@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
@@ -17,7 +18,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
-from bamboo_core.scheduling import device_memory, inflight
+from bamboo_core.scheduling import device_memory, inflight, schedule
 from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.item_bytes import wire_times
@@ -26,6 +27,7 @@ from bamboo_core.scheduling.sharing.dealing import pipelines_of
 
 _PIPELINES, _STAGES, _FEW_STAGES = 2, 8, 4  # of a smaller grid
 _MOST_TASKS = 512  # micro-batches of all its stages, as long as it has that many stages
+_MOST_INTERRUPTED = 1600  # the same of a grid that loses an agent in the middle of a step
 _MOST_LEAVES, _MOST_PIPELINES = 160, 64
 _MOST_SLICES = 8  # of a forward
 
@@ -50,6 +52,7 @@ class Shape:
     sums: tuple[float, ...] = ()  # stage -> time in which a sum goes to another agent; empty: 0
     leaf_size: int = 1  # micro-batches in a sum
     room: int = 1 << 30  # forwards ahead that an agent can keep
+    most_sums: float = inf  # of a gradient, for which an agent has memory
     batch: int = 0  # micro-batches of all pipelines; 0: M of each
 
     @property
@@ -65,7 +68,7 @@ class Shape:
 
 def plain(shape: Shape) -> Shape:
     """The shape as far as an undisturbed step depends on it."""
-    return replace(shape, loads=(), sums=(), leaf_size=1, room=1 << 30)
+    return replace(shape, loads=(), sums=(), leaf_size=1, room=1 << 30, most_sums=inf)
 
 
 def smaller(shape: Shape, rounds: int) -> Shape:
@@ -78,6 +81,15 @@ def smaller(shape: Shape, rounds: int) -> Shape:
     return _resized(shape, min(shape.pipelines, _PIPELINES), stages, microbatches)
 
 
+def interrupted(shape: Shape) -> Shape:
+    """As :func:`alike`, but with all stages of the job as long as that takes a second: they say how
+    many micro-batches are in flight, and are begun again, when an agent is lost, and which agents
+    have time for them."""
+    small = alike(shape)
+    stages = min(_MOST_INTERRUPTED // small.total, schedule.MANY // small.pipelines)
+    return small if stages <= small.stages else _alike(shape, stages)
+
+
 def alike(shape: Shape) -> Shape:
     """A smaller shape in which lost work is shared as in the job: with as many pipelines and leaves
     as the job has, and so with as many sums of gradients, but with fewer stages.
@@ -86,18 +98,28 @@ def alike(shape: Shape) -> Shape:
     many. So gradients take a part of their time: in comparison with what is computed they are as
     long as in the job.
     """
+    return _alike(shape, max(_FEW_STAGES, _MOST_TASKS // _leaves(shape)))
+
+
+def _alike(shape: Shape, stages: int) -> Shape:
+    """stages: at most."""
+    count = _leaves(shape)
     pipelines = min(shape.pipelines, _MOST_PIPELINES)
-    leaves = max(pipelines, round(shape.mean * pipelines / shape.leaf_size))
-    each = -(-leaves // _MOST_LEAVES)
-    count = leaves if each == 1 else pipelines * max(1, round(leaves / each / pipelines))
-    stages = min(shape.stages, max(_FEW_STAGES, _MOST_TASKS // count))
-    found = _resized(shape, pipelines, stages, -(-count // pipelines))
+    found = _resized(shape, pipelines, min(shape.stages, stages), -(-count // pipelines))
     found = replace(found, leaf_size=1, batch=count)
     return replace(found, sums=tuple(x * found.mean / shape.mean for x in found.sums))
 
 
+def _leaves(shape: Shape) -> int:
+    """Micro-batches of a shape that is alike."""
+    pipelines = min(shape.pipelines, _MOST_PIPELINES)
+    leaves = max(pipelines, round(shape.mean * pipelines / shape.leaf_size))
+    each = -(-leaves // _MOST_LEAVES)
+    return leaves if each == 1 else pipelines * max(1, round(leaves / each / pipelines))
+
+
 def _resized(shape: Shape, pipelines: int, stages: int, microbatches: int) -> Shape:
-    places = [place(s, stages, shape.stages) for s in range(stages)]
+    places = _places(shape, stages)
     return replace(
         shape,
         pipelines=pipelines,
@@ -109,6 +131,20 @@ def _resized(shape: Shape, pipelines: int, stages: int, microbatches: int) -> Sh
         sums=tuple(shape.sums[s] for s in places if shape.sums),
         room=min(shape.room, microbatches),  # no lane has more, and equal shapes are computed once
     )
+
+
+def _places(shape: Shape, stages: int) -> list[int]:
+    """Stages of the shape that so many ones of a small grid stand for: as far from each other as
+    can be, but the costliest is one of them, for which the others wait."""
+    places = [place(s, stages, shape.stages) for s in range(stages)]
+    loads = [shape.loads[s] for s in places if shape.loads]
+    if loads and max(loads) < max(shape.loads):
+        costliest = shape.loads.index(max(shape.loads))
+        nearest = min(
+            range(stages), key=lambda s: (s in (0, stages - 1), abs(places[s] - costliest))
+        )
+        places[nearest] = costliest
+    return places
 
 
 def fewer(shape: Shape, pipelines: int) -> Shape:
@@ -176,7 +212,12 @@ def whole(shape: Shape, mode: RedundancyMode) -> Planned:
     if not shape.can_split:
         return fused
     split = _planned(replace(fused.step, split=True, extra=shape.spare or 0))
-    return split if split.made.length * inflight.WORTH < fused.made.length else fused
+    return split if _price(split.made) < fused.made.end else fused
+
+
+def _price(made: Schedule) -> float:
+    """The end of a step whose computation counts more (bamboo_core.planning.planner)."""
+    return made.end + (inflight.WORTH - 1) * made.length
 
 
 def without(shape: Shape, mode: RedundancyMode, stage: int, *, split: bool) -> Layered:
@@ -203,6 +244,7 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
         batch,
         mode=mode,
         policy=shape.policy,
+        most_sums=shape.most_sums,
         costs=Costs(
             one,
             fused,

@@ -2,14 +2,16 @@
 
 The planner interrupts the small step, spreads what is lost with the agent, and schedules the rest,
 with the costs of each stage, sums that go from agent to agent, and forwards computed ahead. The
-means over a few stages and times are scaled to the job's grid.
+means over a few stages and times are scaled to the job's grid. Where an agent is lost in the middle
+of a step, the small grid has all stages of most jobs: each stage has other work in flight then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache
+from math import inf
 from statistics import fmean
 from statistics import mode as mode_of
 from typing import NamedTuple
@@ -18,14 +20,18 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Program
 from bamboo_core.planning import comparison
+from bamboo_core.planning.comparison import Shortest
 from bamboo_core.protection import grids, interrupted
 from bamboo_core.protection.grids import Layered, Shape
+from bamboo_core.protection.interrupted import Stopped
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.candidates import Candidate, candidates
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.schedule import Schedule
 
-_FRACTIONS = (0.3, 0.7)  # of a step, when the agent is lost
+_SAMPLED = ((0.25, 0.75), (0.5,), (0.25, 0.75))
+"""For the first, the middle and the last stage, the shares of a step when its agent is lost."""
+
 _SAMPLES = 4  # patterns of as many empty seats
 _DRAWS = 40  # in which these are found
 
@@ -49,6 +55,13 @@ class _Degraded(NamedTuple):
     ways: tuple[str, ...]  # in which the lost work is shared
 
 
+class _Lost(NamedTuple):
+    """Steps in which an agent is lost."""
+
+    usual: float  # length of an undisturbed step
+    longer: tuple[float, ...]  # stage -> time by which the interrupted step is longer
+
+
 def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     """None: a loss is fatal, or there is no such mode.
 
@@ -60,14 +73,20 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     ahead = mode is RedundancyMode.EAGER
     kept = replace(shape, copied=0.0) if ahead else replace(shape, copied=0.0, slices=1, room=0)
     small = grids.alike(kept)
-    rounds = shape.mean / small.mean
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
-    slower, redone = [], []
-    for more, lost, way in zip(*_lose_each(small, kind, ahead), strict=True):
-        share = _share(small, shape, mode, way)
-        slower.append(more * share * _weight(small, shape, kind))
-        redone.append(lost * rounds * (share if shape.pipelines > 1 else 1.0))
-    return AfterLoss(1 + max(0.0, fmean(slower)), max(0.0, fmean(redone)))
+    _, slower, ways = _degraded(small, kind)
+    shares = [_share(small, shape, mode, way) for way in ways]
+    more = max(0.0, fmean(x * share for x, share in zip(slower, shares, strict=True)))
+    larger = grids.interrupted(kept)
+    found = _lose_each(larger, kind, ahead)
+    redone = []
+    for way, longer in zip(ways, found.longer, strict=True):
+        share = _share(larger, shape, mode, way)
+        # half of the step is one with an empty seat in any case
+        lost = longer - more / share / 2 * found.usual
+        redone.append(lost * (share if shape.pipelines > 1 else 1.0))
+    rounds = shape.mean / larger.mean
+    return AfterLoss(1 + more * _weight(small, shape, kind), max(0.0, fmean(redone) * rounds))
 
 
 @lru_cache(maxsize=4096)
@@ -130,7 +149,7 @@ def _one(shape: Shape, kind: RedundancyMode) -> float | None:
     if _is_fatal(shape, kind):
         return None
     small = grids.alike(shape)
-    _, slower, ways = _degrade_each(small, kind)
+    _, slower, ways = _degraded(small, kind)
     shares = [_share(small, shape, kind, way) for way in ways]
     more = fmean(x * y for x, y in zip(slower, shares, strict=True))
     return 1 + max(0.0, more * _weight(small, shape, kind))
@@ -168,7 +187,7 @@ def _several(shape: Shape, mode: RedundancyMode, empty: int) -> tuple[float, str
 
 def _splits(shape: Shape, mode: RedundancyMode) -> bool:
     """Whether steps with empty seats have I and W instead of B."""
-    return not _is_fatal(shape, mode) and _degrade_each(shape, mode).split
+    return not _is_fatal(shape, mode) and _degraded(shape, mode).split
 
 
 def _patterns(shape: Shape, mode: RedundancyMode, empty: int) -> list[tuple[tuple[int, int], ...]]:
@@ -216,49 +235,79 @@ def _victims(shape: Shape) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def _lose_each(
-    shape: Shape, mode: RedundancyMode, ahead: bool
-) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
-    """By which share a step without an agent of each victim's stage is longer, the time of what is
-    lost with it, and the way in which its work is shared."""
-    split, slower, ways = _degrade_each(replace(shape, slices=1, room=0), mode)
+def _lose_each(shape: Shape, mode: RedundancyMode, ahead: bool) -> _Lost:
+    """Steps in which an agent of each victim's stage is lost."""
     step, made = grids.whole(shape, mode)
     limit = shape.room if ahead else None
-    usual = _run(step, made.programs, limit)
-    stops = [
-        interrupted.stop(step, at=part * usual.length, programs=made.programs, lane_limit=limit)
-        for part in _FRACTIONS
+    usual = _run(step, made.programs, limit).end
+
+    @cache
+    def stopped(part: float) -> Stopped:
+        return interrupted.stop(step, at=part * usual, programs=made.programs, lane_limit=limit)
+
+    longer = [
+        fmean(interrupted.resumed(stopped(x), *_rests(shape, mode, stage)) for x in parts) - usual
+        for stage, parts in zip(_victims(shape), _SAMPLED, strict=False)
     ]
-    redone = []
-    for stage, more in zip(_victims(shape), slower, strict=True):
-        rest = grids.without(shape, mode, stage, split=split)
-        longer = fmean(interrupted.resumed(stopped, rest) for stopped in stops) - usual.end
-        # half of the step is one with an empty seat in any case
-        redone.append(longer - more / 2 * usual.end)
-    return slower, tuple(redone), ways
+    return _Lost(usual, tuple(longer))
+
+
+def _degraded(shape: Shape, mode: RedundancyMode) -> _Degraded:
+    """A step without an agent of each victim's stage, as the planner schedules it."""
+    return _degrade_each(replace(_roomy(shape, mode), slices=1, room=0), mode)
+
+
+@lru_cache(maxsize=256)
+def _roomy(shape: Shape, mode: RedundancyMode) -> Shape:
+    """The shape, without a limit of sums if no way to share lost work reaches it: then modes share
+    their dry runs."""
+    if shape.most_sums == inf:
+        return shape
+    steps = [grids.without(shape, mode, x, split=False).step_work for x in _victims(shape)]
+    held = max(x.estimate.held for step in steps for x in candidates(step, shape.policy))
+    return shape if held > shape.most_sums else replace(shape, most_sums=inf)
 
 
 @lru_cache(maxsize=256)
 def _degrade_each(shape: Shape, mode: RedundancyMode) -> _Degraded:
-    """A step without an agent of each victim's stage, in the shortest of all ways to share its
-    work. The middle one says whether to split."""
+    """As :func:`_degraded`. The middle one says whether to split."""
     step, made = grids.whole(shape, mode)
     usual_s = _run(step, made.programs, None).end
-    ways = (False, True) if shape.can_split else (False,)
-    steps = [grids.without(shape, mode, shape.stages // 2, split=x) for x in ways]
-    split = min(steps, key=lambda x: x.build().length).split
-    slower, names = [], []
-    for stage in _victims(shape):
-        rest = grids.without(shape, mode, stage, split=split)
-        options = candidates(rest.step_work, shape.policy)
-        best = comparison.shortest(options, partial(_made, rest))
-        slower.append(_run(rest, best.made.programs, None).end / usual_s - 1)
-        names.append(best.shared.way)
-    return _Degraded(split, tuple(slower), tuple(names))
+    victims = _victims(shape)
+    middle = _shortest(_rests(shape, mode, shape.stages // 2))
+    split = middle.made.is_split
+    found = [
+        middle
+        if stage == shape.stages // 2
+        else _shortest([grids.without(shape, mode, stage, split=split)])
+        for stage in victims
+    ]
+    return _Degraded(
+        split,
+        tuple(x.comparison.taken.step_s / usual_s - 1 for x in found),
+        tuple(x.shared.way for x in found),
+    )
 
 
-def _made(step: Layered, shared: Candidate) -> Schedule:
-    return step.build(None, shared)
+def _rests(shape: Shape, mode: RedundancyMode, stage: int) -> list[Layered]:
+    """The step without an agent of the stage, in each variant that the planner tries."""
+    splits = (False, True) if shape.can_split else (False,)
+    return [grids.without(shape, mode, stage, split=x) for x in splits]
+
+
+def _shortest(variants: list[Layered]) -> Shortest:
+    """The shortest step of all ways to share its lost work, with its messages."""
+    step = variants[0]
+
+    def made(shared: Candidate, tried: Sequence[Layered]) -> Schedule:
+        return min((x.build(None, shared) for x in tried), key=lambda x: x.end)
+
+    return comparison.in_variants(
+        candidates(step.step_work, step.policy, step.most_sums),
+        variants,
+        made,
+        lambda x: _run(step, x.programs, None).end,
+    )
 
 
 def _run(step: Layered, programs: dict[AgentId, Program], limit: int | None) -> DryRunResult:

@@ -166,6 +166,7 @@ def _shape(load: Load, need: Need) -> Shape:
         ),
         leaf_size=load.batch.leaf_size,
         room=need.ahead,
+        most_sums=device_memory.most_sums(need, sizes, load.memory_bytes),
     )
     if not all(c.can_split for c in load.costs):
         return shape

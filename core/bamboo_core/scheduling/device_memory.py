@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import Range
@@ -89,6 +90,16 @@ def need(sizes: Sizes, mode: RedundancyMode, *, memory_bytes: int, host_memory_b
 def fits(found: Need, memory_bytes: int) -> bool:
     """Whether the device suffices, after a loss, too. memory_bytes: 0 if unknown."""
     return not memory_bytes or found.after_loss_bytes <= USABLE * memory_bytes
+
+
+def most_sums(found: Need, sizes: Sizes, memory_bytes: int) -> float:
+    """Sums of a stage's gradient for which an agent with two stages has memory. memory_bytes: of
+    the smallest device; 0: unknown."""
+    if not memory_bytes:
+        return inf
+    taken = found.after_loss_bytes + found.spare * sizes.activation_bytes
+    left = max(0, int(USABLE * memory_bytes) - taken) // max(1, sizes.parameter_bytes)
+    return 2 * sizes.sums + left
 
 
 def shortage(

@@ -7,6 +7,7 @@ forwards where 0.75 GB go over 100, 25 or 10 Gb/s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -16,10 +17,12 @@ from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.numerics import choose
 from bamboo_core.planning import comparison
 from bamboo_core.planning.step_shape import StepShape
+from bamboo_core.protection import grids, interrupted
 from bamboo_core.protection.grids import Shape, alike, fewer
 from bamboo_core.protection.loss_cost import after_loss, usual, with_empty
-from bamboo_core.scheduling.candidates import candidates
+from bamboo_core.scheduling.candidates import Candidate, candidates
 from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.schedule import Schedule
 
 NONE, REPLICA = RedundancyMode.NONE, RedundancyMode.REPLICA
 EXTRA = 8  # activations in flight beyond P - s
@@ -63,13 +66,23 @@ def undisturbed(found: Shape, mode: RedundancyMode) -> float:
 
 def degraded(found: Shape, mode: RedundancyMode) -> float:
     """Without an agent of the first, the middle or the last stage, over an undisturbed step."""
-    lengths = []
-    for stage in (0, found.stages // 2, found.stages - 1):
-        step = whole(found, mode, ((0, stage),))
-        options = candidates(step.step_work, RecoveryPolicy.AUTO)
-        best = comparison.shortest(options, lambda x, step=step: step.build(shared=x))
-        lengths.append(step.dry_run(best.made.programs).end)
+    lengths = [shortest(found, mode, s) for s in (0, found.stages // 2, found.stages - 1)]
     return fmean(lengths) / undisturbed(found, mode)
+
+
+def shortest(found: Shape, mode: RedundancyMode, stage: int) -> float:
+    """The step without an agent of the stage, as the planner chooses it."""
+    split = whole(found, mode, ((0, stage),))
+
+    def made(shared: Candidate, tried: Sequence[StepShape]) -> Schedule:
+        return min((x.build(shared=shared) for x in tried), key=lambda x: x.end)
+
+    return comparison.in_variants(
+        candidates(split.step_work, RecoveryPolicy.AUTO),
+        [replace(split, split=False), split],
+        made,
+        lambda x: split.dry_run(x.programs).end,
+    ).comparison.taken.step_s
 
 
 @pytest.mark.parametrize(
@@ -124,6 +137,58 @@ def test_a_loss_costs_what_it_costs_in_the_whole_grid(
     estimate = after_loss(found, mode)
     assert estimate is not None
     assert estimate.degraded == pytest.approx(degraded(found, mode), rel=0.06)
+
+
+@pytest.mark.parametrize("sums", [13.0, 33.0])
+def test_a_loss_while_gradients_are_sent_is_as_likely_as_one_while_agents_compute(
+    sums: float,
+) -> None:
+    """Half of this step is sums of gradients, or two thirds. Those that went to the lost agent, and
+    those that it had, are sent once more. The mean of eight moments and of all stages."""
+    found = shape(2, 4, 8, sums)
+    step = whole(found, REPLICA)
+    made = step.build()
+    end = step.dry_run(made.programs).end
+    assert made.length < 0.55 * end
+    longer = []
+    for stage in range(4):
+        split = whole(found, REPLICA, ((0, stage),))
+        for moment in range(8):
+            stopped = interrupted.stop(step, at=(moment + 0.5) / 8 * end)
+            variants = replace(split, split=False), split
+            longer.append(interrupted.resumed(stopped, *variants) - end)
+    estimate = after_loss(found, REPLICA)
+    assert estimate is not None
+    expected = (estimate.degraded - 1) / 2 * end + estimate.redone
+    assert expected == pytest.approx(fmean(longer), rel=0.1)
+
+
+def test_the_costliest_stage_is_in_the_small_grid() -> None:
+    """The others wait for it, and have time for what is lost."""
+    loads = (0.5,) * 5 + (1.0,) + (0.5,) * 6
+    found = replace(shape(4, 12, 32, 3.3), loads=loads)
+    assert alike(found).loads == (0.5, 1.0, 0.5, 0.5)
+    estimate = after_loss(found, REPLICA)
+    assert estimate is not None
+    assert estimate.degraded < 1.01
+
+
+def test_a_grid_that_loses_an_agent_in_a_step_has_more_stages() -> None:
+    found = shape(4, 12, 32, 12.0)
+    assert grids.interrupted(found).stages == 12
+    assert grids.interrupted(shape(4, 40, 32, 12.0)).stages == 12
+    large = shape(32, 12, 8, 12.0)  # as many agents as the planner compares ways for
+    assert grids.interrupted(large) == alike(large)
+
+
+def test_ways_for_whose_sums_there_is_no_memory_are_not_taken() -> None:
+    found = shape(1, 4, 16, 3.3)
+    short = replace(found, most_sums=2)
+    roomy, tight = (after_loss(x, REPLICA) for x in (found, short))
+    assert roomy is not None
+    assert tight is not None
+    assert tight.degraded > roomy.degraded
+    assert after_loss(replace(found, most_sums=40), REPLICA) == roomy
 
 
 def test_a_small_grid_has_the_pipelines_and_leaves_of_the_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from tests.core.protection.job import layers, spec
@@ -130,10 +131,16 @@ def test_the_scaled_step_is_near_the_planned_one() -> None:
     assert found.degraded - 1 == pytest.approx(excess, rel=0.4)
 
 
-def test_lost_work_grows_with_the_microbatches() -> None:
-    few, many = (after(Shape(1, 8, m), REPLICA) for m in (32, 96))
-    assert many.redone == pytest.approx(3 * few.redone, rel=0.02)
-    assert few.redone > 0
+def test_what_a_loss_costs_grows_with_the_microbatches() -> None:
+    """Half of the step has an empty seat, and what was lost is done again."""
+    shapes = [Shape(1, 8, m) for m in (32, 96)]
+    few, many = (
+        found.redone + (found.degraded - 1) / 2 * usual(x, REPLICA)
+        for x in shapes
+        for found in [after(x, REPLICA)]
+    )
+    assert many == pytest.approx(3 * few, rel=0.02)
+    assert few > 0
 
 
 def test_the_costliest_stage_sets_the_pace() -> None:
@@ -316,14 +323,18 @@ def test_fewer_layers_than_stages_are_refused() -> None:
 
 def test_each_mode_has_the_schedule_for_which_the_device_has_room() -> None:
     """A replica takes as much of the device as an activation here, and so does a slice: three,
-    two and one activations beyond P fit in None, in Replica and in Eager."""
+    two and one activations beyond P fit in None, in Replica and in Eager. In Replica there is room
+    for the four sums of each of two stages, and for one more."""
     costs = layers(activation_bytes=300_000_000)
     own = 8 * 100_000_000 + 4 * 600_000_000 + 16 * 1_000_000
     memory = int((own + 3.5 * 600_000_000) / 0.8)
     job = spec(transport=TransportSpec(bandwidth_gbps=16.0))  # 0.05 s for a stage's gradient
     found = gather(job, costs, Seen(0.1, memory_bytes=memory), pipelines=2)
     loss = replace(SPLIT, loads=(1.0,) * 4, sums=(0.5,) * 4, leaf_size=batch_shape(job).leaf_size)
-    none, replica = (figures(replace(loss, spare=x), mode) for x, mode in ((3, NONE), (2, REPLICA)))
+    none, replica = (
+        figures(replace(loss, spare=x, most_sums=sums), mode)
+        for x, sums, mode in ((3, inf, NONE), (2, 9, REPLICA))
+    )
     eager = figures(replace(loss, spare=1, copied=0.5), EAGER)  # 600 MB to host memory: 0.05 s
     assert none.length < replica.length < eager.length
     assert replica.after
@@ -369,10 +380,11 @@ def test_halves_are_those_of_the_layers() -> None:
 
 
 def test_memory_is_that_of_the_agent_that_holds_most() -> None:
-    """The second: eight activations of 10 MB at once, eight outputs and input gradients of 1 MB."""
+    """The second at its last micro-batch: four sums and one activation of 10 MB, eight outputs and
+    input gradients of 1 MB."""
     found = gather(spec(), layers(), Seen(0.1, memory_bytes=1 << 40), pipelines=2)
     none, replica, eager = found.device_bytes
-    assert none == 8 * 100_000_000 + 8 * 10_000_000 + 16 * 1_000_000
+    assert none == (4 + 4) * 100_000_000 + 10_000_000 + 16 * 1_000_000
     assert replica == none + 4 * 100_000_000
     assert eager > replica + 10_000_000
 

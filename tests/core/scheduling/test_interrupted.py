@@ -64,6 +64,16 @@ def test_without_a_loss_nothing_is_computed_twice():
     assert not begun & again
 
 
+def test_a_step_goes_on_in_its_shorter_variant():
+    whole = step(BATCH, 2, 4, extra=4)
+    fused = replace(whole, lost=((0, 2),))
+    split = replace(fused, split=True)
+    stopped = interrupted.stop(whole, at=8)
+    alone = [interrupted.resumed(stopped, x) for x in (fused, split)]
+    assert alone[0] != alone[1]
+    assert interrupted.resumed(stopped, fused, split) == min(alone)
+
+
 def test_what_a_leaf_still_costs():
     whole = step(BATCH, 1, 2, split=True, extra=8)
     left = left_of(whole, stopped_at(whole, 0))
