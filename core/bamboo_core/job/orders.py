@@ -1,6 +1,6 @@
 """Answers to the arbiter's orders of plans. Pure and slow: a shell runs it off its event loop.
 
-Mode Auto chooses here, since the first estimates of a grid take up to 7 s.
+Mode Auto chooses here, since the first estimates of a grid take up to 8 s.
 """
 
 from __future__ import annotations

@@ -212,12 +212,7 @@ def whole(shape: Shape, mode: RedundancyMode) -> Planned:
     if not shape.can_split:
         return fused
     split = _planned(replace(fused.step, split=True, extra=shape.spare or 0))
-    return split if _price(split.made) < fused.made.end else fused
-
-
-def _price(made: Schedule) -> float:
-    """The end of a step whose computation counts more (bamboo_core.planning.planner)."""
-    return made.end + (inflight.WORTH - 1) * made.length
+    return split if split.made.length * inflight.WORTH < fused.made.length else fused
 
 
 def without(shape: Shape, mode: RedundancyMode, stage: int, *, split: bool) -> Layered:
