@@ -20,6 +20,7 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     Directive,
     Fingerprint,
+    Finished,
     Hello,
     LayerCost,
     OperatorMessage,
@@ -33,6 +34,7 @@ from bamboo_operator.kube.labels import TEMPLATE_ANNOTATION
 from bamboo_operator.status import durable_facts
 
 from ..harness import PATH, Harness, as_sent
+from .test_failed_starts import ended, report
 
 READY = Ready(Fingerprint("c", "d", "t", "cpu", 1), 4, 1000, 0, (LayerCost(1, 2, 8, 8),) * 4)
 CLUSTER = {"adjacency": "Cluster"}
@@ -238,4 +240,53 @@ async def test_erased_facts_do_not_undo_a_plan(start: Start) -> None:
     await harness.reconcile()
     assert start.actor is actor
     assert harness.pods() == names
+    await harness.jobs.close()
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["suspension seen", "suspension unseen"])
+async def test_a_job_rests_before_it_goes_on_with_another_template(
+    start: Start, is_seen: bool
+) -> None:
+    """Resumed with another image while its agents still leave, as an older definition lets it be.
+    One agent is lost then: its replacement must not join the one that is left."""
+    harness, kube = start.harness, start.harness.kube
+    await harness.reconcile()
+    old = harness.pods()
+    sessions = start.connect(old)
+    await harness.settle()
+    start.report(sessions)
+    await harness.settle()
+    await harness.reconcile()
+    assert harness.condition("Running")["status"] == "True"
+    if is_seen:
+        harness.edit(suspend=True)
+        await harness.reconcile()
+    harness.edit(suspend=False, worker={"image": "agent:2"})
+    await harness.reconcile()
+    report(harness, old[0], {"phase": "Failed", "containerStatuses": [ended(1)]})
+    start.actor.disconnect(sessions[0])
+    for _ in range(2):
+        await harness.reconcile()
+        await harness.settle()
+        assert harness.pods() == old
+    assert harness.condition("Running")["status"] == "False"
+    start.report(sessions[1:])
+    await harness.settle()
+    assert start.members == (old[1],)  # for the last program alone
+    start.actor.receive(sessions[1], Finished(start.actor._leadership.arbiter.fence))
+    await harness.settle()
+    start.actor.disconnect(sessions[1])
+    for _ in range(3):
+        await harness.reconcile()
+        await harness.settle()
+    assert start.members == ()
+    new = [name for name in harness.pods() if name not in old]
+    assert len(new) == 2
+    images = {kube.objects[api.pod("ns", n)]["spec"]["containers"][0]["image"] for n in new}
+    assert images == {"agent:2"}
+    sessions = start.connect(new)
+    await harness.settle()
+    start.report(sessions)
+    await harness.settle()
+    assert set(start.members) == {*new}
     await harness.jobs.close()
