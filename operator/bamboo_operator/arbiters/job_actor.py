@@ -395,6 +395,13 @@ class JobActor:
         """All facts are durable."""
         return not self._writer.is_busy
 
+    async def settle(self) -> None:
+        """Begin no further write, and wait for the one that is under way, but not for long: it
+        cannot be called back, and whoever leads the job next begins from what it leaves."""
+        self._writer.drop()
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=_LEAVE_S)
+
     async def close(self) -> None:
         """End all tasks and streams."""
         self._computing = None

@@ -276,6 +276,9 @@ class Reconciler:
             if spec.suspend or has_state or not actor.is_outdated(spec):
                 return actor
             log.info("the spec has changed before there is a plan", extra={"job": job.name})
+        if actor is not None:  # it may have written since the job was read
+            await actor.settle()
+            body = await self._kube.get(api.job(job.namespace, job.name)) or body
         await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlanRequest, PlanResult
@@ -240,6 +241,76 @@ async def test_erased_facts_do_not_undo_a_plan(start: Start) -> None:
     await harness.reconcile()
     assert start.actor is actor
     assert harness.pods() == names
+    await harness.jobs.close()
+
+
+def lost(harness: Harness) -> list[str]:
+    """What the events say of another leader."""
+    return [r.message for r in harness.records if r.reason == EventReason.LEADERSHIP_LOST]
+
+
+async def test_the_job_is_led_anew_from_what_was_written_since_it_was_read(start: Start) -> None:
+    """A reconcile has read the job before the old actor wrote that it stops the agents."""
+    harness, kube = start.harness, start.harness.kube
+    await harness.reconcile()
+    old = harness.pods()
+    start.mend()
+    stale = await kube.get(PATH)
+    start.connect(old)
+    await harness.settle()
+    assert durable_facts.read(kube.objects[PATH]) != durable_facts.read(stale or {})
+    get, answers = kube.get, [stale]
+
+    async def late(path: str) -> Any:
+        return answers.pop() if path == PATH and answers else await get(path)
+
+    kube.get = late  # type: ignore[method-assign]
+    await harness.reconcile()
+    assert not answers
+    await trains(start)
+
+
+async def test_a_write_that_is_on_its_way_is_awaited(start: Start) -> None:
+    """It cannot be called back: the API server carries it out whoever asked for it."""
+    harness, kube = start.harness, start.harness.kube
+    await harness.reconcile()
+    apply, asked, landed = kube.apply, asyncio.Event(), list[str]()
+
+    async def carried_out(*arguments: Any, **options: Any) -> Any:
+        for _ in range(500):
+            await asyncio.sleep(0)
+        found = await apply(*arguments, **options)
+        landed.append("before anything else is written")
+        return found
+
+    async def slow(path: str, *arguments: Any, **options: Any) -> Any:
+        if options.get("manager") != api.ARBITER_MANAGER:
+            return await apply(path, *arguments, **options)
+        asked.set()
+        return await asyncio.shield(asyncio.create_task(carried_out(path, *arguments, **options)))
+
+    kube.apply = slow  # type: ignore[method-assign]
+    start.mend()
+    start.connect(harness.pods())
+    await asked.wait()
+    await harness.reconcile()
+    assert landed
+    await harness.settle()
+    await trains(start)
+
+
+async def trains(start: Start) -> None:
+    """The agents of the new template get a plan, and nobody tells of another leader."""
+    harness = start.harness
+    await harness.reconcile()
+    assert start.images() == {"agent:2"}
+    sessions = start.connect(harness.pods())
+    await harness.settle()
+    assert lost(harness) == []
+    start.report(sessions)
+    await harness.settle()
+    assert set(start.members) == {*harness.pods()}
+    assert lost(harness) == []
     await harness.jobs.close()
 
 
