@@ -207,7 +207,9 @@ def _phase(seen: Seen) -> JobPhase:
     if memory.terminal is not None:
         return JobPhase.COMPLETE if memory.terminal is Outcome.COMPLETE else JobPhase.FAILED
     if seen.spec.suspend:
-        return JobPhase.SUSPENDING if seen.alive else JobPhase.SUSPENDED
+        return (
+            JobPhase.SUSPENDING if turns.is_held(seen.view, seen.training) else JobPhase.SUSPENDED
+        )
     if seen.is_training:
         return JobPhase.RECOVERING if training.recovering else JobPhase.RUNNING
     if memory.trained:
