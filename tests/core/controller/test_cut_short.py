@@ -403,7 +403,7 @@ def test_exit_code_2_of_another_program_is_no_error_of_the_users_code(
     assert found.memory.failures.last is not None
     assert found.memory.failures.last.cause is cause
     is_users = cause is FailureCause.USER_CODE_FAILED
-    assert found.memory.reason == (Reason.USER_CODE_FAILED if is_users else "BackoffLimitExceeded")
+    assert found.memory.reason == (Reason.USER_CODE_FAILED if is_users else "")
     if not is_users:
         assert "must start the agent" in found.memory.failures.starts.message
 
