@@ -114,6 +114,12 @@ def test_ordinary_lines_of_an_agents_log_are_no_last_words(said: str, expected: 
     assert view.trouble == expected
 
 
+def test_what_containers_say_changes_no_terminal() -> None:
+    ended = {"terminated": {"exitCode": 1, "message": "\x1b[2Jfake\u202e\n\x1b]0;x\x07"}}
+    (view,) = object_views.pod_views([pod_object(state=ended)], JOB)
+    assert view.trouble == "\\x1b[2Jfake\\u202e\n\\x1b]0;x\\x07"
+
+
 def test_words_that_are_too_deep_for_a_parser_are_kept() -> None:
     ended = {"terminated": {"exitCode": 137, "message": '{"a":' * 9999}}
     (view,) = object_views.pod_views([pod_object(state=ended)], JOB)
