@@ -289,9 +289,10 @@ def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, no
         if is_exceeded or len(users) >= _USERS_ERRORS:
             return _fail(memory, user_reason(last.cause), known.message, now)
     if is_exceeded:
+        how = " (pods that end before their agents are heard count once in each round of new pods)"
         text = (
-            f"agents have failed {known.unforgiven} times, more than spec.runPolicy.backoffLimit"
-            f" {policy.backoff_limit}; the last: {known.message}"
+            f"agents have failed {known.unforgiven} times{how * known.has_starts}, more than"
+            f" spec.runPolicy.backoffLimit {policy.backoff_limit}; the last: {known.message}"
         )
         return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
     return memory
