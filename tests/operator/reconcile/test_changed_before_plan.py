@@ -245,7 +245,7 @@ async def test_erased_facts_do_not_undo_a_plan(start: Start) -> None:
 
 
 def lost(harness: Harness) -> list[str]:
-    """What the events say of another leader."""
+    """Messages of the events that tell of another leader."""
     return [r.message for r in harness.records if r.reason == EventReason.LEADERSHIP_LOST]
 
 
