@@ -23,6 +23,7 @@ class Case:
     before: dict[str, Any] | None = None
     name: str = ""
     rejected_name: str = ""
+    phase: str = ""  # of the job that is changed
 
 
 def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
@@ -31,18 +32,19 @@ def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str =
     return Case(f"spec.{what} decides", before, after, text, before | {"suspend": True})
 
 
+REST = "set spec.suspend to true, and wait until the job's condition Suspended is true"
+
+
 def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
-    """A field that may change only while the job is suspended: two tests try it both ways."""
-    how = "while spec.suspend is false, whether or not agents run: set it to true first"
-    text = words or f"spec.{what} cannot change {how}"
-    return Case(f"spec.{what} cannot change while", before, after, text, before)
+    """A field that may change only while the job is suspended, and no agent has a plan."""
+    rule = f"spec.{what} cannot change until spec.suspend is true and no agents have a plan: {REST}"
+    return Case(rule, before, after, words or rule, before)
 
 
 def stateless(what: str, before: dict[str, Any], after: dict[str, Any]) -> Case:
-    """A field that may also change while the job has no plan since its start."""
-    how = "while spec.suspend is false and agents have a plan, whether or not they run: set it"
-    text = f"spec.{what} cannot change {how} to true first"
-    return Case(text, before, after, text, before)
+    """A field that may change only while no agent has a plan, whether suspended or not."""
+    rule = f"spec.{what} cannot change while agents have a plan, whether or not they run: {REST}"
+    return Case(rule, before, after, rule, before)
 
 
 def factory(example: str, spec: dict[str, Any], words: str) -> Case:
@@ -108,7 +110,12 @@ CASES = [
     fixed("numerics", {}, {"numerics": "Fast"}, "cannot change from Canonical to Fast"),
     fixed("seed", {}, {"seed": 3}, "spec.seed decides the result and cannot change from 0 to 3"),
     stateless("training.onNonFinite", {}, {"training": {"onNonFinite": {"skip": 3}}}),
-    resting("pipelines.stages", {}, {"pipelines": {"stages": 4}}, "cannot change from 2 to 4"),
+    resting(
+        "pipelines.stages",
+        {},
+        {"pipelines": {"stages": 4}},
+        f"from 2 to 4 until spec.suspend is true and no agents have a plan: {REST}",
+    ),
     resting("pipelines.max", {}, {"pipelines": {"max": 4}}),
     stateless("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
     stateless("recovery", {}, {"recovery": {"policy": "Peers"}}),
@@ -128,10 +135,19 @@ CASES = [
     stateless("checkpoint", CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
     Case(
         "spec.checkpoint.uri holds",
-        {"checkpoint": {"keep": 5}},
+        {"runPolicy": {"backoffLimit": 9}},
         {"checkpoint": {"uri": "file:///d"}},
         'spec.checkpoint.uri "file:///c" holds the job\'s state and cannot change',
         CHECKPOINT | {"suspend": True},
+    ),
+    Case(
+        "the job has ended, and what",
+        {"runPolicy": {"backoffLimit": 9}},
+        {"worker": {"image": "agent:2"}},
+        "the job has ended (status.phase is Failed), and what its agents were made from or set up"
+        " with cannot change: create a new BambooJob",
+        {},
+        phase="Failed",
     ),
     factory("module:function, for example my_package.models", {"model": {"factory": "m"}}, '"m"'),
     factory(

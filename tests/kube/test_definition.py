@@ -95,7 +95,7 @@ def _failures() -> Failures:
         machine = "01234567-89ab-cdef-0123-456789abcdef/01234567-89ab-cdef-0123-456789abcdef"
         failure = Failure(
             AgentId(f"job-p0-s0-i{n}"), FailureCause.OOM_KILLED, 6, 1e9, "node-a", machine,
-            is_user_error=n > 1, is_tolerated=n > 1,
+            is_user_error=n > 1, is_tolerated=n > MOST_RECENT, template="0123456789abcdef",
         )  # fmt: skip
         known = failures.add(known, failure, "boom", RunPolicy(backoff_limit=99))
     return known

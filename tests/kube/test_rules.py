@@ -12,9 +12,11 @@ import pytest
 from bamboo_devcluster.kube.client import ApiError, KubeApi
 
 from .jobs import job
-from .rule_cases import CASES, CHECKPOINT, Case
+from .rule_cases import CASES, CHECKPOINT, REST, Case
 
-STATELESS = "and agents have a plan"
+CHANGING = [case for case in CASES if REST in case.rule]
+STATELESS = [case for case in CHANGING if "whether or not they run" in case.rule]
+AT_REST = {"agents": "- -\n+ ", "outcome": "Suspended"}
 JOBS = "/apis/bamboo.dev/v1alpha1/namespaces/{}/bamboojobs"
 
 
@@ -30,14 +32,26 @@ class Server:
         await self.api.post(JOBS.format(self.namespace), job(self.namespace, name, **spec))
         return name
 
-    async def plan(self, name: str, **facts: Any) -> None:
+    async def plan(self, name: str, phase: str = "", **facts: Any) -> None:
         """The status as the operator writes it once the first plan is durable."""
         facts = {"term": 1, "agents": "a b\n+ "} | facts
+        await self.show(name, {"arbiter": facts} | ({"phase": phase} if phase else {}))
+
+    async def show(self, name: str, status: dict[str, Any]) -> None:
         path = f"{JOBS.format(self.namespace)}/{name}/status"
-        await self.api.patch(path, {"status": {"arbiter": facts}})
+        await self.api.patch(path, {"status": status})
 
     async def change(self, name: str, spec: dict[str, Any]) -> None:
         await self.api.patch(f"{JOBS.format(self.namespace)}/{name}", {"spec": spec})
+
+    async def refuses(self, name: str, spec: dict[str, Any], words: str) -> None:
+        """The change, in one sentence with these words."""
+        with pytest.raises(ApiError) as refusal:
+            await self.change(name, spec)
+        assert refusal.value.code == 422
+        _, _, lines = str(refusal.value).partition(" is invalid: ")  # several stand in brackets
+        assert lines.startswith("spec: Invalid value")
+        assert words in lines
 
 
 @pytest.fixture
@@ -54,7 +68,7 @@ async def test_accepted_and_rejected(server: Server, case: Case) -> None:
             await server.create(case.rejected, case.rejected_name)
     else:
         name = await server.create(case.before)
-        await server.plan(name)
+        await server.plan(name, case.phase)
         await server.change(name, case.accepted)
         with pytest.raises(ApiError) as refusal:
             await server.change(name, case.rejected)
@@ -88,30 +102,71 @@ async def test_a_number_that_is_too_small_is_one_line(
     assert lines.endswith("should be greater than or equal to 1")
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if "cannot change while" in c.rule], ids=lambda case: case.rule
-)
-async def test_a_suspended_job_may_change(server: Server, case: Case) -> None:
+@pytest.mark.parametrize("facts", [AT_REST, None], ids=["at rest", "no plan yet"])
+@pytest.mark.parametrize("case", CHANGING, ids=lambda case: case.rule[:40])
+async def test_a_suspended_job_may_change(
+    server: Server, case: Case, facts: dict[str, Any] | None
+) -> None:
     assert case.before is not None
     name = await server.create(case.before | {"suspend": True})
-    await server.plan(name)
+    if facts is not None:
+        await server.plan(name, **facts)
     await server.change(name, case.rejected)
     await server.change(name, {"suspend": False})
 
 
+@pytest.mark.parametrize("case", CHANGING, ids=lambda case: case.rule[:40])
+async def test_a_job_whose_agents_still_leave_may_not_change(server: Server, case: Case) -> None:
+    """It could be told to go on, with agents of the old spec beside those of the new one."""
+    assert case.before is not None
+    name = await server.create(case.before | {"suspend": True})
+    await server.plan(name)
+    for resumed in ({}, {"suspend": False}):
+        await server.refuses(name, case.rejected | resumed, case.words)
+
+
+@pytest.mark.parametrize("case", CHANGING, ids=lambda case: case.rule[:40])
+@pytest.mark.parametrize("phase", ["Complete", "Failed"])
+async def test_an_ended_job_may_not_change(server: Server, case: Case, phase: str) -> None:
+    """Nothing would come of it, whether it is suspended, or has never had a plan."""
+    assert case.before is not None
+    words = f"the job has ended (status.phase is {phase}), and what its agents were made from"
+    for facts in ({"outcome": phase}, {"agents": None}, AT_REST):
+        name = await server.create(case.before | {"suspend": facts == AT_REST})
+        await server.plan(name, phase, **facts)
+        await server.refuses(name, case.rejected, words)
+
+
+@pytest.mark.parametrize("case", CHANGING, ids=lambda case: case.rule[:40])
+async def test_a_spec_that_cannot_be_read_may_change(server: Server, case: Case) -> None:
+    """An operator that has begun anew knows no spec by which it could lead the job to its rest."""
+    assert case.before is not None
+    name = await server.create(case.before)
+    await server.plan(name)
+    accepted = {"type": "Accepted", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    await server.show(
+        name, {"conditions": [accepted | {"status": "False", "reason": "SpecInvalid"}]}
+    )
+    await server.refuses(name, case.rejected, case.words)
+    await server.change(name, {"suspend": True})
+    for status, reason in (("False", "PodRejected"), ("True", "Valid")):
+        await server.show(name, {"conditions": [accepted | {"status": status, "reason": reason}]})
+        await server.refuses(name, case.rejected, case.words)
+    await server.show(
+        name, {"conditions": [accepted | {"status": "False", "reason": "SpecInvalid"}]}
+    )
+    await server.change(name, case.rejected)
+
+
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.before is not None], ids=lambda case: case.rule
+    "case", [c for c in CASES if c.before is not None], ids=lambda case: case.rule[:40]
 )
 async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, case: Case) -> None:
     """The message must not advise to suspend the job where that does not help."""
     assert case.before is not None
     name = await server.create(case.before | {"suspend": False})
-    await server.plan(name)
-    with pytest.raises(ApiError) as refusal:
-        await server.change(name, case.rejected)
-    _, _, lines = str(refusal.value).partition(" is invalid: ")  # several would stand in brackets
-    assert lines.startswith("spec: Invalid value")
-    assert case.words in lines
+    await server.plan(name, case.phase)
+    await server.refuses(name, case.rejected, case.words)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +178,7 @@ async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, ca
         {"outcome": "Suspended", "agents": None},
     ],
 )
-@pytest.mark.parametrize("case", [c for c in CASES if STATELESS in c.rule], ids=lambda c: c.rule)
+@pytest.mark.parametrize("case", STATELESS, ids=lambda case: case.rule[:40])
 async def test_a_job_without_a_plan_may_change(
     server: Server, case: Case, facts: dict[str, Any] | None
 ) -> None:
@@ -152,7 +207,7 @@ async def test_changes_of_checkpoint_while_the_job_runs(server: Server) -> None:
     await server.plan(bare)
     await server.plan(saved)
     for name, change, sentence in (
-        (bare, CHECKPOINT, "spec.checkpoint cannot change while spec.suspend is false"),
+        (bare, CHECKPOINT, "spec.checkpoint cannot change while agents have a plan"),
         (saved, {"checkpoint": None}, "holds the job's state and cannot change"),
         (saved, {"checkpoint": {"uri": "file:///d", "keep": 9}}, "holds the job's state and"),
     ):

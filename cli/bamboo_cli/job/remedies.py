@@ -13,8 +13,8 @@ _NEW_JOB = "then create a new job, since a failed one stays failed"
 
 _CHANGE = (
     "correct spec.worker with `kubectl edit` or `kubectl apply`; if the answer is that agents have"
-    " a plan, set spec.suspend to true, then correct spec.worker and set spec.suspend to false in"
-    " one `kubectl edit`"
+    " a plan, set spec.suspend to true, wait with `kubectl wait --for=condition=Suspended`, then"
+    " correct spec.worker and set spec.suspend to false in one `kubectl edit`"
 )
 
 REMEDIES: Mapping[str, str] = {
@@ -30,8 +30,8 @@ REMEDIES: Mapping[str, str] = {
     " again",
     Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",
     Reason.WAITS_IN_LINE: "wait for the job ahead, add nodes, lower spec.pipelines.min, or name"
-    " a higher priority class in spec.worker.podTemplate, and suspend the job first if it has begun"
-    " to train",
+    " a higher priority class in spec.worker.podTemplate; if it has begun to train, suspend it and"
+    " wait for its condition Suspended first",
     Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
     Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement name, or"
     " tolerate the taints that the message names in spec.worker.podTemplate",
@@ -63,7 +63,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.OBJECT_MISSING: "create or repair the object that the message names; the pods go on by"
     " themselves",
     Reason.STARTS_FAIL: "do what the message says; a change of spec.worker also ends the pause, and"
-    " needs spec.suspend: true first only if agents have had a plan since the start",
+    " needs spec.suspend: true and the condition Suspended first only if agents have had a plan"
+    " since the start",
     Reason.NOT_HEARD: "read `bamboo logs`; the command in spec.worker.podTemplate must start the"
     " agent, and network policies must let it reach the operator",
     Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"

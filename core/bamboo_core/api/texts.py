@@ -7,6 +7,7 @@ object of Kubernetes can hold those, and the error that names the file must not 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ MOST_LINE_BYTES: Final = 1000
 
 _END = "..."
 _UNREADABLE = "\ufffd"
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but newlines and tabs, and characters that change the order of others."""
 
 
 def valid(text: str) -> str:
@@ -26,12 +29,22 @@ def valid(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def plain(text: str) -> str:
+    """The valid text with an escape for each character that could change how a terminal shows it,
+    such as ``\\x1b``. Newlines and tabs stay."""
+    return _HIDDEN.sub(_escape, valid(text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
 def cut(text: str, most: int) -> str:
-    """The valid text in at most ``most`` bytes of UTF-8, which are at least 3.
+    """The plain text in at most ``most`` bytes of UTF-8, which are at least 3.
 
     A longer text is cut between two characters and ends with "...".
     """
-    data = text.encode(errors="backslashreplace")
+    data = plain(text).encode()
     if len(data) <= most:
         return data.decode()
     return data[: most - len(_END)].decode(errors="ignore") + _END
@@ -39,7 +52,7 @@ def cut(text: str, most: int) -> str:
 
 def end(text: str, most: int) -> str:
     """As :func:`cut`, but it keeps the end of the text, and begins with "..."."""
-    data = text.encode(errors="backslashreplace")
+    data = plain(text).encode()
     if len(data) <= most:
         return data.decode()
     return _END + data[len(data) - most + len(_END) :].decode(errors="ignore")

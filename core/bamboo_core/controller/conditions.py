@@ -478,10 +478,10 @@ def _suspended(seen: Seen) -> Condition:
     if seen.memory.terminal is not None:
         return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
     said = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
-    if seen.job.queued and not seen.alive:
+    if seen.job.queued and not turns.is_held(seen.view, seen.training):
         text = f"{seen.job.queued}; {said}" if said and seen.training.epoch else seen.job.queued
         return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, text)
-    if seen.spec.suspend and not seen.alive:
+    if seen.spec.suspend and not turns.is_held(seen.view, seen.training):
         text = said or "spec.suspend is true"
         return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, text)
     text = "the agents are leaving" if seen.spec.suspend else "spec.suspend is false"

@@ -332,6 +332,9 @@ def _end_of(pod: PodView, now: float) -> str:
     code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
     said = f", {pod.exit_reason}" if pod.exit_reason not in ("", "Error", "Completed") else ""
     words = f": {texts.cut(pod.trouble, _MOST_WORDS)}" if pod.trouble else ""
+    if pod.is_killed and not words:
+        see = f"kubectl describe pod {pod.name}"
+        words = f" ({see} shows who ended it: a probe, an eviction, a node)"
     return (
         f"container agent of {pod.name} has ended {ran_s(pod, now):.0f} s after its start"
         f"{code}{said}{words}"

@@ -13,7 +13,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.controller import ends, failures, pod_zones
 from bamboo_core.controller import turn as turns
-from bamboo_core.controller.failures import FailedStarts, Failure, Failures
+from bamboo_core.controller.failures import Failure, Failures
 from bamboo_core.controller.view import (
     Awaited,
     ClusterView,
@@ -69,7 +69,10 @@ def settle(
     if memory.terminal is not None:
         return memory
     known = failures.settle(memory.failures, committed, policy, now=now)
-    known = _of_template(known, spec)  # before ends of this template are added
+    # A suspension is the chance to mend the cause. If the pods are others after it, the job begins
+    # anew, also if nobody has seen that it was suspended; else its pauses could be avoided.
+    if known.recent or known.avoided or known.starts.rounds:
+        known = failures.of_template(known, turns.template(spec))
     old = _outdated(spec, view)
     nodes = view.fleet.by_name
     until = memory.not_before
@@ -89,31 +92,44 @@ def settle(
             words.is_user_error,
             is_tolerated=not end.counts or (words.is_refused and training.epoch > 0),
         )
-        known = failures.add(known, failure, words.message, policy)
+        if end.start is not None:
+            known = _with_start(spec, known, end, end.start, failure, training, old)
+        else:
+            known = failures.add(known, failure, words.message, policy)
+            until = max(until, now + _pause_s(known, failure))
         if failure.is_tolerated and words.is_refused:
             known = failures.add_refusal(known, now=now)
-        if end.start is None:
-            until = max(until, now + _pause_s(known, failure))
-        elif words.agent not in old:  # its pause is that of its seat, and others do not wait
-            slot, number, text = end.start.slot, end.start.incarnation, words.message
-            text = f"{text}; {end.remedy}" if end.remedy else text
-            is_heard = words.agent in training.heard and not words.is_refused
-            template = turns.template(spec)
-            known = failures.add_start(
-                known, slot, number, text, template, step=committed, is_heard=is_heard, now=now
-            )
     left = _left(view, training, memory, before)
     known = _without_old_starts(spec, view, training, known, left, now)
     return replace(memory, failures=known, not_before=max(until, known.paused_until))
 
 
-def _of_template(known: Failures, spec: JobSpec) -> Failures:
-    """A suspension is the chance to mend the cause. If the pods are others after it, the job begins
-    anew, also if nobody has seen that it was suspended; else its pauses could be avoided."""
-    starts = known.starts
-    if starts.rounds and starts.template in ("", turns.template(spec)):
-        return known
-    return replace(known, starts=FailedStarts())
+def _with_start(
+    spec: JobSpec,
+    known: Failures,
+    end: _End,
+    seat: Awaited,
+    failure: Failure,
+    training: TrainingView,
+    old: Set[AgentId],
+) -> Failures:
+    """Add a failed start. Its pause is that of its seat, and others do not wait. One of another
+    template says nothing about new pods, nor about its node. old: agents of such pods."""
+    words, policy, now = end.words, spec.run_policy, failure.at
+    if failure.agent in old:
+        failure = replace(failure, machine="", is_tolerated=True)
+        return failures.add(known, failure, words.message, policy)
+    is_heard = failure.agent in training.heard and not words.is_refused
+    template = turns.template(spec)
+    is_another = not is_heard and known.starts.is_counted_at(now)
+    is_tolerated = failure.is_tolerated or is_another
+    failure = replace(failure, is_tolerated=is_tolerated, template=template)
+    known = failures.add(known, failure, words.message, policy)
+    text = f"{words.message}; {end.remedy}" if end.remedy else words.message
+    return failures.add_start(
+        known, seat.slot, seat.incarnation, text, template, step=failure.step, is_heard=is_heard,
+        is_counted=not is_heard and not is_tolerated, now=now,
+    )  # fmt: skip
 
 
 def _outdated(spec: JobSpec, view: ClusterView) -> set[AgentId]:

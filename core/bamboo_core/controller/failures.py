@@ -11,7 +11,8 @@ pods in which there was one, as after failures.
 
 A failed start is the end of a pod before its agent was ever heard, or of an agent that was heard,
 soon and without an order. Whatever the cause, the pause before new pods for the same seats grows
-with each round of them, up to :data:`LONGEST_START_S`.
+with each round of them, up to :data:`LONGEST_START_S`. Of the pods that end unheard before a pause
+is over, one counts towards the limit, so a common cause ends no job before its pauses have passed.
 
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
@@ -62,7 +63,10 @@ class Failure:
     node: str = ""  # empty: unknown
     machine: str = ""  # node UID and boot ID; empty: unknown
     is_user_error: bool = False  # its code or configuration is at fault
-    is_tolerated: bool = False  # counts for its node only: it did not fit, and others train
+    # Counts for its node only: it did not fit, and others train; or its node may be the cause of a
+    # failed start, or another one of the same pause counts.
+    is_tolerated: bool = False
+    template: str = ""  # of a failed start: short for what its pod was made from; else empty
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Avoided:
     until: float
     is_misfit: bool = False  # its processor computes other bits than those of the others
     kind: str = ""  # instance type of a misfit, of which all nodes are avoided; empty: unknown
+    template: str = ""  # of the failed starts that are the reason; empty: others suffice
 
 
 @dataclass(frozen=True)
@@ -108,10 +113,15 @@ class FailedStarts:
     template: str = ""  # short for what its pod was made from
     step: int = 0  # number of steps that were committed then
     first: int = -1  # lowest incarnation of those pods
+    is_counted: bool = False  # an end of this pause counts towards the limit; no second one does
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:
         """Slots for which no pods are made now."""
         return self.slots if now < self.until else frozenset()
+
+    def is_counted_at(self, now: float) -> bool:
+        """Whether one more that ends now, unheard, counts no more towards the limit."""
+        return self.is_counted and now < self.until
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,11 @@ class Failures:
         return self.older + sum(not failure.is_tolerated for failure in self.recent)
 
     @property
+    def has_starts(self) -> bool:
+        """Whether failed starts are among those."""
+        return any(failure.template and not failure.is_tolerated for failure in self.recent)
+
+    @property
     def paused_until(self) -> float:
         """No new pods before this instant, since agents were refused."""
         return max(self.misfits.until, self.refusals.until)
@@ -157,16 +172,18 @@ def add(known: Failures, failure: Failure, message: str, policy: RunPolicy) -> F
     """Remember one more failure. The caller passes each agent once."""
     counts = dict(known.counts)
     counts[failure.cause] = counts.get(failure.cause, 0) + 1
-    recent = (*known.recent, failure)
-    folded = [old for old in recent[:-MOST_RECENT] if not old.is_tolerated]
-    recent = recent[-MOST_RECENT:]
+    # A large round would push out the one that counts, and with it what its pod was made from.
+    recent = [*known.recent, failure]
+    tolerated = (n for n, old in enumerate(recent) if old.is_tolerated)
+    folded = [recent.pop(next(tolerated, 0))] if len(recent) > MOST_RECENT else []
+    folded = [old for old in folded if not old.is_tolerated]
     return replace(
         known,
         counts=tuple(sorted(counts.items())),
-        recent=recent,
+        recent=tuple(recent),
         older=known.older + len(folded),
         older_step=max([known.older_step, *(old.step for old in folded)]),
-        avoided=_avoided(known, recent, failure, policy),
+        avoided=_avoided(known, (*known.recent, failure), failure, policy),
         last=failure,
         message=texts.cut(message, LONGEST_MESSAGE),
     )
@@ -175,18 +192,23 @@ def add(known: Failures, failure: Failure, message: str, policy: RunPolicy) -> F
 def _avoided(
     known: Failures, recent: tuple[Failure, ...], failure: Failure, policy: RunPolicy
 ) -> tuple[Avoided, ...]:
-    """Every further failure on a machine that is avoided already extends the time."""
+    """Every further failure on a machine that is avoided already extends the time. recent: with
+    the failure."""
     machine, limit = failure.machine, policy.node_failure_limit
     if not machine or not limit:
         return known.avoided
     if failure.cause is FailureCause.CORRUPTION:
         limit = 1  # it may have been wrong before, unseen
-    here = sum(other.machine == machine for other in recent)
+    here = [other for other in recent if other.machine == machine]
     before = next((place for place in known.avoided if place.machine == machine), None)
-    if here < limit and before is None:
+    if len(here) < limit and before is None:
         return known.avoided
     place = before or Avoided(failure.node, machine, 0.0)
-    return _with(known.avoided, replace(place, until=failure.at + AVOID_S))
+    starts = [other.template for other in here if other.template]
+    is_of_starts = (before is None or before.template) and len(here) - len(starts) < limit
+    template = (starts or [place.template])[-1] if is_of_starts else ""
+    place = replace(place, until=failure.at + AVOID_S, template=template)
+    return _with(known.avoided, place)
 
 
 def _with(known: tuple[Avoided, ...], place: Avoided) -> tuple[Avoided, ...]:
@@ -229,15 +251,16 @@ def pause_s(times: int) -> float:
 
 def add_start(
     known: Failures, slot: tuple[int, int], incarnation: int, message: str, template: str, *,
-    step: int = 0, is_heard: bool = False, now: float,
+    step: int = 0, is_heard: bool = False, is_counted: bool = False, now: float,
 ) -> Failures:  # fmt: skip
     """Remember a failed start. The caller passes each once, and passes it to :func:`add`, too.
 
     Those that come during the pause are of the same round, but not another pod of a seat that has
     failed before: a seat may have had two at once, and each counts. template, step: as in
-    :class:`FailedStarts`.
+    :class:`FailedStarts`. is_counted: it was not heard, and counts towards the limit.
     """
     starts = known.starts
+    starts = replace(starts, is_counted=is_counted or starts.is_counted_at(now))
     is_another = slot in starts.slots and incarnation != starts.incarnation
     if now >= starts.until or is_another:
         rounds = starts.rounds + 1
@@ -254,6 +277,18 @@ def add_start(
         step=step,
     )
     return replace(known, starts=starts)
+
+
+def of_template(known: Failures, template: str) -> Failures:
+    """Without failed starts of other templates, and without what follows from them alone."""
+    kept = ("", template)
+    starts = known.starts
+    return replace(
+        known,
+        recent=tuple(failure for failure in known.recent if failure.template in kept),
+        avoided=tuple(place for place in known.avoided if place.template in kept),
+        starts=starts if starts.rounds and starts.template in kept else FailedStarts(),
+    )
 
 
 def start_pause_s(rounds: int) -> float:

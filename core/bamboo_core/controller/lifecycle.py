@@ -212,7 +212,9 @@ def _phase(seen: Seen) -> JobPhase:
     if memory.terminal is not None:
         return JobPhase.COMPLETE if memory.terminal is Outcome.COMPLETE else JobPhase.FAILED
     if seen.spec.suspend:
-        return JobPhase.SUSPENDING if seen.alive else JobPhase.SUSPENDED
+        return (
+            JobPhase.SUSPENDING if turns.is_held(seen.view, seen.training) else JobPhase.SUSPENDED
+        )
     if seen.is_training:
         return JobPhase.RECOVERING if training.recovering else JobPhase.RUNNING
     if memory.trained:
@@ -292,9 +294,10 @@ def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, no
         if is_exceeded or len(users) >= _USERS_ERRORS:
             return _fail(memory, user_reason(last.cause), known.message, now)
     if is_exceeded:
+        how = " (pods that end before their agents are heard count once in each round of new pods)"
         text = (
-            f"agents have failed {known.unforgiven} times, more than spec.runPolicy.backoffLimit"
-            f" {policy.backoff_limit}; the last: {known.message}"
+            f"agents have failed {known.unforgiven} times{how * known.has_starts}, more than"
+            f" spec.runPolicy.backoffLimit {policy.backoff_limit}; the last: {known.message}"
         )
         return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
     return memory

@@ -249,7 +249,10 @@ def _changing(change: str, *, has_state: bool) -> str:
     """How to change what agents are made from."""
     if not has_state:
         return change
-    return f"set spec.suspend to true, {change}, and set it to false again"
+    return (
+        "set spec.suspend to true, wait until the condition Suspended is true,"
+        f" {change}, and set spec.suspend to false"
+    )
 
 
 def with_suspend(text: str, training: TrainingView) -> str:
@@ -257,7 +260,7 @@ def with_suspend(text: str, training: TrainingView) -> str:
     Another job may change it at once."""
     if not training.has_state or ("spec.worker" not in text and "placement." not in text):
         return text
-    return f"{text}; spec.worker and spec.placement can change while spec.suspend is true"
+    return f"{text}; spec.worker and spec.placement can change while the job is suspended"
 
 
 def _clipped(text: str) -> str:

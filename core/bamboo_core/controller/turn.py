@@ -149,6 +149,12 @@ def is_training(view: ClusterView, training: TrainingView) -> bool:
     )
 
 
+def is_held(view: ClusterView, training: TrainingView) -> bool:
+    """Whether there are agents, or the facts name some that hold the job's state: then the API
+    server takes no change of what they are made from, even if all of them are gone."""
+    return training.has_state or any(pod.is_alive for pod in view.pods)
+
+
 def is_at_rest(spec: JobSpec, view: ClusterView, training: TrainingView) -> bool:
     """Whether the job is suspended, and has neither pods nor anything left to do."""
     is_done = not training.planned or training.outcome is Outcome.SUSPENDED

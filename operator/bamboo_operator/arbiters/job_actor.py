@@ -151,6 +151,12 @@ class JobActor:
         any state yet. Else its arbiter takes the new spec once no agent is connected."""
         return not self.has_state and not self._leadership.is_of_template(spec)
 
+    def must_rest(self, spec: JobSpec) -> bool:
+        """Whether the job must be suspended before it goes on by this spec: agents of another
+        template hold its state. The API server refuses such a change, unless its rule is older."""
+        is_held = self.has_state and bool(self.sessions.all())
+        return is_held and not self._leadership.is_of_template(spec)
+
     def observe(
         self,
         job: JobView,
@@ -387,6 +393,13 @@ class JobActor:
     def has_written(self) -> bool:
         """All facts are durable."""
         return not self._writer.is_busy
+
+    async def settle(self) -> None:
+        """Begin no further write, and wait for the one that is under way, but not for long: it
+        cannot be called back, and whoever leads the job next begins from what it leaves."""
+        self._writer.drop()
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=_LEAVE_S)
 
     async def close(self) -> None:
         """End all tasks and streams."""

@@ -22,6 +22,7 @@ from bamboo_core.evidence.pod_troubles import CANNOT_START, ENDS_AGAIN, PodTroub
 from bamboo_core.evidence.taints import lasting
 from bamboo_core.placement import fitting, node_pools
 from bamboo_core.placement.fitting import Amounts, Needs, Place
+from bamboo_operator.kube import own_log
 from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.labels import (
     AVOIDS_ANNOTATION,
@@ -232,7 +233,7 @@ def _runs_on(status: Object) -> bool:
 def _said(ended: Object) -> str:
     """A container's last words. Agents say what has ended them in one line. Several lines are the
     end of a log, and the last of them tells most."""
-    words = texts.whole(ended.get("message") or "")
+    words = texts.whole(own_log.without(texts.whole(ended.get("message") or "")))
     if "\n" in words:
         return texts.end(words, _MOST_LOG_BYTES)
     return texts.cut(words, texts.MOST_LINE_BYTES)

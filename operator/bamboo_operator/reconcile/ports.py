@@ -43,6 +43,7 @@ class Known:
     spec: JobSpec | None = None  # the last one that was accepted
     unsent: list[Record] = field(default_factory=list)  # events that no status tells of yet
     fault: str = ""  # why the last reconcile ended early
+    must_rest: bool = False  # agents of another template hold the state: suspend the job first
 
 
 @dataclass(frozen=True)

@@ -124,12 +124,7 @@ class Reconciler:
         view = ClusterView(nodes, object_views.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
-            has_state = durable_facts.has_members(body) or actor.has_state
-            may_keep = has_state or spec.suspend  # a suspended job lets its agents go itself
-            outdated = frozenset() if may_keep else turns.outdated(spec, view)
-            actor.observe(job, spec, view, self._ports.clock(), outdated)
-            # A plan that is not durable gives no agent any state yet.
-            training = replace(actor.view(), has_state=has_state)
+            spec, training = self._observe(actor, job, spec, view, body, known)
         else:
             training = ended(durable_facts.read(body), statuses.read_progress(body))
         rate = await self._rate(view, training)
@@ -178,6 +173,33 @@ class Reconciler:
             again_s += [] if after_s is None else [after_s]
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    def _observe(
+        self,
+        actor: JobActor,
+        job: JobView,
+        spec: JobSpec,
+        view: ClusterView,
+        body: Object,
+        known: Known,
+    ) -> tuple[JobSpec, TrainingView]:
+        """Tell the actor what there is. The spec by which the job is led now, and its training.
+
+        If the template has changed although agents hold the job's state, the job is suspended
+        first, and goes on from its checkpoint: no plan may have agents of two templates.
+        """
+        # A plan that is not durable gives no agent any state yet.
+        has_state = durable_facts.has_members(body) or actor.has_state
+        must_rest = known.must_rest or (not spec.suspend and actor.must_rest(spec))
+        known.must_rest = has_state and must_rest
+        if known.must_rest and not spec.suspend:
+            extra = {"job": job.name, "uid": job.uid}
+            log.warning("agents of another template hold the state: suspending", extra=extra)
+            spec = replace(spec, suspend=True)
+        may_keep = has_state or spec.suspend  # a suspended job lets its agents go itself
+        outdated = frozenset() if may_keep else turns.outdated(spec, view)
+        actor.observe(job, spec, view, self._ports.clock(), outdated)
+        return spec, replace(actor.view(), has_state=has_state)
 
     def _standstill_s(self, job: JobView) -> float:
         """How long the job's agents may wait for their programs, which is no time to read pods."""
@@ -254,6 +276,9 @@ class Reconciler:
             if spec.suspend or has_state or not actor.is_outdated(spec):
                 return actor
             log.info("the spec has changed before there is a plan", extra={"job": job.name})
+        if actor is not None:  # it may have written since the job was read
+            await actor.settle()
+            body = await self._kube.get(api.job(job.namespace, job.name)) or body
         await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None

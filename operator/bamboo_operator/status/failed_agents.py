@@ -62,7 +62,8 @@ def _write_starts(starts: FailedStarts) -> Object:
         "template": starts.template,
         "step": starts.step,
     }
-    return found | ({"heard": True} if starts.were_heard else {})
+    found |= {"heard": True} if starts.were_heard else {}
+    return found | ({"counted": True} if starts.is_counted else {})
 
 
 def _read_starts(value: Object) -> FailedStarts:
@@ -77,6 +78,7 @@ def _read_starts(value: Object) -> FailedStarts:
         were_heard=bool(value.get("heard")),
         template=value.get("template", ""),
         step=int(value.get("step", 0)),
+        is_counted=bool(value.get("counted")),
     )
 
 
@@ -86,6 +88,8 @@ def _write_place(place: Avoided) -> Object:
         found["misfit"] = True
     if place.kind:
         found["instanceType"] = place.kind
+    if place.template:
+        found["template"] = place.template
     return found
 
 
@@ -104,6 +108,8 @@ def _write(failure: Failure, job: str) -> Object:
         found["userError"] = True
     if failure.is_tolerated:
         found["tolerated"] = True
+    if failure.template:
+        found["template"] = failure.template
     return found
 
 
@@ -129,6 +135,7 @@ def read(value: Any, job: str) -> Failures:
                 timestamp(entry["until"]) or 0.0,
                 bool(entry.get("misfit")),
                 entry.get("instanceType", ""),
+                entry.get("template", ""),
             )
             for entry in avoided
         ),
@@ -159,4 +166,5 @@ def _read(value: Object, job: str) -> Failure:
         machine=value.get("machine", ""),
         is_user_error=bool(value.get("userError")),
         is_tolerated=bool(value.get("tolerated")),
+        template=value.get("template", ""),
     )

@@ -464,14 +464,14 @@ def test_a_wrong_image_can_be_corrected_though_nothing_runs(
     assert (
         "correct spec.worker with `kubectl edit` or `kubectl apply`; if the answer is that" in said
     )
-    assert "then correct spec.worker and set spec.suspend to false in one `kubectl edit`" in said
+    assert "wait with `kubectl wait --for=condition=Suspended`, then correct spec.worker" in said
     assert "the pods start by themselves" in said
 
 
 def test_a_job_that_has_trained_keeps_its_training_for_another_priority() -> None:
     """A job that is created again begins from the start."""
     remedy = REMEDIES[Reason.WAITS_IN_LINE]
-    assert "suspend the job first if it has begun to train" in remedy
+    assert "if it has begun to train, suspend it and wait for its condition Suspended" in remedy
     assert "create" not in remedy
 
 

@@ -21,10 +21,35 @@ def test_bytes_of_a_file_s_name_become_escapes() -> None:
     assert texts.valid("\ud83d alone") == "\\ud83d alone"
 
 
-@pytest.mark.parametrize("text", ["", "plain", "层", "\U0001f600", "é\0\n"])
+@pytest.mark.parametrize("text", ["", "plain", "层", "\U0001f600", "é\t\n", "\u200d\xa0"])
 def test_a_text_that_is_utf_8_stays_as_it_is(text: str) -> None:
     assert texts.valid(text) == text
     assert texts.cut(text, 1024) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("a\0b", "a\\x00b"),
+        ("10%\r20%\r\n", "10%\\r20%\\r\n"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\u202egnp.exe\u2069", "\\u202egnp.exe\\u2069"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\udce9\x7f", "\\udce9\\x7f"),
+    ],
+)
+def test_characters_that_change_what_a_terminal_shows_become_escapes(
+    text: str, expected: str
+) -> None:
+    """Containers say what they like, and users read it with kubectl."""
+    assert texts.plain(text) == texts.cut(text, 99) == texts.end(text, 99) == expected
+    assert texts.plain(expected) == expected
+
+
+def test_a_wire_s_text_keeps_its_characters() -> None:
+    """It may be a name that must be found again."""
+    assert texts.valid("a\x1b\u202e") == "a\x1b\u202e"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +81,7 @@ def test_halves_of_characters_at_both_ends_are_left_out(cut: int) -> None:
 
 @given(ANY, st.integers(3, 60))
 def test_every_text_is_valid_and_fits(text: str, most: int) -> None:
-    valid, cut, end = texts.valid(text), texts.cut(text, most), texts.end(text, most)
+    valid, cut, end = texts.plain(text), texts.cut(text, most), texts.end(text, most)
     assert valid.encode().decode() == valid
     assert max(len(cut.encode()), len(end.encode())) <= most
     if len(valid.encode()) <= most:

@@ -10,6 +10,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress, Unwritten
 from bamboo_core.api.reasons import ConditionType, FailureCause, Reason
 from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.controller import ends
 from bamboo_core.controller.ends import NODE_STAYS_S, PROVEN_S, WARNED_NODE_STAYS_S
 from bamboo_core.controller.failures import FailedStarts, Failures
 from bamboo_core.controller.reconcile import CreatePod, Step, step
@@ -403,7 +404,7 @@ def test_exit_code_2_of_another_program_is_no_error_of_the_users_code(
     assert found.memory.failures.last is not None
     assert found.memory.failures.last.cause is cause
     is_users = cause is FailureCause.USER_CODE_FAILED
-    assert found.memory.reason == (Reason.USER_CODE_FAILED if is_users else "BackoffLimitExceeded")
+    assert found.memory.reason == (Reason.USER_CODE_FAILED if is_users else "")
     if not is_users:
         assert "must start the agent" in found.memory.failures.starts.message
 
@@ -418,3 +419,14 @@ def test_a_pod_without_a_node_lacks_room_and_not_a_start() -> None:
     early = replace(starts, until=NOW + 1.0)
     found = after(waiting, memory=Memory(incarnation=5, failures=Failures(starts=early)))
     assert condition(found, ConditionType.STALLED).reason == Reason.STARTS_FAIL
+
+
+@pytest.mark.parametrize(("code", "said"), [(137, ""), (143, ""), (137, "no route"), (1, "")])
+def test_an_end_without_a_word_names_who_can_tell(code: int, said: str) -> None:
+    seen = replace(pod(created_at=NOW - 5.0), exit_code=code, ended_at=NOW, trouble=said)
+    training = replace(TrainingView(), heard={seen.agent: "machine-a"})
+    text = ends.newest(ClusterView(nodes(a=8), (seen,)), training, Memory(), now=NOW)
+    hint = " (kubectl describe pod job-p0-s0-i0 shows who ended it: a probe, an eviction, a node)"
+    begin = f"container agent of job-p0-s0-i0 has ended 5 s after its start with exit code {code}"
+    is_killed = code != 1
+    assert text == (f"{begin}{f': {said}' if said else hint}" if is_killed else "")

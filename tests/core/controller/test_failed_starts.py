@@ -169,7 +169,7 @@ def test_only_what_is_the_jobs_own_fault_ends_it(kind: str) -> None:
     assert cluster.has_failed is is_own
     if is_own:
         assert cluster.memory.reason == Reason.BACKOFF_LIMIT_EXCEEDED
-        assert cluster.made == 2 * SEATS
+        assert cluster.made == 4 * SEATS
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def capacity(*pods: PodView, nodes_: tuple[NodeView, ...], **changes: Any) -> Co
             JobPhase.PENDING,
         ),
         (PODS, TRAINING, Memory(), True, JobPhase.SUSPENDING),
+        ((), TrainingView(has_state=True), Memory(), True, JobPhase.SUSPENDING),
         ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, JobPhase.SUSPENDED),
         (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, JobPhase.COMPLETE),
         (PODS, TRAINING, Memory(terminal=Outcome.FAILED), True, JobPhase.FAILED),
@@ -113,6 +114,16 @@ def test_phase(
     phase: JobPhase,
 ) -> None:
     assert status(*pods, training=training, memory=memory, suspend=suspend).phase is phase
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+@pytest.mark.parametrize("queued", ["", "no quota"])
+def test_suspended_is_true_once_the_api_server_takes_changes(has_state: bool, queued: str) -> None:
+    """All agents are gone; the facts still name them until the arbiter has put the job to rest."""
+    training, job = TrainingView(has_state=has_state), replace(JOB, queued=queued)
+    view, wanted = ClusterView(nodes(a=4), ()), spec(suspend=True)
+    found = status_of(wanted, view, training, Memory(), job=job, now=50.0)
+    assert condition(found, ConditionType.SUSPENDED).status is not has_state
 
 
 def test_every_condition_is_written_every_time() -> None:

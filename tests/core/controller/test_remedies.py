@@ -21,7 +21,10 @@ def changing(change: str, has_state: bool) -> str:
     """The API server takes it at once while no agent holds the job's state."""
     if not has_state:
         return change
-    return f"set spec.suspend to true, {change}, and set it to false again"
+    return (
+        "set spec.suspend to true, wait until the condition Suspended is true,"
+        f" {change}, and set spec.suspend to false"
+    )
 
 
 def test_nodes_that_do_not_suit(has_state: bool) -> None:
@@ -30,7 +33,7 @@ def test_nodes_that_do_not_suit(has_state: bool) -> None:
     found = status_of(spec(), ClusterView((wrong,)), training, Memory(), job=JOB, now=50.0)
     (line,) = [c for c in found.conditions if c.type == ConditionType.CAPACITY_AVAILABLE]
     assert "the node selector in spec.worker.podTemplate" in line.message
-    said = "spec.worker and spec.placement can change while spec.suspend is true"
+    said = "spec.worker and spec.placement can change while the job is suspended"
     assert line.message.endswith(f"; {said}") == has_state
     assert (said in line.message) == has_state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from typing import Any
 
@@ -10,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.controller.builders import JOB
 
+from bamboo_agent.logs import JsonFormatter
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
 from bamboo_core.evidence.pod_troubles import PodTrouble
+from bamboo_core.model.ids import Fence
 from bamboo_core.placement import fitting
 from bamboo_operator.kube import object_views
 from bamboo_operator.kube.timestamps import timestamp
@@ -76,6 +79,51 @@ def test_the_last_line_of_a_log_is_kept() -> None:
     assert view.trouble.endswith("File 199\nModuleNotFoundError: No module named 'x'")
     assert view.trouble.startswith("...")
     assert len(view.trouble) == 500
+
+
+def log_line(level: str, message: str) -> str:
+    """As an agent writes it."""
+    formatter = JsonFormatter(job="ns/job", agent="job-p0-s0-i0", fence=Fence)
+    number = logging.getLevelNamesMapping()[level]
+    return formatter.format(logging.LogRecord("agent", number, "x", 1, message, None, None))
+
+
+INFO, OTHER = log_line("INFO", "admitted to team/probe"), log_line("DEBUG", "connected")
+ERROR = log_line("ERROR", "no route to operator")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (INFO, ""),
+        (f"{INFO}\n{OTHER}\n", ""),
+        (f"{INFO[40:]}\n{OTHER}\n", ""),
+        (f"{INFO[40:]}\n{ERROR}\n", "no route to operator"),
+        (f"{INFO}\nSegmentation fault\n{OTHER}", "Segmentation fault"),
+        (f"Traceback:\n  x\n{INFO}\nKeyError: 1", "Traceback:\n  x\nKeyError: 1"),
+        ("{}", "{}"),
+        ('{"level": "info"}', '{"level": "info"}'),
+        ('{"level": 1, "time": 2, "logger": 3, "message": 4}\nx',) * 2,
+        ("{" * 9, "{" * 9),
+    ],
+)
+def test_ordinary_lines_of_an_agents_log_are_no_last_words(said: str, expected: str) -> None:
+    """As of an agent that a probe kills: nothing in its log says why."""
+    ended = {"terminated": {"exitCode": 137, "reason": "Error", "message": said}}
+    (view,) = object_views.pod_views([pod_object(state=ended)], JOB)
+    assert view.trouble == expected
+
+
+def test_what_containers_say_changes_no_terminal() -> None:
+    ended = {"terminated": {"exitCode": 1, "message": "\x1b[2Jfake\u202e\n\x1b]0;x\x07"}}
+    (view,) = object_views.pod_views([pod_object(state=ended)], JOB)
+    assert view.trouble == "\\x1b[2Jfake\\u202e\n\\x1b]0;x\\x07"
+
+
+def test_words_that_are_too_deep_for_a_parser_are_kept() -> None:
+    ended = {"terminated": {"exitCode": 137, "message": '{"a":' * 9999}}
+    (view,) = object_views.pod_views([pod_object(state=ended)], JOB)
+    assert view.trouble.startswith('{"a":{"a":')
 
 
 def test_a_message_that_the_kubelet_has_cut_by_bytes() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlanRequest, PlanResult
@@ -20,6 +21,7 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     Directive,
     Fingerprint,
+    Finished,
     Hello,
     LayerCost,
     OperatorMessage,
@@ -33,6 +35,7 @@ from bamboo_operator.kube.labels import TEMPLATE_ANNOTATION
 from bamboo_operator.status import durable_facts
 
 from ..harness import PATH, Harness, as_sent
+from .test_failed_starts import ended, report
 
 READY = Ready(Fingerprint("c", "d", "t", "cpu", 1), 4, 1000, 0, (LayerCost(1, 2, 8, 8),) * 4)
 CLUSTER = {"adjacency": "Cluster"}
@@ -238,4 +241,123 @@ async def test_erased_facts_do_not_undo_a_plan(start: Start) -> None:
     await harness.reconcile()
     assert start.actor is actor
     assert harness.pods() == names
+    await harness.jobs.close()
+
+
+def lost(harness: Harness) -> list[str]:
+    """Messages of the events that tell of another leader."""
+    return [r.message for r in harness.records if r.reason == EventReason.LEADERSHIP_LOST]
+
+
+async def test_the_job_is_led_anew_from_what_was_written_since_it_was_read(start: Start) -> None:
+    """A reconcile has read the job before the old actor wrote that it stops the agents."""
+    harness, kube = start.harness, start.harness.kube
+    await harness.reconcile()
+    old = harness.pods()
+    start.mend()
+    stale = await kube.get(PATH)
+    start.connect(old)
+    await harness.settle()
+    assert durable_facts.read(kube.objects[PATH]) != durable_facts.read(stale or {})
+    get, answers = kube.get, [stale]
+
+    async def late(path: str) -> Any:
+        return answers.pop() if path == PATH and answers else await get(path)
+
+    kube.get = late  # type: ignore[method-assign]
+    await harness.reconcile()
+    assert not answers
+    await trains(start)
+
+
+async def test_a_write_that_is_on_its_way_is_awaited(start: Start) -> None:
+    """It cannot be called back: the API server carries it out whoever asked for it."""
+    harness, kube = start.harness, start.harness.kube
+    await harness.reconcile()
+    apply, asked, landed = kube.apply, asyncio.Event(), list[str]()
+
+    async def carried_out(*arguments: Any, **options: Any) -> Any:
+        for _ in range(500):
+            await asyncio.sleep(0)
+        found = await apply(*arguments, **options)
+        landed.append("before anything else is written")
+        return found
+
+    async def slow(path: str, *arguments: Any, **options: Any) -> Any:
+        if options.get("manager") != api.ARBITER_MANAGER:
+            return await apply(path, *arguments, **options)
+        asked.set()
+        return await asyncio.shield(asyncio.create_task(carried_out(path, *arguments, **options)))
+
+    kube.apply = slow  # type: ignore[method-assign]
+    start.mend()
+    start.connect(harness.pods())
+    await asked.wait()
+    await harness.reconcile()
+    assert landed
+    await harness.settle()
+    await trains(start)
+
+
+async def trains(start: Start) -> None:
+    """The agents of the new template get a plan, and nobody tells of another leader."""
+    harness = start.harness
+    await harness.reconcile()
+    assert start.images() == {"agent:2"}
+    sessions = start.connect(harness.pods())
+    await harness.settle()
+    assert lost(harness) == []
+    start.report(sessions)
+    await harness.settle()
+    assert set(start.members) == {*harness.pods()}
+    assert lost(harness) == []
+    await harness.jobs.close()
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["suspension seen", "suspension unseen"])
+async def test_a_job_rests_before_it_goes_on_with_another_template(
+    start: Start, is_seen: bool
+) -> None:
+    """Resumed with another image while its agents still leave, as an older definition lets it be.
+    One agent is lost then: its replacement must not join the one that is left."""
+    harness, kube = start.harness, start.harness.kube
+    await harness.reconcile()
+    old = harness.pods()
+    sessions = start.connect(old)
+    await harness.settle()
+    start.report(sessions)
+    await harness.settle()
+    await harness.reconcile()
+    assert harness.condition("Running")["status"] == "True"
+    if is_seen:
+        harness.edit(suspend=True)
+        await harness.reconcile()
+    harness.edit(suspend=False, worker={"image": "agent:2"})
+    await harness.reconcile()
+    report(harness, old[0], {"phase": "Failed", "containerStatuses": [ended(1)]})
+    start.actor.disconnect(sessions[0])
+    for _ in range(2):
+        await harness.reconcile()
+        await harness.settle()
+        assert harness.pods() == old
+    assert harness.condition("Running")["status"] == "False"
+    start.report(sessions[1:])
+    await harness.settle()
+    assert start.members == (old[1],)  # for the last program alone
+    start.actor.receive(sessions[1], Finished(start.actor._leadership.arbiter.fence))
+    await harness.settle()
+    start.actor.disconnect(sessions[1])
+    for _ in range(3):
+        await harness.reconcile()
+        await harness.settle()
+    assert start.members == ()
+    new = [name for name in harness.pods() if name not in old]
+    assert len(new) == 2
+    images = {kube.objects[api.pod("ns", n)]["spec"]["containers"][0]["image"] for n in new}
+    assert images == {"agent:2"}
+    sessions = start.connect(new)
+    await harness.settle()
+    start.report(sessions)
+    await harness.settle()
+    assert set(start.members) == {*new}
     await harness.jobs.close()

@@ -122,6 +122,7 @@ FAILURES = st.builds(
     machine=st.sampled_from(["", "uid/boot"]),
     is_user_error=st.booleans(),
     is_tolerated=st.booleans(),
+    template=st.sampled_from(["", "0123456789abcdef"]),
 )
 LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
 
@@ -147,6 +148,7 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
                     INSTANTS,
                     st.booleans(),
                     st.sampled_from(["", "c5.large"]),
+                    st.sampled_from(["", "0123456789abcdef"]),
                 ),
                 max_size=MOST_AVOIDED,
             ).map(tuple),
@@ -160,6 +162,7 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
                 st.frozensets(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=3),
                 st.integers(-1, 99),
                 st.text(max_size=9),
+                is_counted=st.booleans(),
             ),
         ),
         losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),
