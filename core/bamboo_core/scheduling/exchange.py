@@ -12,12 +12,12 @@ Small items are not here: they have a lane of their own, and take no time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappush
 
 from bamboo_core.graph.tasks import TaskId, Transfer
-from bamboo_core.model.ids import Range
+from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
@@ -66,8 +66,9 @@ class _Agent:
 class Exchange:
     """The slices of one graph. ``end``: when the last one has come.
 
-    sums: layers of a stage -> time of its gradient to another agent; order: task numbers of each
-    agent, as they begin; events: of the simulation, to which this adds its own, numbered from
+    sums: layers of a stage -> time of its gradient to another agent; seated: agents in the order of
+    their seats, on which turns depend, and not on names; order: task numbers of each agent of the
+    graph, as they begin; events: of the simulation, to which this adds its own, numbered from
     ``first`` on; passes: whether agents pass slices on.
     """
 
@@ -76,6 +77,7 @@ class Exchange:
         graph: IndexedGraph,
         sums: Mapping[Range, float],
         *,
+        seated: Collection[AgentId],
         order: list[list[int]],
         events: list[tuple[float, int]],
         first: int,
@@ -84,8 +86,14 @@ class Exchange:
     ) -> None:
         self._graph, self._sums, self._events = graph, sums, events
         self._first, self._latency, self._passes = first, latency, passes
-        self._number = {a: n for n, a in enumerate(graph.agents)}
-        self._agents = [_Agent(tasks) for tasks in order]
+        ordinal = {a: n for n, a in enumerate(graph.agents)}
+        self._names = [
+            *(a for a in seated if a in ordinal),
+            *(a for a in ordinal if a not in seated),
+        ]
+        self._number = {a: n for n, a in enumerate(self._names)}
+        self._numbers = [self._number[a] for a in graph.agents]
+        self._agents = [_Agent(order[ordinal[a]]) for a in self._names]
         self._slices: list[_Slice] = []
         self._made_by: dict[int, int] = {}  # REDUCE -> its slice
         self._readers: dict[int, list[int]] = {}  # id of a transfer -> tasks that wait for it
@@ -136,7 +144,11 @@ class Exchange:
 
     # ------------------------------------------------------------ events
 
-    def computed(self, number: int) -> None:
+    def computed(self, ordinal: int) -> None:
+        """The agent has computed. ordinal: in the graph."""
+        self._advance(self._numbers[ordinal])
+
+    def _advance(self, number: int) -> None:
         """The agent has computed, or sliced a sum."""
         agent = self._agents[number]
         agent.left -= 1
@@ -144,8 +156,9 @@ class Exchange:
             agent.offers |= dict.fromkeys(agent.later)
             self._open.add(number)
 
-    def made(self, i: int, number: int) -> None:
-        """The agent has sliced a sum, or added slices up."""
+    def made(self, i: int, ordinal: int) -> None:
+        """The agent has sliced a sum, or added slices up. ordinal: in the graph."""
+        number = self._numbers[ordinal]
         agent = self._agents[number]
         if i in self._made_by:
             agent.offers[self._made_by[i]] = i
@@ -153,7 +166,7 @@ class Exchange:
             return
         if self._graph.tasks[i][1][0] is not _SLICE:
             return  # nobody needs it
-        self.computed(number)
+        self._advance(number)
         count, found = len(self._agents), list[tuple[int, float, Transfer, int]]()
         for transfer in self._graph.outbound[i]:
             found.append((self._number[transfer[2]], self._time(transfer[0]), transfer, i))
@@ -262,7 +275,7 @@ class Exchange:
 
     def _relay(self, number: int, at: int) -> int:
         """A task that is the RECV of a slice, so that the agent can send it."""
-        graph, names, item = self._graph, self._graph.agents, self._slices[at].item
+        graph, names, item = self._graph, self._names, self._slices[at].item
         receive = Instruction(Op.RECV, item=item, peer=names[self._from[number, at]])
         graph.tasks.append(TaskId(names[number], receive))
         graph.inbound.append([])
@@ -299,7 +312,7 @@ class Exchange:
     def _rewired(self) -> dict[int, Transfer]:
         """Id of a transfer -> the one in its place, from the agent that has really sent it. Tasks
         that are RECVs get theirs."""
-        graph, names = self._graph, self._graph.agents
+        graph, names = self._graph, self._names
         changed: dict[int, Transfer] = {}
         for source, target, old, at in self._moves:
             if at < 0:

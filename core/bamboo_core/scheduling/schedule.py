@@ -63,8 +63,9 @@ def build(
 ) -> Schedule:
     """Programs that run every task of the graph.
 
-    caps: activations in flight per agent (absent: no limit); order: micro-batch -> its place in the
-    step (empty: by their numbers); speeds: relative speed of the agents (absent: 1); sums: layers
+    caps: activations in flight per agent (absent: no limit), in the order of their seats, which
+    decides whose turn it is, so that names do not; order: micro-batch -> its place in the step
+    (empty: by their numbers); speeds: relative speed of the agents (absent: 1); sums: layers
     of a stage -> time that its gradient takes to another agent (absent: none); relays: whether
     agents may pass gradients on. Where gradients are gathered, or agents are many, they take no
     time and nobody passes them on. is_split: whether backwards of the graph are.
@@ -77,6 +78,7 @@ def build(
         run.exchange = Exchange(
             indexed,
             sums or {},
+            seated=caps,
             order=run.order,
             events=run.events,
             first=2 * index.size + 1,
