@@ -19,6 +19,7 @@ from bamboo_core.api.spec import JobSpec, RunPolicy, to_json
 from bamboo_core.arbiter_state import durable
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller import failures
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.failures import MOST_RECENT, Failure, Failures
 from bamboo_core.controller.reconcile import CreatePod, step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, Slot, TrainingView, pod_name
@@ -62,7 +63,9 @@ async def test_status_is_not_pruned(
     copies: tuple[int, ...],
     degraded: str,
 ) -> None:
-    body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    body = await kube.create(
+        api.jobs(devcluster_namespace), job(devcluster_namespace, runPolicy={"backoffLimit": 99})
+    )
     view, spec = object_views.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
     verdict = choose(usual(host_memory_bytes=0, memory_bytes=16 << 30)) if copies else None
@@ -73,7 +76,7 @@ async def test_status_is_not_pruned(
         checkpoint_error="agent x: disk full", outcome=outcome, copies=copies,
         mode=verdict.mode if verdict else None, verdict=verdict,
     )  # fmt: skip
-    memory = Memory(incarnation=4, failures=_failures())
+    memory = Memory(incarnation=4, failures=_failures(turns.template(spec)))
     decided = step(spec, ClusterView(), training, memory, job=view, now=1e9)
     new = statuses.to_object(view, spec, decided.status, decided.memory)
     new = statuses.with_times(new, {}, 1e9)
@@ -88,14 +91,14 @@ async def test_status_is_not_pruned(
     assert found.failures == (memory.failures if outcome is None else decided.memory.failures)
 
 
-def _failures() -> Failures:
-    """With every field, in a list that has overflowed."""
+def _failures(template: str) -> Failures:
+    """With every field, in a list that has overflowed. template: of the pods that have failed."""
     known = Failures()
     for n in range(MOST_RECENT + 2):
         machine = "01234567-89ab-cdef-0123-456789abcdef/01234567-89ab-cdef-0123-456789abcdef"
         failure = Failure(
             AgentId(f"job-p0-s0-i{n}"), FailureCause.OOM_KILLED, 6, 1e9, "node-a", machine,
-            is_user_error=n > 1, is_tolerated=n > MOST_RECENT, template="0123456789abcdef",
+            is_user_error=n > 1, is_tolerated=n > MOST_RECENT, template=template,
         )  # fmt: skip
         known = failures.add(known, failure, "boom", RunPolicy(backoff_limit=99))
     return known
