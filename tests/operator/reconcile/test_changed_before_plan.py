@@ -214,14 +214,7 @@ async def test_a_durable_plan_is_kept_though_the_status_was_read_before_it(start
     assert set(start.members) == set(names)
     for name in names:  # as if they were of another template: only the facts protect them
         kube.objects[api.pod("ns", name)]["metadata"]["annotations"][TEMPLATE_ANNOTATION] = "other"
-    get, answers = kube.get, [stale]
-
-    async def late(path: str) -> Any:
-        return answers.pop() if path == PATH and answers else await get(path)
-
-    kube.get = late  # type: ignore[method-assign]
-    await harness.reconcile()
-    assert not answers
+    await reconcile_from(harness, stale)
     assert harness.pods() == names
     await harness.jobs.close()
 
@@ -244,6 +237,19 @@ async def test_erased_facts_do_not_undo_a_plan(start: Start) -> None:
     await harness.jobs.close()
 
 
+async def reconcile_from(harness: Harness, stale: Any) -> None:
+    """One reconcile whose first read of the job has an older answer."""
+    kube = harness.kube
+    get, answers = kube.get, [stale]
+
+    async def late(path: str) -> Any:
+        return answers.pop() if path == PATH and answers else await get(path)
+
+    kube.get = late  # type: ignore[method-assign]
+    await harness.reconcile()
+    assert not answers
+
+
 def lost(harness: Harness) -> list[str]:
     """Messages of the events that tell of another leader."""
     return [r.message for r in harness.records if r.reason == EventReason.LEADERSHIP_LOST]
@@ -259,14 +265,7 @@ async def test_the_job_is_led_anew_from_what_was_written_since_it_was_read(start
     start.connect(old)
     await harness.settle()
     assert durable_facts.read(kube.objects[PATH]) != durable_facts.read(stale or {})
-    get, answers = kube.get, [stale]
-
-    async def late(path: str) -> Any:
-        return answers.pop() if path == PATH and answers else await get(path)
-
-    kube.get = late  # type: ignore[method-assign]
-    await harness.reconcile()
-    assert not answers
+    await reconcile_from(harness, stale)
     await trains(start)
 
 
