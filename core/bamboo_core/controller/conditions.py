@@ -77,9 +77,9 @@ class Seen:
 
     @property
     def is_training(self) -> bool:
-        """Whether a plan is in force."""
+        """Whether a plan is in force and durable. Until then no agent has been told of it."""
         is_over = self.memory.terminal is not None or self.training.outcome is not None
-        return self.training.planned and not is_over
+        return self.training.planned and self.training.has_state and not is_over
 
 
 def of_job(seen: Seen) -> Iterator[Condition]:

@@ -294,7 +294,7 @@ class Reconciler:
             gone.discard(uid)
             self._uids[namespace, name] = {uid}
         await self._ports.jobs.forget(gone)
-        self._ports.trust.forget(namespace, gone)
+        await self._ports.trust.forget(namespace, gone)
         if self._ports.budgets is not None:
             self._ports.budgets.forget(gone)
         for old in gone:

@@ -184,7 +184,9 @@ class Cluster:
         known = self.training
         heard: dict[AgentId, str] = {**known.heard, pod.agent: f"machine-{pod.zone}"}
         both = known.connected | {pod.agent}
-        self.training = replace(known, heard=heard, connected=both, members=both, planned=True)
+        self.training = replace(
+            known, heard=heard, connected=both, members=both, planned=True, has_state=True
+        )
 
     @property
     def has_failed(self) -> bool:

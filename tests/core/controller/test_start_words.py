@@ -242,7 +242,7 @@ def test_a_job_that_trains_beside_a_container_that_cannot_start_is_not_stuck() -
     beside = PodTrouble(container="proxy", state="ImagePullBackOff", words="no")
     both = (replace(pod(), beside=beside), pod(0, 1, zone="b"))
     agents = frozenset(seen.agent for seen in both)
-    training = TrainingView(planned=True, epoch=1, members=agents, connected=agents)
+    training = TrainingView(planned=True, has_state=True, epoch=1, members=agents, connected=agents)
     said = condition(after(*both, training=training), ConditionType.STALLED)
     assert (said.status, said.reason) == (False, Reason.IMAGE_PULL_FAILED)
     assert said.message == (
