@@ -265,7 +265,7 @@ def with_taken(
     pods = [pod for pod in pods if pod.slot in starts.slots or not training.planned]
     if not pods:
         return memory
-    seats = {pod.slot: pod.incarnation for pod in pods}
+    seats: dict[tuple[int, int], int] = {pod.slot: pod.incarnation for pod in pods}
     # Somebody else who deletes the pod of an agent that was heard ends the wait of its seat.
     settled = memory.settled | {pod.agent for pod in pods if pod.agent in training.heard}
     known = failures.add_taken(memory.failures, seats, now=now)

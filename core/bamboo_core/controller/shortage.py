@@ -59,7 +59,7 @@ def few(reasons: Iterable[tuple[Rank, str]]) -> str:
     of the others. Empty ones do not count."""
     given = [(rank, text) for rank, text in reasons if text]
     best = sorted(rank for rank, _ in given if rank is not Rank.REMEDY)
-    left, told = Counter(best[:_MAX_REASONS]), []
+    left, told = Counter[Rank](best[:_MAX_REASONS]), []
     for rank, text in given:
         if rank is Rank.REMEDY or left[rank]:
             left[rank] -= 1

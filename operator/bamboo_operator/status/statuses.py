@@ -423,7 +423,7 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
 
 def _tells_the_step(condition: Object) -> bool:
     """Its message contains "step 17 of 100". While the job does not run, it says why."""
-    return condition["type"] == ConditionType.RUNNING and condition["status"] == "True"
+    return (condition["type"], condition["status"]) == (ConditionType.RUNNING, "True")
 
 
 def _in_one_line(text: str) -> str:
