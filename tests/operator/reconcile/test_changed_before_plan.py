@@ -368,7 +368,9 @@ async def test_a_job_rests_before_it_goes_on_with_another_template(
         await harness.reconcile()
         await harness.settle()
         assert harness.pods() == old
-    assert harness.condition("Running")["status"] == "False"
+    said = harness.condition("Running")
+    assert (said["status"], said["reason"]) == ("False", "TemplateChanged")
+    assert said["message"].startswith("the operator suspends the job by itself: its template has")
     start.report(sessions[1:])
     await harness.settle()
     assert start.members == (old[1],)  # for the last program alone

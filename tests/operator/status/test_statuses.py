@@ -361,3 +361,18 @@ def test_status_of_1024_agents_fits_16_kb() -> None:
     whole |= {"conditions": decided["conditions"], "arbiter": to_json(facts)}
     assert len(json.dumps(whole, separators=(",", ":"))) <= 16 * 1024
     assert len(whole["agents"]) == 9
+
+
+def test_several_lines_of_a_kubelet_are_one_in_a_condition() -> None:
+    said = Condition("Stalled", True, "ImagePullFailed", "no:\n  not found\n\nfor a\n")
+    (found,) = statuses.conditions([said], 1)
+    assert found["message"] == "no: / not found / for a"
+
+
+def test_the_cause_why_a_job_does_not_run_is_written_at_once() -> None:
+    def status(said: str, *, runs: bool) -> object:
+        return {"conditions": statuses.conditions([Condition("Running", runs, "X", said)], 1)}
+
+    for runs in (True, False):
+        old, new = (status(said, runs=runs) for said in ("step 1", "step 2"))
+        assert statuses.differ_in_progress_only(old, new) is runs
