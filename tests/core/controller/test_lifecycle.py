@@ -144,9 +144,6 @@ def test_running() -> None:
     assert found.message == "step 7 of 10, plan 4"
     waiting = condition(status(*PODS), ConditionType.RUNNING)
     assert (waiting.status, waiting.message) == (False, "0 of 2 agents connected")
-    not_durable = replace(TRAINING, has_state=False)
-    found = condition(status(*PODS, training=not_durable), ConditionType.RUNNING)
-    assert (found.status, found.reason) == (False, Reason.INITIALIZING)
 
 
 def test_capacity_names_the_zones_where_nodes_are_missing() -> None:

@@ -382,7 +382,13 @@ def test_an_agent_without_a_word_is_named_within_15_s() -> None:
     members = frozenset({both[0].agent})
     heard = {both[0].agent: ""}
     trains = TrainingView(
-        planned=True, members=members, connected=members, heard=heard, copies=(2,), pipelines=1
+        planned=True,
+        has_state=True,
+        members=members,
+        connected=members,
+        heard=heard,
+        copies=(2,),
+        pipelines=1,
     )
     grows = condition(at(1012.0, first.memory, trains), ConditionType.DEGRADED)
     assert grows.reason == Reason.FEWER_AGENTS

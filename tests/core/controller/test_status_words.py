@@ -56,13 +56,26 @@ def test_a_job_that_lacks_much_tells_the_first_zone_the_remedy_and_its_place_in_
     assert "; and 2 more reasons: see `bamboo explain`" in said.message
 
 
-def trains(*pods: PodView) -> Step:
+def trains(*pods: PodView, is_durable: bool = True) -> Step:
     members = frozenset({pod().agent, pod(0, 1, zone="b").agent})
     training = TrainingView(
-        epoch=3, planned=True, members=members, connected=members, copies=(2,), pipelines=1
+        epoch=3,
+        planned=True,
+        has_state=is_durable,
+        members=members,
+        connected=members,
+        copies=(2,),
+        pipelines=1,
     )
     view = ClusterView(nodes(a=8, b=8), pods)
     return step(spec(), view, training, Memory(trained=True), job=JOB, now=1000.0)
+
+
+def test_a_job_runs_once_its_first_plan_is_durable() -> None:
+    both = pod(), pod(0, 1, zone="b")
+    assert condition(trains(*both), ConditionType.RUNNING).status
+    found = condition(trains(*both, is_durable=False), ConditionType.RUNNING)
+    assert (found.status, found.reason) == (False, Reason.INITIALIZING)
 
 
 def test_a_job_without_any_agent_of_its_plan_does_not_run() -> None:
