@@ -328,7 +328,9 @@ def _promised_copies(spec: JobSpec) -> int:
 def _recovering(seen: Seen) -> Condition:
     kind, training = Type.RECOVERING, seen.training
     if seen.memory.terminal is None and not seen.spec.suspend:
-        if training.recovering:
+        has_begun = training.has_state or seen.memory.trained
+        is_unwritten = training.planned and not training.has_state  # as after a restore
+        if has_begun and (training.recovering or is_unwritten):
             text = training.detail or "the agents are getting a new plan"
             return Condition(kind, True, Reason.REPLANNING, text)
         if not training.planned and seen.memory.trained:
