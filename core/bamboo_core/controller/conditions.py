@@ -475,9 +475,6 @@ def _suspended(seen: Seen) -> Condition:
     if seen.job.queued and not turns.is_held(seen.view, seen.training):
         text = f"{seen.job.queued}; {said}" if said and seen.training.epoch else seen.job.queued
         return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, text)
-    if seen.job.rests and not turns.is_held(seen.view, seen.training):
-        text = f"{seen.job.rests}; {said}" if said else seen.job.rests
-        return Condition(Type.SUSPENDED, True, Reason.TEMPLATE_CHANGED, text)
     if seen.spec.suspend and not turns.is_held(seen.view, seen.training):
         text = said or "spec.suspend is true"
         return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, text)
