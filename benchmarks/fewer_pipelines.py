@@ -38,7 +38,7 @@ def ratios(pipelines: int, stages: int) -> dict[int, float]:
     """Number of empty seats -> mean slots, divided by those of one pipeline less."""
     g = stages * (8 if pipelines == 4 else 4)
     g += -g % pipelines
-    batch = choose(microbatches=g, pipelines=pipelines, stages=stages, pipelines_max=pipelines)
+    batch = choose(microbatches=g, pipelines_max=pipelines)
     less = slots(pipelines - 1, stages, batch)
     return {
         empty: statistics.mean(

@@ -57,5 +57,5 @@ def test_pauses_and_overheads_are_drawn(filler: dict[str, Any]) -> None:
 
 
 def test_an_unknown_block_is_refused(filler: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="there is no block other; blocks: protection_choice"):
+    with pytest.raises(ValueError, match="there is no block other; blocks: one_loss"):
         filler["filled"]("<!-- other -->\n<!-- end -->", {})

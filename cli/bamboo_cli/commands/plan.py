@@ -40,7 +40,8 @@ from bamboo_core.protection.hazard import PRIOR
     "--bandwidth",
     "gbits",
     type=click.FloatRange(min=0, min_open=True),
-    help="Network between two agents, in Gbit/s.  [default: spec.transport.bandwidthGbps]",
+    help="Network between two agents, in Gbit/s. A running job counts with what its agents measure,"
+    " if that is less.  [default: spec.transport.bandwidthGbps]",
 )
 @click.option(
     "--memory",
@@ -79,7 +80,8 @@ from bamboo_core.protection.hazard import PRIOR
 )
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def plan(**given: Any) -> None:
-    """Show a job's grid, cut, memory and schedule, and what each mode of redundancy would cost.
+    """Show a job's grid, cut, memory and schedule, what one loss would cost in each way to share
+    the work, and what each mode of redundancy would cost.
 
     It needs no cluster. A job that does not fit onto its devices is an error. The memory of a
     device follows from labels of nodes in the manifest, such as cloud.google.com/gke-accelerator,

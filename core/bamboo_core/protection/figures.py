@@ -137,8 +137,7 @@ def _copying(shape: Shape) -> float:
 
 @lru_cache(maxsize=256)
 def _copied(shape: Shape) -> float:
-    whole = grids.with_whole_sums(shape)
-    none, replica = (_end(whole, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
+    none, replica = (_end(shape, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
     return max(0.0, replica - none)
 
 
@@ -158,4 +157,4 @@ def _kept_bytes(step: Layered) -> ItemBytes:
     """Sizes of items that count only activations, in units of one stage."""
     layers = step.cut[-1][1]
     cost = LayerCost(0.0, 0.0, 0, 0, activation_bytes=_UNIT // step.slices)
-    return ItemBytes([cost] * layers, step.batch.chunks)
+    return ItemBytes([cost] * layers)

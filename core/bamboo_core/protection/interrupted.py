@@ -5,7 +5,8 @@ Detection, decision and new connections cost nothing here; running instructions 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bamboo_core.graph import closure
@@ -15,7 +16,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Program
 from bamboo_core.planning.step_shape import TARGET, StepShape
-from bamboo_core.scheduling import dry_run, workmap
+from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.remaining import Remaining, remaining
 from bamboo_core.scheduling.schedule import Schedule
@@ -45,11 +47,13 @@ def length(before: StepShape, after: StepShape, *, at: float) -> float:
     return resumed(stop(before, at=at), after)
 
 
-def resumed(stopped: Stopped, after: StepShape) -> float:
-    """Length of the whole step if it goes on like this. RuntimeError if the rest cannot run."""
-    found = rest(after, {a: stopped.holdings[a] for a in after.live})
+def resumed(stopped: Stopped, *variants: StepShape) -> float:
+    """Length of the whole step if it goes on in the variant whose schedule ends first, or in the
+    first of equal ones. They differ in their schedules only. RuntimeError if the rest cannot
+    run."""
+    found = rest(variants[0], {a: stopped.holdings[a] for a in variants[0].live}, variants[1:])
     if not found.report.ok:
-        raise RuntimeError(f"{after.lost}: {found.report}")
+        raise RuntimeError(f"{variants[0].lost}: {found.report}")
     return stopped.elapsed + found.report.end
 
 
@@ -77,27 +81,29 @@ def stop(
     return Stopped({a: _settled(items) for a, items in held.items()}, elapsed)
 
 
-def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
-    """The work that is left for the agents of ``shape``, given what they hold."""
+def rest(
+    shape: StepShape, holdings: Mapping[AgentId, Holdings], others: Sequence[StepShape] = ()
+) -> Rest:
+    """The work that is left for the agents of ``shape``, given what they hold. others: variants of
+    its schedule that are tried, too."""
     index = HoldingsIndex(holdings, batch=shape.batch, target=TARGET, short_notice=frozenset())
     left = remaining(
         index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
-    work = workmap.assign(
-        batch=shape.batch,
-        seats=shape.seats,
-        holders=shape.holders(),
-        policy=shape.policy,
-        weight=left.weight,
-        pinned=left.pinned,
-        base={},
-        credit=left.credit,
-        transfer=shape.transfer,
+    step = replace(
+        shape.step_work, weight=left.weight, pinned=left.pinned, base={}, credit=left.credit
     )
+    shared = likeliest(step, shape.policy, shape.most_sums)
     held = {
         a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
-    made = shape.build(closure.missing(shape.goals(work), holdings, index=index), held)
+    made = min(
+        (
+            x.build(closure.missing(x.goals(shared.work), holdings, index=index), shared)
+            for x in (shape, *others)
+        ),
+        key=lambda made: made.end,
+    )
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,

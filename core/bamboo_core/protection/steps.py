@@ -5,18 +5,21 @@ Stages are taken as equal: each is as long as the costliest one. Memory is that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
 from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
 from bamboo_core.model.ids import Range
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protection.choice import MODES
 from bamboo_core.protection.figures import Figures, figures
 from bamboo_core.protection.grids import Shape
+from bamboo_core.protection.loss_cost import with_empty
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import Need, Sizes
+from bamboo_core.scheduling.sharing import orders
 
 _GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
 _FINE = 1 / 16  # of I and W over B
@@ -66,7 +69,17 @@ class Load:
     @property
     def sizes(self) -> Sizes:
         """Sizes of the largest stage."""
-        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches)
+        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches, sums=self.sums)
+
+    @property
+    def sums(self) -> int:
+        """Sums of gradients that an agent holds at once."""
+        return orders.sums_at_once(self.batch, self.pipelines)
+
+    @property
+    def batch(self) -> BatchShape:
+        """How the batch is summed."""
+        return batch_shape(self.spec)
 
 
 @dataclass(frozen=True)
@@ -87,13 +100,36 @@ def planned(load: Load) -> dict[RedundancyMode, Planned]:
     return {mode: _planned(load, mode) for mode in MODES}
 
 
-def _planned(load: Load, mode: RedundancyMode) -> Planned:
-    need = device_memory.need(
+@dataclass(frozen=True)
+class SeveralEmpty:
+    """How long steps are with empty seats. What is asked is computed then, and remembered."""
+
+    load: Load
+
+    def slower(self, mode: RedundancyMode, pipelines: int, empty: int) -> float:
+        """As :class:`bamboo_core.protection.choice.Steps` says."""
+        if pipelines == self.load.pipelines and not empty:
+            return 1.0
+        return with_empty(_shape(self.load, _need(self.load, mode)), mode, pipelines, empty)
+
+    def prepare(self, is_wanted: Callable[[], bool]) -> None:
+        for pipelines in range(self.load.pipelines, 0, -1):
+            for mode in MODES[:2]:  # Eager is as Replica
+                if is_wanted():
+                    self.slower(mode, pipelines, len(self.load.cut) - 1)
+
+
+def _need(load: Load, mode: RedundancyMode) -> Need:
+    return device_memory.need(
         load.sizes,
         mode,
         memory_bytes=load.memory_bytes,
         host_memory_bytes=load.spec.redundancy.host_memory_bytes,
     )
+
+
+def _planned(load: Load, mode: RedundancyMode) -> Planned:
+    need = _need(load, mode)
     found = figures(_shape(load, need), mode)
     return Planned(
         found,
@@ -101,7 +137,8 @@ def _planned(load: Load, mode: RedundancyMode) -> Planned:
             load.stages,
             mode,
             need,
-            microbatches=load.microbatches,
+            leaf_size=load.batch.leaf_size,
+            sums=orders.sums_in_turn(load.batch, load.pipelines),
             in_flight=found.in_flight,
             ahead=[min(count, need.ahead) for count in found.kept],
         ),
@@ -127,8 +164,9 @@ def _shape(load: Load, need: Need) -> Shape:
         sums=tuple(
             _sum(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
         ),
-        leaf_size=batch_shape(load.spec).leaf_size,
+        leaf_size=load.batch.leaf_size,
         room=need.ahead,
+        most_sums=device_memory.most_sums(need, sizes, load.memory_bytes),
     )
     if not all(c.can_split for c in load.costs):
         return shape

@@ -1,12 +1,12 @@
-"""Costs of tasks: time per layer, in any unit, and the speeds of agents."""
+"""Costs of tasks: time per layer, in any unit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.ids import Range
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
 
@@ -81,15 +81,3 @@ def transfers(
     if not profile:
         return ()
     return tuple(sum(x.parameter_bytes for x in profile[lo:hi]) / bytes_per_s for lo, hi in cut)
-
-
-def unequal(agents: Collection[AgentId], speeds: Mapping[AgentId, float]) -> dict[AgentId, float]:
-    """Relative speeds of these agents (default 1); empty if they are equal.
-
-    ValueError if a speed is not positive.
-    """
-    for agent, speed in speeds.items():
-        if speed <= 0:
-            raise ValueError(f"the speed of {agent} is {speed}; it must be positive")
-    out = {a: speeds.get(a, 1.0) for a in agents}
-    return out if len(set(out.values())) > 1 else {}

@@ -23,8 +23,8 @@ class Variant:
     """One way to schedule a step."""
 
     split: bool
-    caps: dict[AgentId, int]
-    price: float = 1.0  # factor on the length when variants are compared
+    caps: dict[AgentId, int]  # in the order of seats
+    price: float = 1.0  # factor on what is computed when variants are compared
 
 
 def variants(
@@ -44,8 +44,8 @@ def variants(
     A full grid is split only if costs are measured, since with even costs the split would always
     seem to pay. It exceeds P - s in flight only if the memory is known to suffice.
     """
-    any_stage = dict.fromkeys(plan.computing, len(plan.cut))  # of those without a seat
-    tight = any_stage | schedule.caps(plan.pipelines)
+    tight = schedule.caps(plan.pipelines)
+    tight |= {a: len(plan.cut) for a in plan.computing if a not in tight}  # without a seat
     # the state of those that leave is not known here
     strangers = plan.leaving if knows_memory else ()
     roomy = {a: cap + (0 if a in strangers else memory.spare) for a, cap in tight.items()}

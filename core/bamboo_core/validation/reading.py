@@ -17,6 +17,7 @@ from bamboo_core.api.spec import (
     PlacementSpec,
     RedundancySpec,
 )
+from bamboo_core.model.numerics import choose
 from bamboo_core.validation import overridden, pod_template
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
@@ -150,6 +151,15 @@ def _batch_problems(spec: JobSpec) -> list[Problem]:
                 f" {pipelines}: raise globalBatchSize, or lower microBatchSize or {name}"
             )
             return [Problem("spec.training.globalBatchSize", text)]
+    shape = choose(microbatches=training.microbatches, pipelines_max=1)
+    if shape.leaves < spec.pipelines.max:
+        text = (
+            f"{training.global_batch_size} makes {training.microbatches} micro-batches, whose"
+            f" gradients are added up by {shape.leaf_size}: {shape.leaves} sums are fewer than"
+            f" spec.pipelines.max {spec.pipelines.max}: raise globalBatchSize, or lower"
+            " microBatchSize or max"
+        )
+        return [Problem("spec.training.globalBatchSize", text)]
     return limits.task_problems(spec)
 
 

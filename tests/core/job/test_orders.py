@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.events import ComputePlan
 from bamboo_core.job import orders
 from bamboo_core.protection.facts import OpenMode, Seen
@@ -23,3 +25,33 @@ def test_nothing_is_chosen_for_an_order_that_was_overtaken(
     assert list(orders.answers(order, lambda: False)) == []
     with pytest.raises(AssertionError, match="most of a second"):
         list(orders.answers(order))
+
+
+def test_what_may_be_asked_later_is_computed_after_both_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A recovery does not wait for it, and it ends when the order is overtaken."""
+    told: list[str] = []
+    wanted = True
+
+    class Steps:
+        def prepare(self, is_wanted: Any) -> None:
+            told.append(f"prepare {is_wanted()}")
+
+    verdict: Any = SimpleNamespace(mode=RedundancyMode.NONE, facts=SimpleNamespace(steps=Steps()))
+
+    def plan(_request: Any, _is_wanted: Any) -> Any:
+        for part in ("resume", "rest"):
+            told.append(part)
+            yield part
+
+    monkeypatch.setattr(orders, "_choose", lambda *_: verdict)
+    request: Any = SimpleNamespace(spec=SimpleNamespace(redundancy=None))
+    monkeypatch.setattr(orders, "replace", lambda value, **_: value)
+    order = ComputePlan(1, request, OpenMode(Seen(0.1), 2))
+    answers = orders.answers(order, lambda: wanted, plan=plan)
+    assert [next(answers).result, next(answers).result] == ["resume", "rest"]
+    assert told == ["resume", "rest"]
+    wanted = False
+    assert list(answers) == []
+    assert told[2:] == ["prepare False"]

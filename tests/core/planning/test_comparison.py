@@ -1,0 +1,144 @@
+"""Ways to share lost work are compared in the second part of a plan, over the job's network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tests.core.planning.test_planner import A1, GRID, HALVES, proceed, whole
+
+from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, RedundancySpec
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Op, Program
+from bamboo_core.planning import comparison, planner, requests
+from bamboo_core.planning.displays import preview
+from bamboo_core.planning.requests import Comparison, StepTime
+from bamboo_core.scheduling import candidates
+from bamboo_core.scheduling.candidates import Candidate
+from bamboo_core.scheduling.schedule import Schedule
+from bamboo_core.scheduling.sharing.estimates import Estimate
+
+AUTO = RecoveryPolicy.AUTO
+LARGE = 10**11  # bytes of a layer, which takes 80 s over 10 Gb/s
+
+
+def lossy(
+    *lost: AgentId, policy: RecoveryPolicy = AUTO, parameter_bytes: int = 1
+) -> requests.PlanRequest:
+    """2 x 2 without some agents; layers take 3 s for each of 16 micro-batches."""
+    made = whole(*lost)
+    job = replace(made.spec, recovery=policy)
+    costs = (replace(HALVES, parameter_bytes=parameter_bytes),) * 4
+    return replace(made, spec=job, costs=costs)
+
+
+def compared(request: requests.PlanRequest) -> Comparison:
+    found = proceed(request).sharing
+    assert found is not None
+    return found
+
+
+def forwards(programs: Mapping[AgentId, Program]) -> Counter[AgentId]:
+    return Counter(a for a, p in programs.items() for x in p if x.op is Op.F)
+
+
+@pytest.mark.parametrize("parameter_bytes", [1, 10**9, LARGE])
+def test_the_taken_way_is_the_shortest_and_its_programs_are_the_plan(parameter_bytes: int) -> None:
+    request = lossy(A1, parameter_bytes=parameter_bytes)
+    found = compared(request)
+    assert all(found.taken.step_s <= x.step_s for x in found.others)
+    assert not found.taken.is_least
+    names = [found.taken.way, *(x.way for x in found.others)]
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(candidates.WAYS)
+    assert compared(request) == found
+
+
+def test_the_policy_restricts_the_ways() -> None:
+    for policy in RecoveryPolicy:
+        found = compared(lossy(A1, policy=policy))
+        ways = {found.taken.way, *(x.way for x in found.others)}
+        assert ways <= set(candidates.ALLOWED[policy]) or policy is RecoveryPolicy.SHADOW
+
+
+def test_a_full_grid_compares_nothing() -> None:
+    assert proceed(lossy()).sharing is None
+
+
+def test_the_first_part_waits_for_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ArithmeticError("compared")
+
+    request = lossy(A1)
+    monkeypatch.setattr(planner.comparison, "shortest", refuse)
+    results = planner.compute(request)
+    decision = next(results)
+    assert isinstance(decision, requests.Decision)
+    assert forwards({a: d.resume for a, d in decision.directives.items()})
+    with pytest.raises(ArithmeticError, match="compared"):
+        next(results)
+
+
+def test_every_micro_batch_is_computed_once_in_each_stage() -> None:
+    steady = {a: c.steady for a, c in proceed(lossy(A1, parameter_bytes=LARGE)).directives.items()}
+    tasks = Counter((x.lo, x.index) for p in steady.values() for x in p if x.op is Op.F)
+    assert set(tasks.values()) == {1}
+    assert len(tasks) == 2 * lossy().batch.microbatches
+    assert steady.keys() == {a for p in GRID for a in p} - {A1}
+
+
+def test_one_loss_is_compared_with_a_step_without_a_loss() -> None:
+    spec = replace(whole().spec, redundancy=RedundancySpec(RedundancyMode.REPLICA))
+    found = preview.one_loss(spec, (replace(HALVES, parameter_bytes=10**9),) * 4)
+    assert found is not None
+    assert found.seat == (1, 1)
+    assert found.usual_s < found.ways.taken.step_s
+    assert preview.one_loss(spec, (replace(HALVES, parameter_bytes=0),) * 4) is None  # no sizes
+    alone = replace(
+        spec,
+        pipelines=replace(spec.pipelines, count=1, max=1),
+        redundancy=RedundancySpec(RedundancyMode.NONE),
+    )
+    assert preview.one_loss(alone, (HALVES,) * 4) is None  # fatal
+
+
+def test_a_way_that_cannot_win_is_not_scheduled() -> None:
+    found = compared(lossy(A1))
+    assert any(x.is_least for x in found.others) or len(found.others) < 2
+    assert found.others == tuple(sorted(found.others, key=lambda x: (x.step_s, x.way)))
+    assert isinstance(found.taken, StepTime)
+
+
+def test_ways_that_come_near_are_tried_in_the_other_variant_and_run_dry() -> None:
+    """The second way is the shortest in its other variant, by its dry run. Nobody asks more about
+    those that are far away: the third in neither variant, the fourth in none at all."""
+    ends = {"first": 10.0, "second": 12.9, "third": 13.1, "fourth": 9.0}
+    others = {"first": None, "second": Schedule({}, 1.0, 0, 10.7, True)}
+    ways = [
+        Candidate(way, {}, Estimate(1.0, 0.0, 0, bound, 0.0), 1)
+        for way, bound in zip(ends, (1.0, 1.0, 1.0, 11.0), strict=True)
+    ]
+    asked: list[float] = []
+
+    def length(made: Schedule) -> float:
+        asked.append(made.end)
+        return {10.0: 10.0, 10.7: 9.9}[made.end]
+
+    best = comparison.shortest(
+        ways,
+        lambda x: Schedule({}, 1.0, 0, ends[x.way]),
+        lambda x: others[x.way],
+        length,
+    )
+    assert (best.shared.way, best.made.is_split) == ("second", True)
+    assert asked == [10.0, 10.7]
+    assert best.comparison == Comparison(
+        StepTime("second", 9.9, False),
+        (
+            StepTime("first", 10.0, False),
+            StepTime("fourth", 11.0, True),
+            StepTime("third", 13.1, False),
+        ),
+    )
