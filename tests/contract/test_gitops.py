@@ -59,7 +59,13 @@ LUA: str = named("ConfigMap", "argocd-cm")["data"][HEALTH]
 PODS = (builders.pod(0, 0), builders.pod(0, 1, zone="b"))
 AGENTS = frozenset(AgentId(pod.name) for pod in PODS)
 TRAINING = TrainingView(
-    epoch=4, planned=True, pipelines=1, connected=AGENTS, members=AGENTS, copies=(2, 2)
+    epoch=4,
+    planned=True,
+    has_state=True,
+    pipelines=1,
+    connected=AGENTS,
+    members=AGENTS,
+    copies=(2, 2),
 )
 YOUNG = Memory()
 ENDED = Memory(reason=Reason.STEPS_REACHED, message="all steps are committed")

@@ -70,7 +70,7 @@ async def test_status_is_not_pruned(
     assert isinstance(spec, JobSpec)
     verdict = choose(usual(host_memory_bytes=0, memory_bytes=16 << 30)) if copies else None
     training = TrainingView(
-        epoch=3, attempt=1, planned=True, has_begun=True, pipelines=2,
+        epoch=3, attempt=1, planned=True, has_state=True, has_begun=True, pipelines=2,
         progress=TrainingProgress(5, loss=-3e38, validation_loss=1.0, step_s=2.0, skipped=2),
         checkpoint_step=4, checkpoint_path="/c",
         checkpoint_error="agent x: disk full", outcome=outcome, copies=copies,

@@ -102,10 +102,11 @@ async def test_the_agents_of_a_job_that_is_deleted_without_them_are_released(
     await Budgets(operator.admin).keep(object_views.job_view(body), 2)  # as of a job that trains
     await devcluster_api.delete(path, {"propagationPolicy": "Orphan"})
     budgets = api.disruption_budgets(operator.namespace)
+    trust = api.config_map(operator.namespace, CA_CONFIG_MAP)
 
     async def are_gone() -> bool:
         left = await operator.pods() or await operator.admin.list(budgets)
-        return not (left or await operator.admin.get(path))
+        return not (left or [p for p in (path, trust) if await operator.admin.get(p)])
 
     await until(are_gone)
 

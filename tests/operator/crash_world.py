@@ -258,7 +258,8 @@ class World:
         is_planned = outcome is None
         return replace(
             view, members=names if is_planned else frozenset(), planned=is_planned,
-            pipelines=grid["count"], outcome=outcome, reason="Done", has_begun=True,
+            has_state=is_planned, pipelines=grid["count"], outcome=outcome,
+            reason="Done", has_begun=True,
         )  # fmt: skip
 
     # ------------------------------------------------------------ time

@@ -130,7 +130,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [bamboo-operator-ca]
-  verbs: [patch]
+  verbs: [get, patch, delete]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [create]

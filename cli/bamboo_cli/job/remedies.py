@@ -45,6 +45,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.SUSPENDED_BY_USER: "set spec.suspend to false to continue",
     Reason.USER_REQUESTED: "set spec.suspend to false to continue",
     Reason.QUEUED_BY_KUEUE: "see the job's Workload and its queue: `kubectl get workloads`",
+    Reason.TEMPLATE_CHANGED: "wait; the operator resumes the job by itself",
     Reason.NOT_ACCEPTED: "see Accepted",
     Reason.LAYERS_UNPROTECTED: "wait for new agents; if none come, see CapacityAvailable",
     Reason.FEWER_AGENTS: "wait for new agents; if none come, see CapacityAvailable",

@@ -104,6 +104,9 @@ class Reason(StrEnum):
     """spec.suspend is true."""
     QUEUED_BY_KUEUE = "QueuedByKueue"
     """Kueue has not admitted the job, or has evicted it; the message says why."""
+    TEMPLATE_CHANGED = "TemplateChanged"
+    """Agents of an older template hold the job's state. The operator suspends the job until they
+    have saved it, and resumes it by itself."""
     NOT_ACCEPTED = "NotAccepted"
     """The spec is not accepted; see the condition Accepted."""
     FINISHED = "Finished"

@@ -18,6 +18,7 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller import ends, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
+from bamboo_core.controller.shortage import Rank
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
@@ -32,7 +33,7 @@ from bamboo_core.model.counts import counted
 from bamboo_core.validation import overridden
 
 _MAX_LISTED = 3
-_MAX_OBJECTS = _MAX_RUNS = _MAX_COUNTS = 8
+_MAX_RUNS = _MAX_COUNTS = 8
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ class Seen:
 
     @property
     def is_training(self) -> bool:
-        """Whether a plan is in force."""
+        """Whether a plan is in force and durable. Until then no agent has been told of it."""
         is_over = self.memory.terminal is not None or self.training.outcome is not None
-        return self.training.planned and not is_over
+        return self.training.planned and self.training.has_state and not is_over
 
 
 def of_job(seen: Seen) -> Iterator[Condition]:
@@ -146,17 +147,17 @@ def _capacity(seen: Seen) -> Condition:
     if too_small := shortage.too_small(seen.spec, nodes):
         text = shortage.with_suspend(f"{text}; {too_small}", seen.training)
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
-    if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
-        text += f"; {causes}"
-    if problem := pod_zones.problem(seen.spec, nodes, seen.alive):
-        text += f"; {problem}"
-    if may := on_demand.explain(seen.spec):
-        first = min(on_demand.begins_at(seen.spec, seen.memory.short), default=None)
-        when = "" if first is None or not on_demand.most(seen.spec) else shortage.instant(first)
-        text += f"; {may} from {when} on" if when else f"; {may}"
-    if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
-        text += f"; {turns.explain(seen.spec, turn, seen.job)}"
-    text = shortage.with_suspend(text, seen.training) + avoided
+    is_lined_up = turn is not None and turn.word in (Word.ASKS, Word.KEEPS)
+    line = turns.explain(seen.spec, turn, seen.job) if turn is not None and is_lined_up else ""
+    may = on_demand.explain(seen.spec, seen.memory.short, now=seen.now)
+    reasons = [
+        *shortage.explain(seen.spec, nodes, seen.unplaced),
+        (Rank.GRID, pod_zones.problem(seen.spec, nodes, seen.alive)),
+        (Rank.ON_DEMAND, may),
+        (Rank.LINE, line),
+        (Rank.AVOIDED, avoided.removeprefix("; ")),
+    ]
+    text = shortage.with_suspend(text + shortage.few(reasons), seen.training)
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 
 
@@ -253,37 +254,27 @@ def _running(seen: Seen) -> Condition:
         return Condition(kind, False, Reason.FINISHED, "the job has ended")
     if seen.job.queued:
         return Condition(kind, False, Reason.QUEUED_BY_KUEUE, seen.job.queued)
+    if seen.job.rests:
+        return Condition(kind, False, Reason.TEMPLATE_CHANGED, seen.job.rests)
     if seen.spec.suspend:
         return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
-    if seen.is_training:
+    if seen.is_training and not turns.has_lost_all(seen.view, training):
         step = training.progress.committed + 1
         text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)
+    if seen.is_training:
+        text = f"no agent of plan {training.epoch} is left"
+        return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
     text = training.detail or f"{connected} of {counted(seen.wanted, 'agent')} connected"
     last = ends.newest(seen.view, training, seen.memory, now=seen.now)
     text += f"; {last}" if last else ""
     if connected < seen.wanted:
-        text += _waiting_for_containers(seen)
+        text += shortage.unstarted(seen.spec, seen.alive) + ends.not_heard_yet(
+            seen.memory, seen.now
+        )
         return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
     return Condition(kind, False, Reason.INITIALIZING, text)
-
-
-def _waiting_for_containers(seen: Seen) -> str:
-    """Pods with a node but without a running container. Only their events show the cause, such as
-    an image that is being pulled, or a missing secret of a volume."""
-    waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
-    if not waiting:
-        return ""
-    return (
-        f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} shows the cause{_volumes(seen.spec)}"
-    )
-
-
-def _volumes(spec: JobSpec) -> str:
-    objects = pod_troubles.needed(spec.worker.pod_template)
-    return f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
 
 
 def _degraded(seen: Seen) -> Condition:
@@ -302,11 +293,12 @@ def _degraded(seen: Seen) -> Condition:
         (_, thin), *_ = layers_by_copies(training.copies)
         text = f"a loss would cost a restore: only one live copy of layers {thin}"
         return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
+    silent = ends.not_heard_yet(seen.memory, seen.now)
     if training.pipelines < wanted.count:
-        text = f"{training.pipelines} of {counted(wanted.count, 'pipeline')} training"
+        text = f"{training.pipelines} of {counted(wanted.count, 'pipeline')} training{silent}"
         return Condition(kind, True, Reason.FEWER_PIPELINES, text)
     if len(training.members) < seen.wanted:
-        text = f"{counted(len(training.members), 'agent')} instead of {seen.wanted}"
+        text = f"{counted(len(training.members), 'agent')} instead of {seen.wanted}{silent}"
         return Condition(kind, True, Reason.FEWER_AGENTS, text)
     if training.shortage:
         return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)
@@ -408,7 +400,7 @@ def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
         text = f"container {beside.container}: {beside.state}: {beside.words}"
     at = pod_troubles.stuck_at(beside, pod.waiting, pod.started_at)
     if at is not None and at <= seen.now:
-        text = pod_troubles.delay(beside, pod.name) + _volumes(seen.spec)
+        text = pod_troubles.delay(beside, pod.name) + shortage.volumes(seen.spec)
         return _Obstacle(Reason.CONTAINER_CANNOT_START, text)
     if beside.is_over:
         return _Obstacle(Reason.CONTAINER_FAILED, text)
@@ -481,6 +473,9 @@ def _suspended(seen: Seen) -> Condition:
     if seen.job.queued and not turns.is_held(seen.view, seen.training):
         text = f"{seen.job.queued}; {said}" if said and seen.training.epoch else seen.job.queued
         return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, text)
+    if seen.job.rests and not turns.is_held(seen.view, seen.training):
+        text = f"{seen.job.rests}; {said}" if said else seen.job.rests
+        return Condition(Type.SUSPENDED, True, Reason.TEMPLATE_CHANGED, text)
     if seen.spec.suspend and not turns.is_held(seen.view, seen.training):
         text = said or "spec.suspend is true"
         return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, text)

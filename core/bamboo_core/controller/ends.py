@@ -127,6 +127,8 @@ GONE_S = 2.0
 """The last state of a deleted pod, which says how it ended, may come so much later than a list."""
 SILENT_S = 60.0
 """An agent connects within seconds after its start."""
+FIRST_WORD_S = 12.0
+"""After so long the status says what may be wrong. An agent that imports its code may need more."""
 _MOST_WORDS = 300
 """Bytes of an agent's last words, so that the rest has room."""
 COMMON_ROUNDS = 2
@@ -174,17 +176,18 @@ def awaited(
     return found
 
 
-def silent(memory: Memory, now: float) -> list[AgentId]:
-    """Agents whose containers have run for long without a word."""
+def silent(memory: Memory, now: float, after_s: float = SILENT_S) -> list[AgentId]:
+    """Agents whose containers have run for so long without a word."""
     seats = sorted(memory.awaited.items())
     running = [(agent, seat.runs_since) for agent, seat in seats if not seat.gone_since]
-    return [agent for agent, since in running if 0 < since <= now - SILENT_S]
+    return [agent for agent, since in running if 0 < since <= now - after_s]
 
 
 def wake_times(memory: Memory) -> Iterator[float]:
     """When something is due for agents that are not heard yet."""
     for seat in memory.awaited.values():
-        yield seat.runs_since + SILENT_S if seat.runs_since else 0.0
+        for after_s in (FIRST_WORD_S, SILENT_S) if seat.runs_since else ():
+            yield seat.runs_since + after_s
         yield seat.gone_since + GONE_S if seat.gone_since else 0.0
 
 
@@ -294,8 +297,8 @@ def failing(view: ClusterView, training: TrainingView, memory: Memory, *, now: f
     if judging:
         return f"{text}; now: {judging}"
     at = max(starts.until, memory.pauses_until)
-    verb = "come at" if now < at else "were due at"
-    return f"{text}; new pods for them {verb} {shortage.instant(at)}"
+    when = f"come at {shortage.instant(at)}" if now < at else "are due now"
+    return f"{text}; new pods for them {when}"
 
 
 def judged(view: ClusterView, training: TrainingView, memory: Memory, *, now: float) -> str:
@@ -357,6 +360,22 @@ def _being_judged(
         elif pod.agent not in training.heard and pod.has_ended and not pod.is_decided(now):
             found.append((pod.ended_at + REASON_S, pod))
     return sorted(found, key=lambda each: (each[0], each[1].name))
+
+
+def not_heard_yet(memory: Memory, now: float) -> str:
+    """Agents whose containers run, and which may only be slow. It stays the same while time passes.
+    Empty: there are none."""
+    found = silent(memory, now, FIRST_WORD_S)
+    if not found:
+        return ""
+    first, *others = found
+    rest = f", and those of {len(others)} more" if others else ""
+    return (
+        f"; the container of agent {first} has run for more than {FIRST_WORD_S:.0f} s{rest}, and"
+        " the operator has not heard it yet: at its first start it may still import its code; else"
+        " check the command and args in spec.worker.podTemplate, network policies between it and"
+        f" the operator, and kubectl logs {first} -c agent"
+    )
 
 
 def not_heard(silent: Sequence[str]) -> str:

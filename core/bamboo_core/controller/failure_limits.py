@@ -264,6 +264,23 @@ def _taken(
             yield _End(words, seat, counts=False, remedy="find out who deletes pods of the job")
 
 
+def with_taken(
+    view: ClusterView, training: TrainingView, memory: Memory, taken: Set[str], *, now: float
+) -> Memory:
+    """Count the ends of pods that the line takes while starts fail. Seats that have not failed wait
+    with the others only if the job does not train. taken: names of the pods."""
+    starts = memory.failures.starts
+    pods = [pod for pod in view.pods if pod.name in taken] if starts.slots else []
+    pods = [pod for pod in pods if pod.slot in starts.slots or not training.planned]
+    if not pods:
+        return memory
+    seats: dict[tuple[int, int], int] = {pod.slot: pod.incarnation for pod in pods}
+    # Somebody else who deletes the pod of an agent that was heard ends the wait of its seat.
+    settled = memory.settled | {pod.agent for pod in pods if pod.agent in training.heard}
+    known = failures.add_taken(memory.failures, seats, now=now)
+    return replace(memory, failures=known, settled=settled)
+
+
 def start_records(before: Failures, now: Failures) -> tuple[Record, ...]:
     """An event for each new round of pods that end before their agents are heard."""
     if now.starts.rounds <= before.starts.rounds or now.last is None:

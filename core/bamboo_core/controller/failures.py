@@ -13,6 +13,7 @@ A failed start is the end of a pod before its agent was ever heard, or of an age
 soon and without an order. Whatever the cause, the pause before new pods for the same seats grows
 with each round of them, up to :data:`LONGEST_START_S`. Of the pods that end unheard before a pause
 is over, one counts towards the limit, so a common cause ends no job before its pauses have passed.
+While starts fail, a pod that is deleted since another job goes first ends a round, too.
 
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
@@ -275,6 +276,24 @@ def add_start(
         were_heard=starts.were_heard or is_heard,
         template=template,
         step=step,
+    )
+    return replace(known, starts=starts)
+
+
+def add_taken(known: Failures, seats: Mapping[tuple[int, int], int], *, now: float) -> Failures:
+    """Remember that pods of seats whose starts fail were deleted since others go first. Their ends
+    make the pause longer as failed starts do, or each turn would cost one more pod. They count
+    towards no limit. seats: slot -> incarnation of its pod.
+    """
+    starts = known.starts
+    is_another = any(s in starts.slots and n > starts.incarnation for s, n in seats.items())
+    if now >= starts.until or is_another:
+        rounds = starts.rounds + 1
+        starts = replace(starts, rounds=rounds, until=now + start_pause_s(rounds))
+    starts = replace(
+        starts,
+        slots=starts.slots | seats.keys(),
+        incarnation=max(starts.incarnation, *seats.values()),
     )
     return replace(known, starts=starts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import pod_zones
+from bamboo_core.controller import pod_zones, shortage
 from bamboo_core.controller.view import PodView, Shortage, Slot
 from bamboo_core.model.counts import counted
 
@@ -66,13 +66,16 @@ def most(spec: JobSpec) -> int:
     return 0 if rule is None else int(rule.max_share * seats + _ROUNDING)
 
 
-def explain(spec: JobSpec) -> str:
-    """How many agents may use on-demand nodes; empty: the job has no such rule."""
+def explain(spec: JobSpec, known: Iterable[Shortage], *, now: float) -> str:
+    """How many agents may use on-demand nodes, and from when on; empty: the job has no such
+    rule."""
     rule, share = spec.placement.on_demand, most(spec)
     if rule is None:
         return ""
     if share:
-        return f"at most {counted(share, 'agent')} may use on-demand nodes"
+        at = min(begins_at(spec, known), default=None)
+        when = "" if at is None else f" from {shortage.instant(at)} on" if now < at else " now"
+        return f"at most {counted(share, 'agent')} may use on-demand nodes{when}"
     return (
         "no agent may use on-demand nodes, since spec.placement.onDemand.maxShare"
         f" {rule.max_share:g} of {spec.pipelines.count * spec.pipelines.stages} is less than one"

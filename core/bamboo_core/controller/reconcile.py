@@ -119,15 +119,17 @@ def step(
         actions += _after_the_end(spec, view, memory, now)
     elif spec.suspend:
         actions += _at_rest(view, training)
-    elif turn is not None and turn.is_barred:
-        actions += _withdrawn(view)
     else:
-        actions += [] if turn is None else _held_back(view, training, turn)
-        creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
-        actions += [*_dismissed(view, training), *_stranded(view, training, now)]
-        actions += [*_unneeded(view, training), *_outdated(spec, view, training)]
-        actions += [*_surplus(spec, view, training), *creations]
-        actions += _moved(spec, view, training, memory, now)
+        taken = [] if turn is None else [*_given_up(view, training, turn)]
+        names = {action.name for action in taken}
+        memory = failure_limits.with_taken(view, training, memory, names, now=now)
+        actions += taken
+        if turn is None or not turn.is_barred:
+            creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
+            actions += [*_dismissed(view, training), *_stranded(view, training, now)]
+            actions += [*_unneeded(view, training), *_outdated(spec, view, training)]
+            actions += [*_surplus(spec, view, training), *creations]
+            actions += _moved(spec, view, training, memory, now)
     actions += _outlived(view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
     actions = _once(actions)
@@ -205,7 +207,12 @@ def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the job is suspended")
 
 
-def _withdrawn(view: ClusterView) -> Iterable[Action]:
+def _given_up(view: ClusterView, training: TrainingView, turn: Turn) -> Iterable[DeletePod]:
+    """Pods that the line takes."""
+    return _withdrawn(view) if turn.is_barred else _held_back(view, training, turn)
+
+
+def _withdrawn(view: ClusterView) -> Iterable[DeletePod]:
     """The job has not started, and a job ahead of it needs the room. Pods that cannot take it, as
     an object is missing, stay, so that no new ones are made to find that again."""
     for pod in view.pods:
@@ -214,7 +221,7 @@ def _withdrawn(view: ClusterView) -> Iterable[Action]:
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
-def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterable[Action]:
+def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterable[DeletePod]:
     """Pods without a node beyond what the job has started with, while a job ahead of it waits: the
     scheduler would give them the room that the other waits for."""
     if turn.word is not Word.KEEPS:

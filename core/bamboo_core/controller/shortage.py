@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView, TrainingView
+from bamboo_core.evidence import pod_troubles
 from bamboo_core.evidence.pod_troubles import Missing
+from bamboo_core.model.counts import counted
 
 _MAX_ZONES = 3
 _MAX_AVOIDED = 3
 _MAX_CAUSES = 3
 _MAX_REFUSAL = 240
+_MAX_REASONS = 3
+_MAX_OBJECTS = 8
 _INSUFFICIENT = "insufficient "
 _OFFERS_NO = "offers no "
 _AT_PRESENT = "at present "
@@ -37,8 +42,38 @@ def at_present(mismatch: str) -> str:
     return _AT_PRESENT + mismatch
 
 
-def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
-    """The zones where pods wait, with causes and remedies; empty: no pod waits."""
+class Rank(IntEnum):
+    """How much a reason helps, the most helpful first."""
+
+    REMEDY = 0  # always told
+    FIRST_ZONE = 1
+    LINE = 2
+    ON_DEMAND = 3
+    AVOIDED = 4
+    GRID = 5  # the condition ZoneSpreadSatisfied has it, too
+    OTHER_ZONE = 6
+
+
+def few(reasons: Iterable[tuple[Rank, str]]) -> str:
+    """The remedy and the most helpful reasons, in the order in which they are given, and the number
+    of the others. Empty ones do not count."""
+    given = [(rank, text) for rank, text in reasons if text]
+    best = sorted(rank for rank, _ in given if rank is not Rank.REMEDY)
+    left, told = Counter[Rank](best[:_MAX_REASONS]), []
+    for rank, text in given:
+        if rank is Rank.REMEDY or left[rank]:
+            left[rank] -= 1
+            told.append(f"; {text}")
+    if more := len(given) - len(told):
+        told.append(
+            f"; and {counted(more, 'more reason')}: see `bamboo explain`, status.failures and the"
+            " events of the pods"
+        )
+    return "".join(told)
+
+
+def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> list[tuple[Rank, str]]:
+    """The zones where pods wait, with causes, and the remedies; empty: no pod waits."""
     by_zone: dict[str, list[PodView]] = {}
     for pod in sorted(waiting, key=lambda pod: pod.name):
         by_zone.setdefault(pod.zone, []).append(pod)
@@ -47,19 +82,19 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
     for zone, pods in sorted(by_zone.items())[:_MAX_ZONES]:
         there = {x: n for x, n in nodes.alike.items() if x.zone == zone or not zone}
         is_spot_only = spec.placement.on_demand is not None and not pods[0].is_on_demand
-        causes += (found := _causes(there, is_spot_only=is_spot_only))
+        causes += (lacks := _causes(there, is_spot_only=is_spot_only))
         is_new |= _offer_none(there)
         rest = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
         where = f"in zone {zone}" if zone else "in any zone"
-        parts.append(f"{pods[0].name}{rest} {where}: {_listed(found, there, pods)}")
+        parts.append(f"{pods[0].name}{rest} {where}: {_listed(lacks, there, pods)}")
     if not parts:
-        return ""
+        return []
+    found = list(zip([Rank.FIRST_ZONE, *[Rank.OTHER_ZONE] * len(parts)], parts, strict=False))
     if "" not in by_zone and (others := _held_back(nodes, by_zone.keys())):
         causes += others
-        parts.append(f"in other zones: {_counted(others)}")
-    if unanswered:
-        return f"{'; '.join(parts)}; {unanswered}"
-    return f"{'; '.join(parts)}; {_remedies(spec, causes, is_new=is_new)}"
+        found.append((Rank.OTHER_ZONE, f"in other zones: {_counted(others)}"))
+    remedy = unanswered or _remedies(spec, causes, is_new=is_new)
+    return [*found, (Rank.REMEDY, remedy)]
 
 
 def is_taint(lacks: str) -> bool:
@@ -243,6 +278,24 @@ def absent(missing: Missing, namespace: str, training: TrainingView) -> str:
         f"{kind} {name} in namespace {namespace} {lack}: create or repair it, and the pods go on by"
         f" themselves; or {change}"
     )
+
+
+def unstarted(spec: JobSpec, alive: Iterable[PodView]) -> str:
+    """Pods with a node but without a running container. Only their events show the cause, such as
+    an image that is being pulled, or a missing secret of a volume. Empty: there are none."""
+    waiting = sorted(pod.name for pod in alive if pod.node and pod.waiting)
+    if not waiting:
+        return ""
+    return (
+        f"; {len(waiting)} with a node but no running container yet: kubectl describe pod"
+        f" {waiting[0]} shows the cause{volumes(spec)}"
+    )
+
+
+def volumes(spec: JobSpec) -> str:
+    """Objects that the volumes of the pods need; empty: none."""
+    objects = pod_troubles.needed(spec.worker.pod_template)
+    return f"; their volumes need {', '.join(objects[:_MAX_OBJECTS])}" if objects else ""
 
 
 def _changing(change: str, *, has_state: bool) -> str:

@@ -149,6 +149,12 @@ def is_training(view: ClusterView, training: TrainingView) -> bool:
     )
 
 
+def has_lost_all(view: ClusterView, training: TrainingView) -> bool:
+    """Whether no agent of the plan is left, which its arbiter may not know yet."""
+    left = {pod.agent for pod in view.pods if not pod.has_ended}
+    return bool(training.members) and training.members.isdisjoint(left)
+
+
 def is_held(view: ClusterView, training: TrainingView) -> bool:
     """Whether there are agents, or the facts name some that hold the job's state: then the API
     server takes no change of what they are made from, even if all of them are gone."""

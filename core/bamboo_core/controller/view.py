@@ -314,6 +314,7 @@ class JobView:
     created_at: float
     deleting: bool = False
     queued: str = ""  # why Kueue keeps it suspended although the spec does not; empty: it does not
+    rests: str = ""  # the same for the operator itself
 
 
 @dataclass(frozen=True)

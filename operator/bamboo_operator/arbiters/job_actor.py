@@ -282,7 +282,9 @@ class JobActor:
                     )
                     await asyncio.sleep(_RETRY_S)
                     continue
-                self._stored = wanted
+                had_state, self._stored = self.has_state, wanted
+                if self.has_state and not had_state:
+                    self._ports.wake(self.job)  # the job is said to run from now on
                 done = self._writer.written()
                 if done is not None:
                     self.tell(done)

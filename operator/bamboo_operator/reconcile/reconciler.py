@@ -40,6 +40,11 @@ log = logging.getLogger(__name__)
 
 FULL_PAUSE_S = 10.0
 """Pause after the operator had no room for a job's plans."""
+CHANGED = (
+    "the operator suspends the job by itself: its template has changed while agents hold the job's"
+    " state; once they have saved it, the job goes on by itself with new agents"
+)
+"""Text of conditions."""
 
 
 class Reconciler:
@@ -124,7 +129,10 @@ class Reconciler:
         view = ClusterView(nodes, object_views.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
+            wanted = spec
             spec, training = self._observe(actor, job, spec, view, body, known)
+            if spec.suspend and not wanted.suspend:
+                job = replace(job, rests=CHANGED)
         else:
             training = ended(durable_facts.read(body), statuses.read_progress(body))
         rate = await self._rate(view, training)
@@ -294,7 +302,7 @@ class Reconciler:
             gone.discard(uid)
             self._uids[namespace, name] = {uid}
         await self._ports.jobs.forget(gone)
-        self._ports.trust.forget(namespace, gone)
+        await self._ports.trust.forget(namespace, gone)
         if self._ports.budgets is not None:
             self._ports.budgets.forget(gone)
         for old in gone:

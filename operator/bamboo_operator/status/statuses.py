@@ -234,7 +234,7 @@ def conditions(values: Iterable[Condition], generation: int) -> list[Object]:
             "type": c.type,
             "status": "Unknown" if c.status is None else str(c.status),
             "reason": c.reason,
-            "message": _clipped(c.message),
+            "message": _clipped(_in_one_line(c.message)),
             "lastTransitionTime": instant(c.since),
             "observedGeneration": generation,
         }
@@ -454,14 +454,23 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
     def core(value: Object) -> Object:
         kept = {k: v for k, v in value.items() if k not in _GROWING}
         kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
-        # The message of Running contains "step 17 of 100".
         kept["conditions"] = [
-            {k: v for k, v in c.items() if k != "message" or c["type"] != ConditionType.RUNNING}
+            {k: v for k, v in c.items() if k != "message" or not _tells_the_step(c)}
             for c in value.get("conditions") or []
         ]
         return kept
 
     return core(a) == core(b)
+
+
+def _tells_the_step(condition: Object) -> bool:
+    """Its message contains "step 17 of 100". While the job does not run, it says why."""
+    return (condition["type"], condition["status"]) == (ConditionType.RUNNING, "True")
+
+
+def _in_one_line(text: str) -> str:
+    """Kubelets and programs say several lines. A condition is a row of a table."""
+    return " / ".join(line.strip() for line in text.split("\n") if line.strip())
 
 
 def _clipped(text: str) -> str:

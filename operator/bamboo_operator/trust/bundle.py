@@ -1,19 +1,22 @@
 """The CA bundle and the operator's address, in every namespace where agents run.
 
 The jobs own the config map together, so it is deleted with the last of them, even without the
-operator.
+operator. After ``kubectl delete --cascade=orphan`` it has no owner, and the operator deletes it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from bamboo_core.controller.view import JobView
 from bamboo_operator.kube import api
-from bamboo_operator.kube.api import Api, Object
+from bamboo_operator.kube.api import Api, ApiError, Object
 from bamboo_operator.kube.owners import owner
+
+log = logging.getLogger(__name__)
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -62,15 +65,40 @@ class Trust:
         self._bundle = bundle
         self._published.clear()
 
-    def forget(self, namespace: str, uids: Iterable[str]) -> None:
-        """These jobs are gone. The next job that needs the config map becomes an owner."""
-        owners = self._owners[namespace]
-        for uid in uids:
-            if owners.pop(uid, None) is not None:
-                self._published.pop(namespace, None)
-        if not owners:
-            del self._owners[namespace]
-            self._has_news.discard(namespace)
+    async def forget(self, namespace: str, uids: Iterable[str]) -> None:
+        """These jobs are gone. The next job that needs the config map becomes an owner. If they
+        were the last ones, the config map is deleted."""
+        gone, owners = set(uids), self._owners[namespace]
+        had_owners = bool(owners)
+        for uid in gone & owners.keys():
+            del owners[uid]
+            self._published.pop(namespace, None)
+        if owners:
+            return
+        del self._owners[namespace]
+        self._has_news.discard(namespace)
+        if had_owners:
+            await self._delete(namespace, gone)
+
+    async def _delete(self, namespace: str, gone: Set[str]) -> None:
+        """Best effort: what is left holds nothing secret."""
+        path = api.config_map(namespace, CA_CONFIG_MAP)
+        try:
+            body = await self._kube.get(path)
+            if body is None or not _is_left(body, gone):
+                return
+            await self._kube.delete(path, uid=body["metadata"]["uid"])
+        except ApiError as error:
+            extra = {"namespace": namespace, "error": str(error)}
+            log.warning("the config map of deleted jobs is not deleted", extra=extra)
+        if owners := self._owners.get(namespace):  # a new job has published it meanwhile
+            self._published.pop(namespace, None)
+            await self.publish(next(iter(owners.values())))
+
+
+def _is_left(body: Object, gone: Set[str]) -> bool:
+    """Whether nobody else owns the config map, such as a job that was not looked at yet."""
+    return all(each["uid"] in gone for each in body["metadata"].get("ownerReferences") or ())
 
 
 def _config_map(namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]) -> Object:

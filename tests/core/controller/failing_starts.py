@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType
 from bamboo_core.api.spec import JobSpec, RunPolicy
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
+from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import (
     ClusterView,
     Condition,
@@ -16,6 +18,7 @@ from bamboo_core.controller.view import (
     NodeView,
     PodPhase,
     PodView,
+    Slot,
     TrainingView,
 )
 from bamboo_core.evidence.pod_troubles import PodTrouble
@@ -124,12 +127,16 @@ class Cluster:
     pods: dict[str, PodView] = field(default_factory=dict)
     there: tuple[NodeView, ...] = field(default_factory=lambda: nodes(a=8, b=8))
     made: int = 0
+    made_of: Counter[Slot] = field(default_factory=Counter)
     records: int = 0
+    turn: Turn | None = None
 
     def reconcile(self) -> Step:
         """One step, whose actions are performed."""
         view = ClusterView(self.there, tuple(self.pods[name] for name in sorted(self.pods)))
-        found = step(self.wanted, view, self.training, self.memory, job=JOB, now=self.now)
+        found = step(
+            self.wanted, view, self.training, self.memory, job=JOB, now=self.now, turn=self.turn
+        )
         self.memory = found.memory
         self.records += len(found.records)
         for action in found.actions:
@@ -144,6 +151,7 @@ class Cluster:
 
     def _make(self, action: CreatePod) -> None:
         self.made += 1
+        self.made_of[action.slot] += 1
         self.pods[action.name] = PodView(
             action.name, f"uid-{action.name}", action.slot, action.incarnation, PodPhase.PENDING,
             self.now, zone=action.zone, node=f"node-{action.zone}",
@@ -184,7 +192,9 @@ class Cluster:
         known = self.training
         heard: dict[AgentId, str] = {**known.heard, pod.agent: f"machine-{pod.zone}"}
         both = known.connected | {pod.agent}
-        self.training = replace(known, heard=heard, connected=both, members=both, planned=True)
+        self.training = replace(
+            known, heard=heard, connected=both, members=both, planned=True, has_state=True
+        )
 
     @property
     def has_failed(self) -> bool:

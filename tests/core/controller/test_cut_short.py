@@ -124,7 +124,7 @@ def test_a_restore_does_not_hide_that_a_step_was_committed_after_the_mend() -> N
     both = (pod(0, 0, 5, created_at=NOW - 9.0), pod(0, 1, 1, zone="b"))
     agents = frozenset(x.agent for x in both)
     training = TrainingView(
-        epoch=3, planned=True, members=agents, connected=agents,
+        epoch=3, planned=True, has_state=True, members=agents, connected=agents,
         heard=dict.fromkeys(agents, ""), progress=TrainingProgress(49),
     )  # fmt: skip
     first = after(*both, training=training, memory=memory)

@@ -217,7 +217,7 @@ def test_one_agents_words_and_anothers_pod_make_two() -> None:
 
 
 def test_a_newcomers_error_does_not_end_a_running_job() -> None:
-    training = TrainingView(has_begun=True, planned=True)
+    training = TrainingView(has_begun=True, planned=True, has_state=True)
     memory = Memory()
     for number in range(3):
         memory = settle(ended(number, 2, "UserCodeFailed: EIO"), training=training, memory=memory)
@@ -304,7 +304,7 @@ def limited(**options: object) -> JobSpec:
     return spec(run_policy=policy, **{"checkpoint": CheckpointSpec("file:///c"), **options})
 
 
-ALL_COMMITTED = TrainingView(planned=True, progress=TrainingProgress(committed=9))
+ALL_COMMITTED = TrainingView(planned=True, has_state=True, progress=TrainingProgress(committed=9))
 
 
 def reason_at(now: float, job_spec: JobSpec, training: TrainingView) -> tuple[str, list[float]]:
@@ -340,7 +340,9 @@ def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     ended = lifecycle.conclude(policy, training, waiting, job=JOB, now=10.0)
     assert ended.reason == Reason.PENDING_DEADLINE_EXCEEDED
     assert "3 agents ready" in ended.message
-    begun = lifecycle.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)
+    begun = lifecycle.conclude(
+        policy, TrainingView(planned=True, has_state=True), waiting, job=JOB, now=9.0
+    )
     later = lifecycle.conclude(policy, TrainingView(), begun, job=JOB, now=99.0)
     assert later.terminal is None
 

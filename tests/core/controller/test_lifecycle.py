@@ -33,6 +33,7 @@ AGENTS = frozenset(AgentId(p.name) for p in PODS)
 TRAINING = TrainingView(
     epoch=4,
     planned=True,
+    has_state=True,
     pipelines=1,
     connected=AGENTS,
     members=AGENTS,
@@ -77,7 +78,13 @@ def capacity(*pods: PodView, nodes_: tuple[NodeView, ...], **changes: Any) -> Co
         ((pod(phase=PodPhase.PENDING),), TrainingView(), Memory(), False, JobPhase.PENDING),
         (PODS, TrainingView(), Memory(), False, JobPhase.STARTING),
         (PODS, TRAINING, Memory(), False, JobPhase.RUNNING),
-        (PODS, TrainingView(planned=True, recovering=True), Memory(), False, JobPhase.RECOVERING),
+        (
+            PODS,
+            TrainingView(planned=True, has_state=True, recovering=True),
+            Memory(),
+            False,
+            JobPhase.RECOVERING,
+        ),
         (
             PODS,
             TrainingView(progress=TrainingProgress(3)),
@@ -410,7 +417,12 @@ def test_degraded() -> None:
     [
         (TrainingView(), Memory(), None, Reason.NO_PLAN),
         (TrainingView(connected=AGENTS), Memory(), None, Reason.NO_PLAN),
-        (TrainingView(planned=True, recovering=True), Memory(trained=True), None, Reason.NO_PLAN),
+        (
+            TrainingView(planned=True, has_state=True, recovering=True),
+            Memory(trained=True),
+            None,
+            Reason.NO_PLAN,
+        ),
         (TrainingView(outcome=Outcome.SUSPENDED), Memory(), None, Reason.NO_PLAN),
         (TRAINING, Memory(terminal=Outcome.COMPLETE), False, Reason.FINISHED),
     ],
@@ -468,7 +480,7 @@ def test_layers_are_listed_by_number_of_copies() -> None:
 
 def test_recovering() -> None:
     kind = ConditionType.RECOVERING
-    stopped = TrainingView(planned=True, recovering=True, detail="x is lost")
+    stopped = TrainingView(planned=True, has_state=True, recovering=True, detail="x is lost")
     assert condition(status(training=stopped), kind).message == "x is lost"
     waiting = status(
         training=TrainingView(progress=TrainingProgress(1)), memory=Memory(trained=True)

@@ -91,7 +91,12 @@ def test_where_no_other_node_has_room_the_agent_comes_back_ever_more_rarely() ->
     for number in range(5):
         (words,) = REFUSED.failed
         agent = AgentId(f"job-p0-s0-i{number}")
-        told = replace(REFUSED, failed=(replace(words, agent=agent),), dismissed=frozenset({agent}))
+        told = replace(
+            REFUSED,
+            failed=(replace(words, agent=agent),),
+            dismissed=frozenset({agent}),
+            heard={neighbour.agent: ""},
+        )
         odd = pod(0, 0, number)
         result = run(odd, neighbour, training=told, memory=memory, nodes_=two, now=now)
         assert list(deleted(result)) == [odd.name]
@@ -149,7 +154,8 @@ def test_agents_that_are_refused_beside_a_plan_come_back_ever_more_rarely() -> N
         new = pod(0, 0, number)
         told = replace(words, agent=new.agent, cause="FingerprintMismatch")
         gone = frozenset({new.agent})
-        training = replace(training, failed=(told,), dismissed=gone, heard={new.agent: ""})
+        training = replace(training, failed=(told,), dismissed=gone)
+        training = replace(training, heard=dict.fromkeys((new.agent, kept.agent), ""))
         result = run(new, kept, training=training, memory=memory, nodes_=NODES, now=now)
         assert created(result) == []
         assert result.wake_at is not None

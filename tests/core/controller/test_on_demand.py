@@ -99,6 +99,9 @@ def test_the_condition_says_when_they_may() -> None:
     done = run(PLACED, WAITING, since=100.0, now=200.0)
     text = next(c for c in done.status.conditions if c.type == "CapacityAvailable").message
     assert "at most 1 agent may use on-demand nodes from 1970-01-01T00:11:40Z on" in text
+    late = run(PLACED, WAITING, since=100.0, now=700.0)
+    text = next(c for c in late.status.conditions if c.type == "CapacityAvailable").message
+    assert "at most 1 agent may use on-demand nodes now" in text
 
 
 def test_the_condition_says_that_idle_nodes_are_no_spot_nodes() -> None:

@@ -10,6 +10,7 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.spec import Adjacency, OnDemandSpec, PlacementSpec, WorkerSpec
 from bamboo_core.controller import failures
+from bamboo_core.controller.failures import FailedStarts, Failures
 from bamboo_core.controller.reconcile import Step, step
 from bamboo_core.controller.view import ClusterView, Memory, PodPhase, PodView, Slot, TrainingView
 from bamboo_core.evidence.pod_troubles import PodTrouble
@@ -242,7 +243,7 @@ def test_a_job_that_trains_beside_a_container_that_cannot_start_is_not_stuck() -
     beside = PodTrouble(container="proxy", state="ImagePullBackOff", words="no")
     both = (replace(pod(), beside=beside), pod(0, 1, zone="b"))
     agents = frozenset(seen.agent for seen in both)
-    training = TrainingView(planned=True, epoch=1, members=agents, connected=agents)
+    training = TrainingView(planned=True, has_state=True, epoch=1, members=agents, connected=agents)
     said = condition(after(*both, training=training), ConditionType.STALLED)
     assert (said.status, said.reason) == (False, Reason.IMAGE_PULL_FAILED)
     assert said.message == (
@@ -338,7 +339,10 @@ def test_an_agent_that_runs_and_is_never_heard_is_told() -> None:
         return step(spec(), view, training, memory, job=JOB, now=now)
 
     first = at(1000.0, Memory())
-    assert first.wake_at == 1060.0
+    assert first.wake_at == 1012.0
+    soon = at(1012.0, first.memory)
+    assert soon.wake_at == 1060.0
+    assert (condition(soon, ConditionType.STALLED).status, soon.records) == (False, ())
     assert condition(at(1059.0, first.memory), ConditionType.STALLED).status is False
     late = at(1060.0, first.memory)
     said = condition(late, ConditionType.STALLED)
@@ -351,3 +355,55 @@ def test_an_agent_that_runs_and_is_never_heard_is_told() -> None:
         spec(), ClusterView(nodes(a=8, b=8), both), heard, late.memory, job=JOB, now=1070.0
     )
     assert condition(again, ConditionType.STALLED).reason == Reason.PROGRESSING
+
+
+def test_an_agent_without_a_word_is_named_within_15_s() -> None:
+    """It may still import its code, so nothing counts it, and the text stays as it is."""
+    both = (pod(), pod(0, 1, zone="b"))
+
+    def at(now: float, memory: Memory, training: TrainingView | None = None) -> Step:
+        view, known = ClusterView(nodes(a=8, b=8), both), training or TrainingView()
+        return step(spec(), view, known, memory, job=JOB, now=now)
+
+    first = at(1000.0, Memory())
+    before = condition(at(1011.0, first.memory), ConditionType.RUNNING)
+    assert before.message == "0 of 2 agents connected"
+    found = at(1012.0, first.memory)
+    assert (found.actions, found.records) == ((), ())
+    said = condition(found, ConditionType.RUNNING)
+    assert said.reason == Reason.WAITING_FOR_AGENTS
+    assert said.message == (
+        "0 of 2 agents connected; the container of agent job-p0-s0-i0 has run for more than 12 s,"
+        " and those of 1 more, and the operator has not heard it yet: at its first start it may"
+        " still import its code; else check the command and args in spec.worker.podTemplate,"
+        " network policies between it and the operator, and kubectl logs job-p0-s0-i0 -c agent"
+    )
+    assert condition(at(1059.0, first.memory), ConditionType.RUNNING).message == said.message
+    members = frozenset({both[0].agent})
+    heard = {both[0].agent: ""}
+    trains = TrainingView(
+        planned=True,
+        has_state=True,
+        members=members,
+        connected=members,
+        heard=heard,
+        copies=(2,),
+        pipelines=1,
+    )
+    grows = condition(at(1012.0, first.memory, trains), ConditionType.DEGRADED)
+    assert grows.reason == Reason.FEWER_AGENTS
+    assert grows.message.startswith("1 agent instead of 2; the container of agent job-p0-s1-i0 has")
+
+
+def test_no_due_time_is_past() -> None:
+    seat = frozenset({(0, 0)})
+    starts = FailedStarts(2, 1010.0, seat, 1, "text", first=0)
+    view = ClusterView(nodes(a=8, b=8), (pod(0, 1, zone="b"),))
+
+    def told(now: float) -> str:
+        memory = Memory(failures=Failures(starts=starts))
+        found = step(spec(), view, TrainingView(), memory, job=JOB, now=now)
+        return condition(found, ConditionType.STALLED).message
+
+    assert told(1000.0).endswith("; new pods for them come at 1970-01-01T00:16:50Z")
+    assert told(1010.0).endswith("; new pods for them are due now")

@@ -30,6 +30,7 @@ RELEASED = tuple(
 UNWRITTEN = TrainingView(
     epoch=6,
     planned=True,
+    has_state=True,
     pipelines=1,
     connected=frozenset(p.agent for p in HOLDERS),
     members=frozenset(p.agent for p in HOLDERS),

@@ -210,6 +210,7 @@ async def test_kueue_hears_whether_the_job_works(
     assert actor is not None
     training = actor.view()
     monkeypatch.setattr(actor, "view", lambda: training)
+    monkeypatch.setattr(type(actor), "has_state", True)
     found = []
     for planned in (True, False, True):
         training = replace(training, planned=planned)

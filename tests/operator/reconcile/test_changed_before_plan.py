@@ -168,6 +168,35 @@ async def test_a_plan_of_agents_that_are_not_wanted_any_more_never_becomes_durab
     await harness.jobs.close()
 
 
+async def test_a_job_does_not_run_before_its_first_plan_is_durable(start: Start) -> None:
+    """Nothing has left until then, and the plan may never become durable."""
+    harness, refused = start.harness, asyncio.Event()
+    is_away = True
+
+    def store() -> None:
+        if is_away and start.actor.view().planned:
+            refused.set()
+            raise durable_facts.NotWrittenError("the API server is away")
+
+    await harness.reconcile()
+    sessions = start.connect(harness.pods())
+    await harness.settle()
+    harness.before_write = store
+    start.report(sessions)
+    async with asyncio.timeout(10):
+        await refused.wait()
+    await harness.reconcile()
+    assert harness.condition("Running")["status"] == "False"
+    assert harness.status["phase"] != "Running"
+    woken, is_away = harness.woken, False
+    await harness.settle()
+    assert harness.woken > woken
+    await harness.reconcile()
+    assert harness.condition("Running")["status"] == "True"
+    assert harness.status["phase"] == "Running"
+    await harness.jobs.close()
+
+
 async def test_old_agents_that_come_back_before_they_end_get_no_work(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,7 +368,9 @@ async def test_a_job_rests_before_it_goes_on_with_another_template(
         await harness.reconcile()
         await harness.settle()
         assert harness.pods() == old
-    assert harness.condition("Running")["status"] == "False"
+    said = harness.condition("Running")
+    assert (said["status"], said["reason"]) == ("False", "TemplateChanged")
+    assert said["message"].startswith("the operator suspends the job by itself: its template has")
     start.report(sessions[1:])
     await harness.settle()
     assert start.members == (old[1],)  # for the last program alone

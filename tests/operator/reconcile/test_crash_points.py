@@ -295,7 +295,7 @@ def test_the_stories_contain_every_kind_of_call() -> None:
         "apply bamboojobs", "apply configmaps", "apply poddisruptionbudgets", "create pods",
         "delete pods", "delete poddisruptionbudgets", "delete bamboojobs", "list bamboojobs",
         "list priorityclasses", "get apis", "get workloads", "create workloads",
-        "replace workloads", "delete workloads",
+        "replace workloads", "delete workloads", "get configmaps",
     }  # fmt: skip
 
 

@@ -381,15 +381,16 @@ async def test_all_jobs_of_a_namespace_own_its_ca_bundle(harness: Harness) -> No
     harness.now += TOGETHER_S
     await trust.publish(views[0])
     assert owners() == [f"uid-{i}" for i in range(MAX_OWNERS)]
-    trust.forget("ns", ["uid-0", "uid-never"])
+    await trust.forget("ns", ["uid-0", "uid-never"])
     await trust.publish(views[-1])
     assert owners() == [f"uid-{i}" for i in [*range(1, MAX_OWNERS), MAX_OWNERS + 1]]
     applied = len(harness.kube.applied)
     await trust.publish(views[-2])
     assert len(harness.kube.applied) == applied, "there is room for no more"
-    trust.forget("ns", [view.uid for view in views])
+    await trust.forget("ns", [view.uid for view in views])
     assert not trust._owners
     assert not trust._has_news
+    assert api.config_map("ns", CA_CONFIG_MAP) not in harness.kube.objects
 
 
 async def test_new_owners_of_the_ca_bundle_are_written_together(harness: Harness) -> None:

@@ -82,7 +82,7 @@ def summaries(training: TrainingView, *pods: PodView, suspend: bool) -> tuple[st
 def test_a_suspended_job_shows_what_it_would_have() -> None:
     """Not 0/0, and not 1/0 while its agents leave."""
     heard = frozenset({pod().agent})
-    leaving = TrainingView(planned=True, pipelines=1, connected=heard)
+    leaving = TrainingView(planned=True, has_state=True, pipelines=1, connected=heard)
     for suspend in (True, False):
         assert summaries(TrainingView(), suspend=suspend) == ("0/2", "0/6")
         assert summaries(leaving, pod(), suspend=suspend) == ("1/2", "1/6")
@@ -235,7 +235,8 @@ def test_the_outcome_survives_a_restart() -> None:
 
 def test_progress_survives_a_restart() -> None:
     training = TrainingView(
-        planned=True, progress=TrainingProgress(4, 2.5, 1.25, step_s=6.4, skipped=3),
+        planned=True, has_state=True,
+        progress=TrainingProgress(4, 2.5, 1.25, step_s=6.4, skipped=3),
         losses=Losses(2, 1), checkpoint_step=3, checkpoint_path="/c",
         checkpoint_error="agent x: disk full",
     )  # fmt: skip
@@ -313,23 +314,26 @@ def test_a_checkpoint_that_one_node_only_may_have_is_known_to_the_next_operator(
 
 
 def test_times_follow_changes() -> None:
-    training = TrainingView(planned=True, checkpoint_step=3, checkpoint_path="/c")
+    training = TrainingView(planned=True, has_state=True, checkpoint_step=3, checkpoint_path="/c")
     first = statuses.with_times(written(training, Memory()), {}, 100.0)
     again = statuses.with_times(written(training, Memory()), first, 200.0)
     assert again["lastCheckpoint"]["time"] == first["lastCheckpoint"]["time"]
     assert again["progress"]["reportTime"] == first["progress"]["reportTime"]
-    newer = TrainingView(planned=True, checkpoint_step=6, checkpoint_path="/c")
+    newer = TrainingView(planned=True, has_state=True, checkpoint_step=6, checkpoint_path="/c")
     later = statuses.with_times(written(newer, Memory()), first, 200.0)
     assert later["lastCheckpoint"]["time"] == "1970-01-01T00:03:20Z"
 
 
 def test_a_new_step_can_wait_for_its_write() -> None:
     at = [
-        written(TrainingView(planned=True, progress=TrainingProgress(n)), Memory()) for n in (1, 2)
+        written(TrainingView(planned=True, has_state=True, progress=TrainingProgress(n)), Memory())
+        for n in (1, 2)
     ]
     assert at[0] != at[1]
     assert statuses.differ_in_progress_only(at[0], at[1])
-    stopped = TrainingView(planned=True, recovering=True, progress=TrainingProgress(2))
+    stopped = TrainingView(
+        planned=True, has_state=True, recovering=True, progress=TrainingProgress(2)
+    )
     assert not statuses.differ_in_progress_only(at[0], written(stopped, Memory()))
 
 
@@ -369,3 +373,18 @@ def test_status_of_1024_agents_fits_16_kb() -> None:
     whole |= {"conditions": decided["conditions"], "arbiter": to_json(facts)}
     assert len(json.dumps(whole, separators=(",", ":"))) <= 16 * 1024
     assert len(whole["agents"]) == 9
+
+
+def test_several_lines_of_a_kubelet_are_one_in_a_condition() -> None:
+    said = Condition("Stalled", True, "ImagePullFailed", "no:\n  not found\n\nfor a\n")
+    (found,) = statuses.conditions([said], 1)
+    assert found["message"] == "no: / not found / for a"
+
+
+def test_the_cause_why_a_job_does_not_run_is_written_at_once() -> None:
+    def status(said: str, *, runs: bool) -> object:
+        return {"conditions": statuses.conditions([Condition("Running", runs, "X", said)], 1)}
+
+    for runs in (True, False):
+        old, new = (status(said, runs=runs) for said in ("step 1", "step 2"))
+        assert statuses.differ_in_progress_only(old, new) is runs

@@ -1,0 +1,90 @@
+"""Texts of conditions: few reasons in one, and no word of training without agents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.controller.reconcile import Step, step
+from bamboo_core.controller.shortage import Rank, few, insufficient
+from bamboo_core.controller.turn import Turn, Word
+from bamboo_core.controller.view import (
+    ClusterView,
+    JobView,
+    Memory,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
+
+from .builders import JOB, nodes, pod, spec
+from .failing_starts import condition
+
+OTHER = JobView("ns", "other", "uid-2", 1, 0.0)
+
+
+def test_the_most_helpful_reasons_are_told_and_the_others_counted() -> None:
+    given = [
+        (Rank.FIRST_ZONE, "zone a"), (Rank.OTHER_ZONE, "zone b"), (Rank.REMEDY, "add nodes"),
+        (Rank.GRID, "grid"), (Rank.ON_DEMAND, ""), (Rank.LINE, "line"), (Rank.AVOIDED, "avoided"),
+    ]  # fmt: skip
+    assert few(given) == (
+        "; zone a; add nodes; line; avoided; and 2 more reasons: see `bamboo explain`,"
+        " status.failures and the events of the pods"
+    )
+    assert few(given[:4]) == "; zone a; zone b; add nodes; grid"
+    assert few([]) == ""
+
+
+def test_a_job_that_lacks_much_tells_the_first_zone_the_remedy_and_its_place_in_the_line() -> None:
+    waiting = [
+        pod(d, s, zone=zone, node="", phase=PodPhase.PENDING)
+        for d in range(2)
+        for s, zone in enumerate("ab")
+    ]
+    full = tuple(replace(n, lacks=insufficient("gpu")) for n in nodes(a=0, b=0))
+    bad = replace(full[0], name="bad", avoided_until=2000.0)
+    view = ClusterView((*full, bad), tuple(waiting))
+    turn = Turn(Word.ASKS, 1, 2, OTHER)
+    found = step(spec(count=2), view, TrainingView(), Memory(), job=JOB, now=1000.0, turn=turn)
+    said = condition(found, ConditionType.CAPACITY_AVAILABLE)
+    assert said.reason == Reason.WAITING_FOR_NODES
+    assert "in zone a: insufficient gpu (2 nodes)" in said.message
+    assert "; add nodes to the pool" in said.message
+    assert "job ns/other is first in line" in said.message
+    assert "in zone b" not in said.message
+    assert "; and 2 more reasons: see `bamboo explain`" in said.message
+
+
+def trains(*pods: PodView, is_durable: bool = True) -> Step:
+    members = frozenset({pod().agent, pod(0, 1, zone="b").agent})
+    training = TrainingView(
+        epoch=3,
+        planned=True,
+        has_state=is_durable,
+        members=members,
+        connected=members,
+        copies=(2,),
+        pipelines=1,
+    )
+    view = ClusterView(nodes(a=8, b=8), pods)
+    return step(spec(), view, training, Memory(trained=True), job=JOB, now=1000.0)
+
+
+def test_a_job_runs_once_its_first_plan_is_durable() -> None:
+    both = pod(), pod(0, 1, zone="b")
+    assert condition(trains(*both), ConditionType.RUNNING).status
+    found = condition(trains(*both, is_durable=False), ConditionType.RUNNING)
+    assert (found.status, found.reason) == (False, Reason.INITIALIZING)
+
+
+def test_a_job_without_any_agent_of_its_plan_does_not_run() -> None:
+    first, second = pod(), pod(0, 1, zone="b")
+    leaving = replace(first, deleting_at=1030.0)
+    assert condition(trains(leaving), ConditionType.RUNNING).status is True
+    ended = replace(first, phase=PodPhase.FAILED, exit_code=137)
+    newcomer = pod(0, 0, incarnation=1)
+    for pods in ((), (ended, newcomer), (ended, replace(second, exit_code=1))):
+        said = condition(trains(*pods), ConditionType.RUNNING)
+        assert (said.status, said.reason) == (False, Reason.WAITING_FOR_AGENTS)
+        assert said.message == "no agent of plan 3 is left"
