@@ -146,9 +146,17 @@ def _takes_time(shape: Shape) -> bool:
 
 
 def _wide(shape: Shape) -> Shape:
-    """A small grid whose gradients take as long as those of the job, between several pipelines."""
+    """A small grid whose gradients take as long as those of the job, between several pipelines.
+
+    Its M over P is that of the job, on which depends what split backwards gain.
+    """
     small = grids.smaller(replace(shape, copied=0.0, slices=1, room=0), _ROUNDS)
-    return replace(small, pipelines=min(shape.pipelines, _MOST_COPYING))
+    alike = max(1, round(shape.microbatches * small.stages / shape.stages))
+    return replace(
+        small,
+        pipelines=min(shape.pipelines, _MOST_COPYING),
+        microbatches=min(small.microbatches, alike),
+    )
 
 
 class _Exchanged(NamedTuple):
