@@ -51,9 +51,9 @@ def shortest(
 
     One that cannot end before the best is not scheduled: its busiest agent alone takes longer.
     again: schedules a candidate in a variant that ``schedule`` has not tried, if there is one;
-    length: of a step by its dry run, which ends a little earlier than the simulation that has
-    scheduled it. Both are asked about those that come near the best only. Deterministic: of equal
-    ones the first is taken.
+    length: of a step by its dry run, which ends a little earlier or later than the simulation that
+    has scheduled it. Both are asked about those that come near the best only. Deterministic: of
+    equal ones the first is taken.
     """
     found: list[tuple[Candidate, Schedule]] = []
     skipped: list[StepTime] = []

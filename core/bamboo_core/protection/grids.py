@@ -49,6 +49,7 @@ class Shape:
     spare: int | None = None  # activations beyond P - s that the device has room for; None: unknown
     policy: RecoveryPolicy = RecoveryPolicy.AUTO
     loads: tuple[float, ...] = ()  # stage -> its forward; empty: 1 each
+    boundaries: tuple[float, ...] = ()  # stage -> time of its output; empty: the latency each
     sums: tuple[float, ...] = ()  # stage -> time in which a sum goes to another agent; empty: 0
     leaf_size: int = 1  # micro-batches in a sum
     room: int = 1 << 30  # forwards ahead that an agent can keep
@@ -68,7 +69,9 @@ class Shape:
 
 def plain(shape: Shape) -> Shape:
     """The shape as far as an undisturbed step depends on it."""
-    return replace(shape, loads=(), sums=(), leaf_size=1, room=1 << 30, most_sums=inf)
+    return replace(
+        shape, loads=(), boundaries=(), sums=(), leaf_size=1, room=1 << 30, most_sums=inf
+    )
 
 
 def smaller(shape: Shape, rounds: int) -> Shape:
@@ -128,6 +131,7 @@ def _resized(shape: Shape, pipelines: int, stages: int, microbatches: int) -> Sh
         batch=0,
         slices=1 << (min(shape.slices, _MOST_SLICES).bit_length() - 1),  # exact in binary
         loads=tuple(shape.loads[s] for s in places if shape.loads),
+        boundaries=tuple(shape.boundaries[s] for s in places if shape.boundaries),
         sums=tuple(shape.sums[s] for s in places if shape.sums),
         room=min(shape.room, microbatches),  # no lane has more, and equal shapes are computed once
     )
@@ -170,10 +174,12 @@ class Layered(StepShape):
     planner orders a step; it counts with the network only when it spreads lost work."""
 
     slices: int = 1
-    boundary: float = 0.0  # time of a boundary tensor, where gradients take time, too
+    boundaries: tuple[float, ...] = ()  # stage -> time of its output, if gradients take time, too
 
     def wire(self) -> Callable[[Item], float] | None:
-        return wire_times(self.sums, self.boundary) if self.transfer else None
+        firsts = (lo for lo, _ in self.cut[1:])
+        between = dict(zip(firsts, self.boundaries, strict=False))  # the last has no output
+        return wire_times(self.sums, between) if self.transfer else None
 
     def build(
         self,
@@ -207,12 +213,14 @@ class Planned(NamedTuple):
 
 @lru_cache(maxsize=8)
 def whole(shape: Shape, mode: RedundancyMode) -> Planned:
-    """As the planner schedules a full grid (bamboo_core.scheduling.inflight)."""
+    """As the planner schedules a full grid (bamboo_core.scheduling.inflight): in the variant that
+    ends first, slices of gradients included."""
     fused = _planned(_step(shape, mode))
     if not shape.can_split:
         return fused
     split = _planned(replace(fused.step, split=True, extra=shape.spare or 0))
-    return split if split.made.length * inflight.WORTH < fused.made.length else fused
+    price = (inflight.WORTH - 1) * split.made.length
+    return split if split.made.end + price < fused.made.end else fused
 
 
 def without(shape: Shape, mode: RedundancyMode, stage: int, *, split: bool) -> Layered:
@@ -250,7 +258,7 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
         ),
         slices=n,
         transfer=shape.sums,
-        boundary=shape.latency,
+        boundaries=shape.boundaries or (shape.latency,) * shape.stages,
     )
 
 

@@ -161,8 +161,9 @@ def _shape(load: Load, need: Need) -> Shape:
         spare=need.spare if load.memory_bytes else None,
         policy=load.spec.recovery,
         loads=tuple(_load(sum(c.forward_s for c in s), forward_s) for s in stages),
+        boundaries=tuple(_transfer(s[-1].output_bytes / bytes_per_s, forward_s) for s in stages),
         sums=tuple(
-            _sum(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
+            _transfer(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
         ),
         leaf_size=load.batch.leaf_size,
         room=need.ahead,
@@ -185,8 +186,8 @@ def _load(stage_s: float, forward_s: float) -> float:
     return max(_LIGHT, round(stage_s / forward_s / _LIGHT) * _LIGHT) if forward_s > 0 else 1.0
 
 
-def _sum(transfer_s: float, forward_s: float) -> float:
-    """The time of a stage's gradient to another agent, in forwards, in grains that grow with it."""
+def _transfer(transfer_s: float, forward_s: float) -> float:
+    """The time of something large to another agent, in forwards, in grains that grow with it."""
     if forward_s <= 0 or transfer_s <= _LEAST_LATENCY * forward_s:
         return 0.0
     return 2 ** (round(log2(transfer_s / forward_s) * _STEPS) / _STEPS)

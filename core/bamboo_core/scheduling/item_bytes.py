@@ -17,11 +17,15 @@ SUMS = frozenset({Kind.PART, Kind.SUM})
 SLICES = frozenset({Kind.PIECE, Kind.RED})
 
 
-def wire_times(sums: Mapping[Range, float], boundary: float = 0.0) -> Callable[[Item], float]:
+def wire_times(
+    sums: Mapping[Range, float], boundaries: Mapping[int, float] | None = None
+) -> Callable[[Item], float]:
     """Time that an item takes an interface: sums do, and slices of them.
 
-    sums: layers of a stage -> time of its whole gradient; boundary: time of a boundary tensor.
+    sums: layers of a stage -> time of its whole gradient; boundaries: first layer of a stage ->
+    time of its boundary tensors with the stage before (absent: none).
     """
+    between = boundaries or {}
     whole = {lo: time for (lo, _), time in sums.items()}
 
     def of(item: Item) -> float:
@@ -29,7 +33,7 @@ def wire_times(sums: Mapping[Range, float], boundary: float = 0.0) -> Callable[[
             return whole[item.lo]
         if item.kind in SLICES:
             return whole[item.lo] / item.slices
-        return boundary if item.kind in BOUNDARIES else 0.0
+        return between.get(item.lo, 0.0) if item.kind in BOUNDARIES else 0.0
 
     return of
 

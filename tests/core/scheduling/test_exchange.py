@@ -94,8 +94,10 @@ def test_every_agent_gets_each_slice_once_and_programs_run(
 )
 @settings(max_examples=60, deadline=None)
 def test_the_simulation_ends_when_the_programs_do(pipelines, per_pipeline, transfer, lost, policy):
-    """The dry run knows programs only. It may end earlier, since senders do not wait there until
-    the receiver's interface is free."""
+    """But for some slices of the longest gradient: two in the worst case found, and 9 % of a step
+    as short as these. In the simulation a sender waits until the receiver's interface is free, and
+    sends something else meanwhile. In the dry run, as in the agents, it does not wait, so its slice
+    may take the interface before one for which others wait."""
     batch = choose(microbatches=4 * pipelines * per_pipeline, pipelines_max=pipelines)
     gone = ((1, len(transfer) - 1),) if lost else ()
     shape = replace(
@@ -103,9 +105,13 @@ def test_the_simulation_ends_when_the_programs_do(pipelines, per_pipeline, trans
         transfer=tuple(transfer),
         extra=4,
     )
-    made = shape.build()
+    made, time_of = shape.build(), shape.wire()
+    assert time_of is not None
+    sends = (x.item for program in made.programs.values() for x in program if x.op is Op.SEND)
+    longest = max(time_of(item) for item in sends if item.kind in (Kind.PIECE, Kind.RED))
     end = shape.dry_run(made.programs).end
-    assert 0.9 * made.end <= end <= 1.02 * made.end
+    assert abs(end - made.end) <= 3 * longest
+    assert 0.88 * made.end <= end <= 1.15 * made.end
 
 
 def test_whoever_has_nothing_to_compute_passes_slices_on():

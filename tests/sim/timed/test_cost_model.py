@@ -162,6 +162,7 @@ def test_the_overhead_of_unequal_stages_is_within_two_points(shape: Shape, gigab
         (LONE, REPLICAS_GIB),
         (replace(BERT, pipelines=1), 32),
         (replace(VGG, pipelines=1), 32),
+        (VGG, 32),
     ],
 )
 @pytest.mark.parametrize("mode", [NONE, REPLICA])
