@@ -205,24 +205,48 @@ class Planned(NamedTuple):
     made: Schedule
 
 
-@lru_cache(maxsize=8)
 def whole(shape: Shape, mode: RedundancyMode) -> Planned:
     """As the planner schedules a full grid (bamboo_core.scheduling.inflight)."""
-    fused = _planned(_step(shape, mode))
-    if not shape.can_split:
-        return fused
-    split = _planned(replace(fused.step, split=True, extra=shape.spare or 0))
-    return split if split.made.length * inflight.WORTH < fused.made.length else fused
+    return _whole(replace(shape, leaf_size=1, room=1 << 30, most_sums=inf), mode)
+
+
+@lru_cache(maxsize=32)
+def _whole(shape: Shape, mode: RedundancyMode) -> Planned:
+    """Of a shape without what counts only if work is lost."""
+    step = _step(shape, mode)
+    if shape.can_split and _gains(_alone(shape)):
+        step = replace(step, split=True, extra=shape.spare or 0)
+    return Planned(step, step.build())
+
+
+def _alone(shape: Shape) -> Shape:
+    """The pipeline with the most micro-batches, for which the others wait: no agent computes later
+    because of gradients."""
+    return replace(
+        plain(shape),
+        pipelines=1,
+        microbatches=busiest(shape),
+        batch=0,
+        loads=shape.loads,
+        slices=1,
+        copied=0.0,
+        latency=0.0,
+        policy=RecoveryPolicy.AUTO,
+    )
+
+
+@lru_cache(maxsize=256)
+def _gains(shape: Shape) -> bool:
+    """Whether the planner splits backwards of a full grid."""
+    fused = _step(shape, RedundancyMode.NONE)
+    split = replace(fused, split=True, extra=shape.spare or 0)
+    return split.build().length * inflight.WORTH < fused.build().length
 
 
 def without(shape: Shape, mode: RedundancyMode, stage: int, *, split: bool) -> Layered:
     """The step with an empty seat in the first pipeline. split: I and W instead of B."""
     extra = device_memory.BEYOND if shape.spare is None else shape.spare
     return replace(_step(shape, mode), lost=((0, stage),), extra=extra, split=split)
-
-
-def _planned(step: Layered) -> Planned:
-    return Planned(step, step.build())
 
 
 def _step(shape: Shape, mode: RedundancyMode) -> Layered:
