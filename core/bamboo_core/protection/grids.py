@@ -54,6 +54,7 @@ class Shape:
     room: int = 1 << 30  # forwards ahead that an agent can keep
     most_sums: float = inf  # of a gradient, for which an agent has memory
     batch: int = 0  # micro-batches of all pipelines; 0: M of each
+    stands: float = 1.0  # micro-batches of the job for which one of these stands
 
     @property
     def total(self) -> int:
@@ -68,7 +69,7 @@ class Shape:
 
 def plain(shape: Shape) -> Shape:
     """The shape as far as an undisturbed step depends on it."""
-    return replace(shape, loads=(), sums=(), leaf_size=1, room=1 << 30, most_sums=inf)
+    return replace(shape, loads=(), sums=(), leaf_size=1, room=1 << 30, most_sums=inf, stands=1.0)
 
 
 def smaller(shape: Shape, rounds: int) -> Shape:
@@ -87,7 +88,9 @@ def interrupted(shape: Shape) -> Shape:
     have time for them."""
     small = alike(shape)
     stages = min(_MOST_INTERRUPTED // small.total, schedule.MANY // small.pipelines)
-    return small if stages <= small.stages else _alike(shape, stages)
+    found = small if stages <= small.stages else _alike(shape, stages)
+    # what is in flight at a loss weighs more here than in the job, so waits are not longer, too
+    return replace(found, stands=1.0)
 
 
 def alike(shape: Shape) -> Shape:
@@ -107,7 +110,9 @@ def _alike(shape: Shape, stages: int) -> Shape:
     pipelines = min(shape.pipelines, _MOST_PIPELINES)
     found = _resized(shape, pipelines, min(shape.stages, stages), -(-count // pipelines))
     found = replace(found, leaf_size=1, batch=count)
-    return replace(found, sums=tuple(x * found.mean / shape.mean for x in found.sums))
+    part = found.mean / shape.mean
+    sums = tuple(x * part for x in found.sums)
+    return replace(found, sums=sums, stands=shape.stands / part)
 
 
 def _leaves(shape: Shape) -> int:
@@ -207,7 +212,7 @@ class Planned(NamedTuple):
 
 def whole(shape: Shape, mode: RedundancyMode) -> Planned:
     """As the planner schedules a full grid (bamboo_core.scheduling.inflight)."""
-    return _whole(replace(shape, leaf_size=1, room=1 << 30, most_sums=inf), mode)
+    return _whole(replace(shape, leaf_size=1, room=1 << 30, most_sums=inf, stands=1.0), mode)
 
 
 @lru_cache(maxsize=32)
@@ -246,6 +251,7 @@ def _gains(shape: Shape) -> bool:
 def without(shape: Shape, mode: RedundancyMode, stage: int, *, split: bool) -> Layered:
     """The step with an empty seat in the first pipeline. split: I and W instead of B."""
     extra = device_memory.BEYOND if shape.spare is None else shape.spare
+    extra = round(extra / shape.stands)  # else waits would be bridged that are longer in the job
     return replace(_step(shape, mode), lost=((0, stage),), extra=extra, split=split)
 
 
