@@ -99,9 +99,9 @@ def build(
     if run.exchange is not None:
         run.exchange.settle()
         end = max(end, run.exchange.end)
-    order = run.order
+    begun = run.order
     return Schedule(
-        lambda: Lowering(indexed, order).programs(), run.length, run.forced, end, is_split
+        lambda: Lowering(indexed, begun).programs(), run.length, run.forced, end, is_split
     )
 
 
