@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,16 @@ from bamboo_cli.commands.options import manifest_option
 from bamboo_cli.errors import CommandError
 from bamboo_cli.views.terminal.console import make_console
 from bamboo_core.protection.hazard import PRIOR
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Planning makes millions of objects and no cycles: to visit them takes half of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @click.command()
@@ -93,10 +106,12 @@ def plan(**given: Any) -> None:
     from bamboo_cli.views.terminal.plan import plan_view
 
     is_json = given.pop("is_json")
-    found = plan_of(**given)
+    with _without_collector():
+        found = plan_of(**given)
+        shown = json.dumps(as_json(found), indent=1) if is_json else plan_view(found)
     if is_json:
-        click.echo(json.dumps(as_json(found), indent=1))
+        click.echo(shown)
     else:
-        make_console().print(plan_view(found))
+        make_console().print(shown)
     if found.shortage:
         raise CommandError(f"{found.shortage}.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from bamboo_core.model.ids import Range
@@ -87,7 +87,12 @@ def _middle(batch: BatchShape, first: int, end: int) -> int | None:
 def fewest(batch: BatchShape, leaves: Iterable[int]) -> list[Range]:
     """The fewest runs with sums that hold exactly these leaves, ascending: whole aligned rows of
     chunks; of a chunk that is not whole, its first leaves as one and each other leaf."""
-    return running(batch, sorted(leaves))[0]
+    return list(_fewest(batch, tuple(sorted(leaves))))
+
+
+@lru_cache(maxsize=1024)  # those of one agent stay the same while other agents' are shared
+def _fewest(batch: BatchShape, leaves: tuple[int, ...]) -> tuple[Range, ...]:
+    return tuple(running(batch, leaves)[0])
 
 
 def running(batch: BatchShape, leaves: Iterable[int]) -> tuple[list[Range], list[int]]:

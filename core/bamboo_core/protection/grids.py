@@ -55,6 +55,7 @@ class Shape:
     room: int = 1 << 30  # forwards ahead that an agent can keep
     most_sums: float = inf  # of a gradient, for which an agent has memory
     batch: int = 0  # micro-batches of all pipelines; 0: M of each
+    stands: float = 1.0  # micro-batches of the job for which one of these stands
 
     @property
     def total(self) -> int:
@@ -70,7 +71,14 @@ class Shape:
 def plain(shape: Shape) -> Shape:
     """The shape as far as an undisturbed step depends on it."""
     return replace(
-        shape, loads=(), boundaries=(), sums=(), leaf_size=1, room=1 << 30, most_sums=inf
+        shape,
+        loads=(),
+        boundaries=(),
+        sums=(),
+        leaf_size=1,
+        room=1 << 30,
+        most_sums=inf,
+        stands=1.0,
     )
 
 
@@ -90,7 +98,9 @@ def interrupted(shape: Shape) -> Shape:
     have time for them."""
     small = alike(shape)
     stages = min(_MOST_INTERRUPTED // small.total, schedule.MANY // small.pipelines)
-    return small if stages <= small.stages else _alike(shape, stages)
+    found = small if stages <= small.stages else _alike(shape, stages)
+    # what is in flight at a loss weighs more here than in the job, so waits are not longer, too
+    return replace(found, stands=1.0)
 
 
 def alike(shape: Shape) -> Shape:
@@ -110,7 +120,9 @@ def _alike(shape: Shape, stages: int) -> Shape:
     pipelines = min(shape.pipelines, _MOST_PIPELINES)
     found = _resized(shape, pipelines, min(shape.stages, stages), -(-count // pipelines))
     found = replace(found, leaf_size=1, batch=count)
-    return replace(found, sums=tuple(x * found.mean / shape.mean for x in found.sums))
+    part = found.mean / shape.mean
+    sums = tuple(x * part for x in found.sums)
+    return replace(found, sums=sums, stands=shape.stands / part)
 
 
 def _leaves(shape: Shape) -> int:
@@ -211,14 +223,21 @@ class Planned(NamedTuple):
     made: Schedule
 
 
-@lru_cache(maxsize=8)
 def whole(shape: Shape, mode: RedundancyMode) -> Planned:
     """As the planner schedules a full grid (bamboo_core.scheduling.inflight): in the variant that
     ends first, slices of gradients included."""
-    fused = _planned(_step(shape, mode))
+    return _whole(replace(shape, leaf_size=1, room=1 << 30, most_sums=inf, stands=1.0), mode)
+
+
+@lru_cache(maxsize=32)
+def _whole(shape: Shape, mode: RedundancyMode) -> Planned:
+    """Of a shape without what counts only if work is lost."""
+    step = _step(shape, mode)
+    fused = Planned(step, step.build())
     if not shape.can_split:
         return fused
-    split = _planned(replace(fused.step, split=True, extra=shape.spare or 0))
+    step = replace(step, split=True, extra=shape.spare or 0)
+    split = Planned(step, step.build())
     price = (inflight.WORTH - 1) * split.made.length
     return split if split.made.end + price < fused.made.end else fused
 
@@ -226,11 +245,8 @@ def whole(shape: Shape, mode: RedundancyMode) -> Planned:
 def without(shape: Shape, mode: RedundancyMode, stage: int, *, split: bool) -> Layered:
     """The step with an empty seat in the first pipeline. split: I and W instead of B."""
     extra = device_memory.BEYOND if shape.spare is None else shape.spare
+    extra = round(extra / shape.stands)  # else waits would be bridged that are longer in the job
     return replace(_step(shape, mode), lost=((0, stage),), extra=extra, split=split)
-
-
-def _planned(step: Layered) -> Planned:
-    return Planned(step, step.build())
 
 
 def _step(shape: Shape, mode: RedundancyMode) -> Layered:

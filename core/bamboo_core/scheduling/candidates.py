@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -62,13 +62,26 @@ def candidates(step: StepWork, policy: RecoveryPolicy, room: float = inf) -> lis
     """
     if not step.orphans:
         return [_undamaged(step, policy)]
+    return _within(_all(step, policy), room)
+
+
+def _all(step: StepWork, policy: RecoveryPolicy, known: Candidate | None = None) -> list[Candidate]:
+    """All different maps, whatever memory they need. known: one that is made already."""
     found = list[Candidate]()
     for way in ALLOWED[policy]:
+        if known is not None and way == known.way:
+            found.append(known)
+            continue
         work = WAYS[way](step)
         if work is not None and all(work != other.work for other in found):
             found.append(_candidate(step, way, work))
     if not found:  # Shadow, and nobody holds a copy for another stage
         found.append(_candidate(step, "Peers", peers(step)))
+    return found
+
+
+def _within(found: Sequence[Candidate], room: float) -> list[Candidate]:
+    """By their estimates; those that need more memory are left out, unless all do."""
     least = max(room, min(x.estimate.held for x in found))
     found = [x for x in found if x.estimate.held <= least]
     return sorted(found, key=lambda x: x.estimate.guess)
@@ -80,12 +93,13 @@ def likeliest(step: StepWork, policy: RecoveryPolicy, room: float = inf) -> Cand
     In Diffuse the busiest agent has the least to do, so it is taken at once where its sums take no
     time to speak of.
     """
-    if step.orphans and "Diffuse" in ALLOWED[policy]:
-        found = _candidate(step, "Diffuse", diffuse(step))
-        is_quick = found.estimate.wire <= _LITTLE * found.estimate.top
-        if is_quick and found.estimate.held <= room:
-            return found
-    return candidates(step, policy, room)[0]
+    if not step.orphans or "Diffuse" not in ALLOWED[policy]:
+        return candidates(step, policy, room)[0]
+    found = _candidate(step, "Diffuse", diffuse(step))
+    is_quick = found.estimate.wire <= _LITTLE * found.estimate.top
+    if is_quick and found.estimate.held <= room:
+        return found
+    return _within(_all(step, policy, found), room)[0]
 
 
 def _undamaged(step: StepWork, policy: RecoveryPolicy) -> Candidate:

@@ -10,8 +10,9 @@ stage of an agent has one slot beyond the cap. Without it, agents of two stages 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 
 from bamboo_core.graph.tasks import TaskGraph
@@ -36,13 +37,21 @@ def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[Agen
 
 @dataclass(frozen=True)
 class Schedule:
-    """Programs, and what the simulation of their step has shown."""
+    """Programs, and what the simulation of their step has shown.
 
-    programs: dict[AgentId, Program]
+    lower: makes the programs. Most schedules are only compared, and nobody asks for theirs.
+    """
+
+    lower: Callable[[], dict[AgentId, Program]]
     length: float  # until the last computation ends, in the unit of the costs
     forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
     end: float  # when the last slice of a gradient has come, too
     is_split: bool = False  # as its graph
+
+    @cached_property
+    def programs(self) -> dict[AgentId, Program]:
+        """The program of each agent."""
+        return self.lower()
 
 
 MANY = 64
@@ -90,8 +99,10 @@ def build(
     if run.exchange is not None:
         run.exchange.settle()
         end = max(end, run.exchange.end)
-    programs = Lowering(indexed, run.order).programs()
-    return Schedule(programs, run.length, run.forced, end, is_split)
+    begun = run.order
+    return Schedule(
+        lambda: Lowering(indexed, begun).programs(), run.length, run.forced, end, is_split
+    )
 
 
 _FORWARD, _BACKWARD, _WEIGHT, _EAGER, _HUB = range(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 from math import inf, nan
@@ -245,6 +246,23 @@ def test_json_has_the_whole_answer() -> None:
     assert found["facts"]["bare"]["degraded"] > 1
     assert found["modes"][0]["expectedStep"] > 1
     assert "steps" not in found["facts"]
+
+
+def test_no_garbage_is_looked_for_while_a_job_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take half of the time."""
+    runs: list[bool] = []
+
+    def note(found: Any) -> Any:
+        runs.append(gc.isenabled())
+        return choose(found)
+
+    monkeypatch.setattr("bamboo_cli.estimate.plan.choose", note)
+    assert gc.isenabled()
+    assert not CliRunner().invoke(cli, ["plan", "-f", str(QUICKSTART)]).exit_code
+    assert not CliRunner().invoke(cli, ["plan", "-f", str(QUICKSTART), "--json"]).exit_code
+    assert CliRunner().invoke(cli, ["plan", "-f", "missing.yaml"]).exit_code
+    assert runs == [False, False]
+    assert gc.isenabled()
 
 
 def test_json_has_no_infinity(manifest: dict[str, Any], write: Any) -> None:

@@ -139,6 +139,16 @@ def test_a_loss_costs_what_it_costs_in_the_whole_grid(
     assert estimate.degraded == pytest.approx(degraded(found, mode), rel=0.06)
 
 
+def test_a_loss_is_no_cheaper_where_a_micro_batch_stands_for_several_ones() -> None:
+    """512 micro-batches are 128 leaves. Eight activations more are as many micro-batches in flight,
+    and not as many leaves: agents that compute for others wait longer."""
+    found = shape(4, 4, 128, 3.3)
+    assert alike(found).stands == 4
+    estimate = after_loss(found, REPLICA)
+    assert estimate is not None
+    assert estimate.degraded == pytest.approx(degraded(found, REPLICA), rel=0.03)
+
+
 @pytest.mark.parametrize("sums", [13.0, 33.0])
 def test_a_loss_while_gradients_are_sent_is_as_likely_as_one_while_agents_compute(
     sums: float,
@@ -178,7 +188,7 @@ def test_a_grid_that_loses_an_agent_in_a_step_has_more_stages() -> None:
     assert grids.interrupted(found).stages == 12
     assert grids.interrupted(shape(4, 40, 32, 12.0)).stages == 12
     large = shape(32, 12, 8, 12.0)  # as many agents as the planner compares ways for
-    assert grids.interrupted(large) == alike(large)
+    assert grids.interrupted(large) == replace(alike(large), stands=1.0)
 
 
 def test_ways_for_whose_sums_there_is_no_memory_are_not_taken() -> None:
