@@ -350,6 +350,7 @@ class _Planning:
         held = _held(self._later_goals(plan, options[0]))
         is_degraded = bool(plan.holes) or self._is_uneven(step, options[0])
         ways = self._variants(plan, is_degraded=is_degraded)
+        ways += tuple(map(inflight.tighter, ways)) if is_exact else ()
 
         def made(shared: Candidate, ways: Sequence[Variant]) -> Schedule:
             goals = self._later_goals(plan, shared)

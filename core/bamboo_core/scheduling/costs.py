@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,6 +10,9 @@ from itertools import accumulate
 from bamboo_core.model.ids import Range
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
+
+
+_BITS = 32  # of a cost; 21 more are left for sums
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,24 @@ class Costs:
             tuple(x.weight_gradient_s if x.can_split else x.backward_s for x in profile),
             latency,
             can_split=all(x.can_split for x in profile),
+        )
+
+    def rounded(self) -> Costs:
+        """Costs that differ by less than a billionth of the largest one, and whose sums are exact:
+        equal loads compare as equal, in whatever order they were added up."""
+        every = (self.forward, self.fused, self.input_gradient, self.weight_gradient, self.ahead)
+        most = max((x for costs in every for x in costs), default=0.0)
+        unit = math.ldexp(1.0, math.frexp(most)[1] - _BITS)
+        rounded = (tuple(round(x / unit) * unit for x in costs) for costs in every)
+        forward, fused, input_gradient, weight_gradient, ahead = rounded
+        return Costs(
+            forward,
+            fused,
+            input_gradient,
+            weight_gradient,
+            self.latency,
+            can_split=self.can_split,
+            ahead=ahead,
         )
 
     def durations(self) -> Durations:

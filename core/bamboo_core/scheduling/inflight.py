@@ -6,7 +6,7 @@ flight fill the bubbles (ZB-H2 of "Zero Bubble Pipeline Parallelism"), as far as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
@@ -18,6 +18,9 @@ WORTH = 1.03
 """A full grid is split only for a gain beyond the error of the costs."""
 
 
+_LESS = 2  # activations
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to schedule a step."""
@@ -25,6 +28,12 @@ class Variant:
     split: bool
     caps: dict[AgentId, int]  # in the order of seats
     price: float = 1.0  # factor on what is computed when variants are compared
+
+
+def tighter(variant: Variant) -> Variant:
+    """With a little less in flight. The scheduler takes what is at hand: where gradients take time,
+    a step of a degraded grid can end sooner if less is (up to 3 % of those in degraded_step)."""
+    return replace(variant, caps={a: max(1, cap - _LESS) for a, cap in variant.caps.items()})
 
 
 def variants(

@@ -66,7 +66,7 @@ def remaining(
 
 def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
     """Time that every leaf costs in a step that has not begun."""
-    durations = costs.durations()
+    durations = costs.rounded().durations()
     of_stage = [sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.B)) for lo, hi in cut]
     return {
         (stage, leaf): batch.leaf_size * time
@@ -80,7 +80,7 @@ class _Left:
 
     def __init__(self, index: HoldingsIndex, batch: BatchShape, costs: Costs) -> None:
         self._index, self._batch = index, batch
-        self._durations = costs.durations()
+        self._durations = costs.rounded().durations()
         self._summed: dict[Range, frozenset[int]] = {}
 
     def of(self, span: Range, leaf: int, agent: AgentId | None) -> float:

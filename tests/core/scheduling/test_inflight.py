@@ -13,7 +13,7 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.device_memory import Need, Sizes, need
-from bamboo_core.scheduling.inflight import variants
+from bamboo_core.scheduling.inflight import Variant, tighter, variants
 
 A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 LAYER = LayerCost(
@@ -80,6 +80,11 @@ def test_a_full_grid_without_measured_costs_is_not_split():
 def test_with_empty_seats_both_variants_get_more_in_flight():
     assert tried(is_degraded=True) == [(False, 10, 9), (True, 10, 9)]
     assert tried(is_degraded=True, is_measured=False) == [(False, 10, 9), (True, 10, 9)]
+
+
+def test_tighter_keeps_one_activation():
+    found = tighter(Variant(True, {A: 5, B: 2, C: 1}, 1.03))
+    assert found == Variant(True, {A: 3, B: 1, C: 1}, 1.03)
 
 
 def test_one_layer_that_cannot_be_split_excludes_the_split():
