@@ -11,7 +11,6 @@ from bamboo_core.model.ids import Range
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
 
-
 _BITS = 32  # of a cost; 21 more are left for sums
 
 
