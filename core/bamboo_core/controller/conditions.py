@@ -328,7 +328,9 @@ def _promised_copies(spec: JobSpec) -> int:
 def _recovering(seen: Seen) -> Condition:
     kind, training = Type.RECOVERING, seen.training
     if seen.memory.terminal is None and not seen.spec.suspend:
-        if training.recovering:
+        has_begun = training.has_state or seen.memory.trained
+        is_unwritten = training.planned and not training.has_state  # as after a restore
+        if has_begun and (training.recovering or is_unwritten):
             text = training.detail or "the agents are getting a new plan"
             return Condition(kind, True, Reason.REPLANNING, text)
         if not training.planned and seen.memory.trained:
@@ -473,9 +475,6 @@ def _suspended(seen: Seen) -> Condition:
     if seen.job.queued and not turns.is_held(seen.view, seen.training):
         text = f"{seen.job.queued}; {said}" if said and seen.training.epoch else seen.job.queued
         return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, text)
-    if seen.job.rests and not turns.is_held(seen.view, seen.training):
-        text = f"{seen.job.rests}; {said}" if said else seen.job.rests
-        return Condition(Type.SUSPENDED, True, Reason.TEMPLATE_CHANGED, text)
     if seen.spec.suspend and not turns.is_held(seen.view, seen.training):
         text = said or "spec.suspend is true"
         return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, text)

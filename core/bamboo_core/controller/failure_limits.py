@@ -275,8 +275,9 @@ def with_taken(
     if not pods:
         return memory
     seats: dict[tuple[int, int], int] = {pod.slot: pod.incarnation for pod in pods}
-    # Somebody else who deletes the pod of an agent that was heard ends the wait of its seat.
-    settled = memory.settled | {pod.agent for pod in pods if pod.agent in training.heard}
+    # Somebody else who deletes the pod of an agent that was heard ends the wait of its seat. One
+    # that was starting may still be heard.
+    settled = memory.settled | {pod.agent for pod in pods}
     known = failures.add_taken(memory.failures, seats, now=now)
     return replace(memory, failures=known, settled=settled)
 

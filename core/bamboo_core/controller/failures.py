@@ -288,8 +288,9 @@ def add_taken(known: Failures, seats: Mapping[tuple[int, int], int], *, now: flo
     starts = known.starts
     is_another = any(s in starts.slots and n > starts.incarnation for s, n in seats.items())
     if now >= starts.until or is_another:
-        rounds = starts.rounds + 1
-        starts = replace(starts, rounds=rounds, until=now + start_pause_s(rounds))
+        rounds, is_counted = starts.rounds + 1, starts.is_counted_at(now)
+        until = now + start_pause_s(rounds)
+        starts = replace(starts, rounds=rounds, until=until, is_counted=is_counted)
     starts = replace(
         starts,
         slots=starts.slots | seats.keys(),

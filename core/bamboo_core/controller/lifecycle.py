@@ -310,7 +310,8 @@ def _keep_clocks(
     if spec.suspend:
         return replace(memory, started_at=None, trained=False)
     started_at = now if memory.started_at is None else memory.started_at
-    return replace(memory, started_at=started_at, trained=memory.trained or training.planned)
+    has_begun = training.planned and training.has_state  # a plan that is not durable may be none
+    return replace(memory, started_at=started_at, trained=memory.trained or has_begun)
 
 
 def _check_deadlines(

@@ -302,13 +302,13 @@ class Reconciler:
             gone.discard(uid)
             self._uids[namespace, name] = {uid}
         await self._ports.jobs.forget(gone)
-        await self._ports.trust.forget(namespace, gone)
         if self._ports.budgets is not None:
             self._ports.budgets.forget(gone)
         for old in gone:
             self._known.pop(old, None)
             self._writer.forget(old)
             self.shown.forget(old)
+        await self._ports.trust.forget(namespace, gone)  # last: it waits for the API server
 
     # ------------------------------------------------------------ status
 

@@ -91,9 +91,15 @@ class Trust:
         except ApiError as error:
             extra = {"namespace": namespace, "error": str(error)}
             log.warning("the config map of deleted jobs is not deleted", extra=extra)
-        if owners := self._owners.get(namespace):  # a new job has published it meanwhile
-            self._published.pop(namespace, None)
+        owners = self._owners.get(namespace)
+        if not owners:
+            return
+        self._published.pop(namespace, None)  # a new job has published it meanwhile
+        try:
             await self.publish(next(iter(owners.values())))
+        except ApiError as error:  # each reconcile of that job tries again
+            extra = {"namespace": namespace, "error": str(error)}
+            log.warning("the config map of a new job is not written", extra=extra)
 
 
 def _is_left(body: Object, gone: Set[str]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.controller.failures import FailedStarts, Failures
+from bamboo_core.controller.failures import FailedStarts, Failures, add_taken
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.turn import Turn, Word, is_set_back
 from bamboo_core.controller.view import ClusterView, Memory, PodPhase, PodView, Slot, TrainingView
@@ -91,3 +91,28 @@ def test_a_seat_whose_agent_was_heard_waits_too_if_the_line_takes_it() -> None:
     )  # fmt: skip
     assert (0, 0) in found.memory.failures.starts.held(1001.0)
     assert is_set_back(training, found.memory, 1001.0)
+
+
+def test_a_seat_whose_agent_is_heard_while_it_leaves_waits_too() -> None:
+    """It was starting when the line took its pod, and said a word before it ended."""
+    starts = FailedStarts(1, 900.0, frozenset({(0, 0)}), 0, "text", first=0)
+    memory = Memory(failures=Failures(starts=starts), incarnation=1)
+    new, there = replace(pod(incarnation=1), created_at=990.0, started_at=990.0), nodes(a=8, b=8)
+    taken = step(
+        PATIENT, ClusterView(there, (new,)), TrainingView(), memory, job=JOB, now=1000.0, turn=WAITS
+    )
+    heard = TrainingView(heard={new.agent: ""}, connected=frozenset({new.agent}))
+    ending = ClusterView(there, (replace(new, deleting_at=1030.0),))
+    found = step(PATIENT, ending, heard, taken.memory, job=JOB, now=1001.0, turn=STARTS)
+    assert (0, 0) in found.memory.failures.starts.held(1001.0)
+
+
+def test_the_first_end_of_a_pause_that_the_line_began_counts() -> None:
+    seats = frozenset({(0, 0), (0, 1)})
+    before = FailedStarts(1, 900.0, seats, 1, "text", first=1, is_counted=True)
+    known = add_taken(Failures(starts=before), {(0, 0): 2}, now=1000.0)
+    assert known.starts.until > 1000.0
+    assert not known.starts.is_counted_at(1000.0)
+    in_pause = replace(before, until=1001.0)
+    known = add_taken(Failures(starts=in_pause), {(0, 0): 2}, now=1000.0)
+    assert known.starts.is_counted_at(1000.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bamboo_core.api.reasons import ConditionType, Reason
+from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
 from bamboo_core.controller.reconcile import Step, step
 from bamboo_core.controller.shortage import Rank, few, insufficient
 from bamboo_core.controller.turn import Turn, Word
@@ -56,19 +56,25 @@ def test_a_job_that_lacks_much_tells_the_first_zone_the_remedy_and_its_place_in_
     assert "; and 2 more reasons: see `bamboo explain`" in said.message
 
 
-def trains(*pods: PodView, is_durable: bool = True) -> Step:
+def trains(
+    *pods: PodView,
+    is_durable: bool = True,
+    recovering: bool = False,
+    memory: Memory = Memory(trained=True),  # noqa: B008 - frozen
+) -> Step:
     members = frozenset({pod().agent, pod(0, 1, zone="b").agent})
     training = TrainingView(
         epoch=3,
         planned=True,
         has_state=is_durable,
+        recovering=recovering,
         members=members,
         connected=members,
         copies=(2,),
         pipelines=1,
     )
     view = ClusterView(nodes(a=8, b=8), pods)
-    return step(spec(), view, training, Memory(trained=True), job=JOB, now=1000.0)
+    return step(spec(), view, training, memory, job=JOB, now=1000.0)
 
 
 def test_a_job_runs_once_its_first_plan_is_durable() -> None:
@@ -76,6 +82,19 @@ def test_a_job_runs_once_its_first_plan_is_durable() -> None:
     assert condition(trains(*both), ConditionType.RUNNING).status
     found = condition(trains(*both, is_durable=False), ConditionType.RUNNING)
     assert (found.status, found.reason) == (False, Reason.INITIALIZING)
+
+
+def test_a_plan_that_is_not_durable_is_no_beginning() -> None:
+    """Its deadline still counts, and a change of it is no recovery."""
+    both = pod(), pod(0, 1, zone="b")
+    for is_durable in (False, True):
+        found = trains(*both, memory=Memory(), recovering=True, is_durable=is_durable)
+        assert found.memory.trained is is_durable
+        assert condition(found, ConditionType.RECOVERING).status is is_durable
+        assert (found.status.phase is JobPhase.RECOVERING) is is_durable
+    after_a_restore = trains(*both, is_durable=False)  # whose facts name no members
+    assert condition(after_a_restore, ConditionType.RECOVERING).reason == Reason.REPLANNING
+    assert after_a_restore.status.phase is JobPhase.RECOVERING
 
 
 def test_a_job_without_any_agent_of_its_plan_does_not_run() -> None:

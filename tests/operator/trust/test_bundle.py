@@ -70,6 +70,27 @@ async def test_a_job_that_comes_meanwhile_has_it(kube: MemoryApi) -> None:
     assert owner["uid"] == OTHER.uid
 
 
+async def test_a_job_that_comes_meanwhile_and_cannot_have_it_yet_stops_nothing(
+    kube: MemoryApi,
+) -> None:
+    """Its own reconcile tries again; what belongs to the deleted jobs must still go."""
+    trust = Trust(kube, "bundle", "op:1", clock=lambda: 0.0)
+    await trust.publish(JOB)
+    delete = kube.delete
+
+    async def meanwhile(path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
+        await trust.publish(OTHER)
+        kube.fail = failing("apply", "/configmaps", ApiError(0, "Unreachable", "away"))
+        return await delete(path, uid=uid, grace_s=grace_s)
+
+    kube.delete = meanwhile  # type: ignore[method-assign]
+    await trust.forget("ns", [JOB.uid])
+    assert PATH not in kube.objects
+    kube.fail = lambda verb, path: None
+    await trust.publish(OTHER)
+    assert PATH in kube.objects
+
+
 async def test_without_the_right_it_stays(
     kube: MemoryApi, caplog: pytest.LogCaptureFixture
 ) -> None:
