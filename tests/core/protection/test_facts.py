@@ -330,7 +330,8 @@ def test_each_mode_has_the_schedule_for_which_the_device_has_room() -> None:
     memory = int((own + 3.5 * 600_000_000) / 0.8)
     job = spec(transport=TransportSpec(bandwidth_gbps=16.0))  # 0.05 s for a stage's gradient
     found = gather(job, costs, Seen(0.1, memory_bytes=memory), pipelines=2)
-    loss = replace(SPLIT, loads=(1.0,) * 4, sums=(0.5,) * 4, leaf_size=batch_shape(job).leaf_size)
+    loss = replace(SPLIT, loads=(1.0,) * 4, sums=(0.5,) * 4, boundaries=(0.0,) * 4)
+    loss = replace(loss, leaf_size=batch_shape(job).leaf_size)
     none, replica = (
         figures(replace(loss, spare=x, most_sums=sums), mode)
         for x, sums, mode in ((3, inf, NONE), (2, 9, REPLICA))
