@@ -3,9 +3,10 @@
     python benchmarks/start_failures.py [--seconds 600] [--only KIND ...]
 
 One job of 2 agents for each kind of failing start, all at once on the development cluster: wrong
-commands, init containers, images, probes, a live sidecar, an eviction, a kubelet that refuses pods,
-objects that do not exist, and somebody who deletes pods. In some, real agents are heard first. A
-watch counts the pods. Then the causes are mended, a few at a time, and each job must train.
+commands, one of which runs on, init containers, images, probes, a live sidecar, an eviction, a
+kubelet that refuses pods, objects that do not exist, and somebody who deletes pods. In some, real
+agents are heard first. A watch counts the pods. Then the causes are mended, a few at a time, and
+each job must train.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Object = dict[str, Any]
 
 NAMESPACE = "default"
 SEATS = 2
-NODES = 3 * 14  # each agent has a GPU of its own, and nodes that are avoided leave enough
+NODES = 3 * 15  # each agent has a GPU of its own, and nodes that are avoided leave enough
 TOGETHER = 3  # jobs that are mended at once: all agents share the cores of this machine
 LONGEST_S = 300.0
 RUNS_S = LONGEST_S + 120.0  # a pause, and the start of the agents on a busy machine
@@ -65,6 +66,7 @@ class Kind:
     has_broken_nodes: bool = False
     is_deleted: bool = False  # somebody deletes the pods
     is_heard: bool = False  # its agents are real, so the job may train before it is mended
+    is_silent: bool = False  # its containers run, and that is the trouble
 
 
 def container(name: str, script: str, **more: Any) -> Object:
@@ -159,6 +161,12 @@ def kinds() -> dict[str, Kind]:
             {"containers": [{"name": "agent", "command": ["no-such-program"]}]},
             "exit code 128",
             is_template_wrong=True,
+        ),
+        "runs-on": Kind(
+            {"containers": [{"name": "agent", "command": ["sleep", "86400"]}]},
+            "has not heard it yet",
+            is_template_wrong=True,
+            is_silent=True,
         ),
         "init-fails": Kind({"initContainers": [fetch]}, "no such bucket"),
         "init-image": Kind(
@@ -393,6 +401,8 @@ def is_in_trouble(pod: Object, kind: Kind) -> bool:
     found = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     states = [each.get("state") or {} for each in found]
     if any("terminated" in state and state["terminated"]["exitCode"] for state in states):
+        return True
+    if kind.is_silent and any("running" in state for state in states):
         return True
     waits = Counter((state.get("waiting") or {}).get("reason", "") for state in states)
     is_stuck = bool(waits.keys() - {"", "PodInitializing", "ContainerCreating"})

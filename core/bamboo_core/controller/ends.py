@@ -215,7 +215,7 @@ def unproven(
     all are asked for.
     """
     starts = memory.failures.starts
-    if starts.rounds < COMMON_ROUNDS or not starts.slots:
+    if starts.failed_rounds < COMMON_ROUNDS or not starts.slots:
         return set()
     heard = [place for agent in training.heard if (place := place_of(agent)) is not None]
     if any(incarnation >= starts.first for _, incarnation in heard):
@@ -267,7 +267,7 @@ def are_failing(view: ClusterView, training: TrainingView, memory: Memory, *, no
     pause, a pod without a node lacks room, and not a start.
     """
     starts, at_work = memory.failures.starts, training.connected
-    if not starts.slots or (starts.were_heard and starts.rounds <= 1):
+    if not starts.slots or (starts.were_heard and starts.failed_rounds <= 1):
         return False
     if starts.were_heard:
         if training.progress.committed + 1 <= starts.step:
@@ -291,7 +291,7 @@ def failing(view: ClusterView, training: TrainingView, memory: Memory, *, now: f
     what = "agents end soon after their start" if starts.were_heard else ""
     text = (
         f"{what or 'pods end before their agents are heard'}, in"
-        f" {counted(starts.rounds, 'round')} of new pods"
+        f" {counted(starts.failed_rounds, 'round')} of new pods"
         f" without success, for {counted(len(starts.slots), 'seat')}; the last: {starts.message}"
     )
     if judging:

@@ -115,6 +115,12 @@ class FailedStarts:
     step: int = 0  # number of steps that were committed then
     first: int = -1  # lowest incarnation of those pods
     is_counted: bool = False  # an end of this pause counts towards the limit; no second one does
+    taken: int = 0  # of the rounds: those in which the line has taken pods, and none had failed
+
+    @property
+    def failed_rounds(self) -> int:
+        """Rounds in which a pod has failed."""
+        return self.rounds - self.taken
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:
         """Slots for which no pods are made now."""
@@ -290,7 +296,9 @@ def add_taken(known: Failures, seats: Mapping[tuple[int, int], int], *, now: flo
     if now >= starts.until or is_another:
         rounds, is_counted = starts.rounds + 1, starts.is_counted_at(now)
         until = now + start_pause_s(rounds)
-        starts = replace(starts, rounds=rounds, until=until, is_counted=is_counted)
+        starts = replace(
+            starts, rounds=rounds, until=until, is_counted=is_counted, taken=starts.taken + 1
+        )
     starts = replace(
         starts,
         slots=starts.slots | seats.keys(),

@@ -63,6 +63,7 @@ def _write_starts(starts: FailedStarts) -> Object:
         "step": starts.step,
     }
     found |= {"heard": True} if starts.were_heard else {}
+    found |= {"taken": starts.taken} if starts.taken else {}
     return found | ({"counted": True} if starts.is_counted else {})
 
 
@@ -79,6 +80,7 @@ def _read_starts(value: Object) -> FailedStarts:
         template=value.get("template", ""),
         step=int(value.get("step", 0)),
         is_counted=bool(value.get("counted")),
+        taken=int(value.get("taken", 0)),
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Set
 from bamboo_core.controller.view import JobView
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Api, ApiError, Object
+from bamboo_operator.kube.labels import PART_OF
 from bamboo_operator.kube.owners import owner
 
 log = logging.getLogger(__name__)
@@ -103,8 +104,11 @@ class Trust:
 
 
 def _is_left(body: Object, gone: Set[str]) -> bool:
-    """Whether nobody else owns the config map, such as a job that was not looked at yet."""
-    return all(each["uid"] in gone for each in body["metadata"].get("ownerReferences") or ())
+    """Whether an operator made the config map and nobody else owns it, such as a job that was not
+    looked at yet."""
+    meta = body["metadata"]
+    is_ours = (meta.get("labels") or {}).get(PART_OF[0]) == PART_OF[1]
+    return is_ours and all(each["uid"] in gone for each in meta.get("ownerReferences") or ())
 
 
 def _config_map(namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]) -> Object:
@@ -119,7 +123,7 @@ def _config_map(namespace: str, bundle: str, address: str, *, owners: Iterable[J
         "metadata": {
             "name": CA_CONFIG_MAP,
             "namespace": namespace,
-            "labels": {"app.kubernetes.io/part-of": "bamboo"},
+            "labels": dict([PART_OF]),
             "ownerReferences": [owner(job, controls=False) for job in owners],
         },
         "data": {CA_KEY: bundle, ADDRESS_KEY: address},

@@ -41,7 +41,9 @@ class Life:
         policy = RunPolicy(active_deadline_s=self.active_s, pending_deadline_s=self.pending_s)
         pods = (pod(0, 0), pod(0, 1)) if trains else ()
         members = frozenset(each.agent for each in pods)
-        training = TrainingView(planned=trains, epoch=int(trains), members=members)
+        training = TrainingView(
+            planned=trains, has_state=trains, epoch=int(trains), members=members
+        )
         done: Step = step(
             spec(run_policy=policy, suspend=suspend),
             ClusterView(nodes(a=1, b=1), pods),

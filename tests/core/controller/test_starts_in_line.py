@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bamboo_core.controller.failures import FailedStarts, Failures, add_taken
+from bamboo_core.controller import ends
+from bamboo_core.controller.failures import FailedStarts, Failures, add_start, add_taken
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.turn import Turn, Word, is_set_back
 from bamboo_core.controller.view import ClusterView, Memory, PodPhase, PodView, Slot, TrainingView
@@ -91,6 +92,18 @@ def test_a_seat_whose_agent_was_heard_waits_too_if_the_line_takes_it() -> None:
     )  # fmt: skip
     assert (0, 0) in found.memory.failures.starts.held(1001.0)
     assert is_set_back(training, found.memory, 1001.0)
+
+
+def test_one_kill_stays_one_if_the_line_takes_the_next_pod() -> None:
+    """It may have been that of a node that went, so nothing is said to be stuck."""
+    killed = FailedStarts(1, 900.0, frozenset({(0, 0)}), 0, "text", were_heard=True, first=0)
+    known = add_taken(Failures(starts=killed), {(0, 0): 1}, now=1000.0)
+    assert (known.starts.rounds, known.starts.failed_rounds) == (2, 1)
+    view, memory = ClusterView(nodes(a=8, b=8), ()), Memory(failures=known)
+    assert not ends.are_failing(view, TrainingView(), memory, now=1001.0)
+    again = add_start(known, (0, 0), 2, "text", "", is_heard=True, now=2000.0)
+    assert again.starts.failed_rounds == 2
+    assert ends.are_failing(view, TrainingView(), Memory(failures=again), now=2001.0)
 
 
 def test_a_seat_whose_agent_is_heard_while_it_leaves_waits_too() -> None:

@@ -163,6 +163,7 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
                 st.integers(-1, 99),
                 st.text(max_size=9),
                 is_counted=st.booleans(),
+                taken=st.integers(0, 1),
             ),
         ),
         losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),

@@ -55,6 +55,14 @@ async def test_what_somebody_else_made_stays(kube: MemoryApi) -> None:
     assert PATH in kube.objects
 
 
+async def test_a_users_map_of_that_name_stays(kube: MemoryApi) -> None:
+    trust = Trust(kube, "bundle", "op:1")
+    await trust.publish(JOB)
+    kube.objects[PATH]["metadata"] |= {"ownerReferences": [], "labels": {}}
+    await trust.forget("ns", [JOB.uid])
+    assert PATH in kube.objects
+
+
 async def test_a_job_that_comes_meanwhile_has_it(kube: MemoryApi) -> None:
     trust = Trust(kube, "bundle", "op:1", clock=lambda: 0.0)
     await trust.publish(JOB)
