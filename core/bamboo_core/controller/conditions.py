@@ -18,7 +18,6 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller import ends, on_demand, pod_zones, shortage
 from bamboo_core.controller import turn as turns
-from bamboo_core.controller.shortage import Rank
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
@@ -150,12 +149,13 @@ def _capacity(seen: Seen) -> Condition:
     is_lined_up = turn is not None and turn.word in (Word.ASKS, Word.KEEPS)
     line = turns.explain(seen.spec, turn, seen.job) if turn is not None and is_lined_up else ""
     may = on_demand.explain(seen.spec, seen.memory.short, now=seen.now)
+    problem = pod_zones.problem(seen.spec, nodes, seen.alive)
     reasons = [
-        *shortage.explain(seen.spec, nodes, seen.unplaced),
-        (Rank.GRID, pod_zones.problem(seen.spec, nodes, seen.alive)),
-        (Rank.ON_DEMAND, may),
-        (Rank.LINE, line),
-        (Rank.AVOIDED, avoided.removeprefix("; ")),
+        *((cause, "") for cause in shortage.explain(seen.spec, nodes, seen.unplaced)),
+        (problem, "" if seen.training.grid else Type.ZONE_SPREAD_SATISFIED),
+        (may, ""),
+        (line, ""),
+        (avoided.removeprefix("; "), "status.failures.avoided"),
     ]
     text = shortage.with_suspend(text + shortage.few(reasons), seen.training)
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)

@@ -115,11 +115,11 @@ class FailedStarts:
     step: int = 0  # number of steps that were committed then
     first: int = -1  # lowest incarnation of those pods
     is_counted: bool = False  # an end of this pause counts towards the limit; no second one does
-    taken: int = 0  # of the rounds: those in which the line has taken pods, and none had failed
+    taken: int = 0  # of the rounds: those that began when the line took pods
 
     @property
     def failed_rounds(self) -> int:
-        """Rounds in which a pod has failed."""
+        """Rounds that began with a failure."""
         return self.rounds - self.taken
 
     def held(self, now: float) -> frozenset[tuple[int, int]]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import IntEnum
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView, TrainingView
 from bamboo_core.evidence import pod_troubles
 from bamboo_core.evidence.pod_troubles import Missing
-from bamboo_core.model.counts import counted
 
 _MAX_ZONES = 3
 _MAX_AVOIDED = 3
 _MAX_CAUSES = 3
 _MAX_REFUSAL = 240
-_MAX_REASONS = 3
+_MAX_REASONS = 4
 _MAX_OBJECTS = 8
 _INSUFFICIENT = "insufficient "
 _OFFERS_NO = "offers no "
@@ -42,38 +40,24 @@ def at_present(mismatch: str) -> str:
     return _AT_PRESENT + mismatch
 
 
-class Rank(IntEnum):
-    """How much a reason helps, the most helpful first."""
-
-    REMEDY = 0  # always told
-    FIRST_ZONE = 1
-    LINE = 2
-    ON_DEMAND = 3
-    AVOIDED = 4
-    GRID = 5  # the condition ZoneSpreadSatisfied has it, too
-    OTHER_ZONE = 6
-
-
-def few(reasons: Iterable[tuple[Rank, str]]) -> str:
-    """The remedy and the most helpful reasons, in the order in which they are given, and the number
-    of the others. Empty ones do not count."""
-    given = [(rank, text) for rank, text in reasons if text]
-    best = sorted(rank for rank, _ in given if rank is not Rank.REMEDY)
-    left, told = Counter[Rank](best[:_MAX_REASONS]), []
-    for rank, text in given:
-        if rank is Rank.REMEDY or left[rank]:
-            left[rank] -= 1
-            told.append(f"; {text}")
-    if more := len(given) - len(told):
-        told.append(
-            f"; and {counted(more, 'more reason')}: see `bamboo explain`, status.failures and the"
-            " events of the pods"
-        )
-    return "".join(told)
+def few(reasons: Sequence[tuple[str, str]]) -> str:
+    """Reasons in one text. Each has the place where users find it, too; empty: nowhere, so that it
+    is always told. While there are more than a few, those with a place give way to its name. Empty
+    reasons do not count."""
+    given = [(text, place) for text, place in reasons if text]
+    room = _MAX_REASONS - sum(not place for _, place in given)
+    told, places = "", []
+    for text, place in given:
+        if place and room <= 0:
+            places.append(place)
+            continue
+        room -= bool(place)
+        told += f"; {text}"
+    return f"{told}; see also {' and '.join(places)}" if places else told
 
 
-def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> list[tuple[Rank, str]]:
-    """The zones where pods wait, with causes, and the remedies; empty: no pod waits."""
+def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> list[str]:
+    """The zones where pods wait, with causes, and the remedies last; empty: no pod waits."""
     by_zone: dict[str, list[PodView]] = {}
     for pod in sorted(waiting, key=lambda pod: pod.name):
         by_zone.setdefault(pod.zone, []).append(pod)
@@ -89,12 +73,10 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> list
         parts.append(f"{pods[0].name}{rest} {where}: {_listed(lacks, there, pods)}")
     if not parts:
         return []
-    found = list(zip([Rank.FIRST_ZONE, *[Rank.OTHER_ZONE] * len(parts)], parts, strict=False))
     if "" not in by_zone and (others := _held_back(nodes, by_zone.keys())):
         causes += others
-        found.append((Rank.OTHER_ZONE, f"in other zones: {_counted(others)}"))
-    remedy = unanswered or _remedies(spec, causes, is_new=is_new)
-    return [*found, (Rank.REMEDY, remedy)]
+        parts.append(f"in other zones: {_counted(others)}")
+    return [*parts, unanswered or _remedies(spec, causes, is_new=is_new)]
 
 
 def is_taint(lacks: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
 from bamboo_core.controller.reconcile import Step, step
-from bamboo_core.controller.shortage import Rank, few, insufficient
+from bamboo_core.controller.shortage import few, insufficient
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
@@ -23,20 +23,20 @@ from .failing_starts import condition
 OTHER = JobView("ns", "other", "uid-2", 1, 0.0)
 
 
-def test_the_most_helpful_reasons_are_told_and_the_others_counted() -> None:
-    given = [
-        (Rank.FIRST_ZONE, "zone a"), (Rank.OTHER_ZONE, "zone b"), (Rank.REMEDY, "add nodes"),
-        (Rank.GRID, "grid"), (Rank.ON_DEMAND, ""), (Rank.LINE, "line"), (Rank.AVOIDED, "avoided"),
-    ]  # fmt: skip
-    assert few(given) == (
-        "; zone a; add nodes; line; avoided; and 2 more reasons: see `bamboo explain`,"
-        " status.failures and the events of the pods"
+def test_of_many_reasons_those_that_stand_elsewhere_give_way() -> None:
+    told = [("zone a", ""), ("zone b", ""), ("add nodes", ""), ("", "")]
+    grid, line, avoided = ("grid", "Grid"), ("line", ""), ("avoided", "status.avoided")
+    assert few([*told, grid, line]) == "; zone a; zone b; add nodes; line; see also Grid"
+    assert few([*told, grid, avoided]) == (
+        "; zone a; zone b; add nodes; grid; see also status.avoided"
     )
-    assert few(given[:4]) == "; zone a; zone b; add nodes; grid"
+    assert few([*told, grid, line, avoided]).endswith("; line; see also Grid and status.avoided")
+    assert few([*told, line, line, line]) == "; zone a; zone b; add nodes; line; line; line"
+    assert few([*told, ("", "Grid")]) == "; zone a; zone b; add nodes"
     assert few([]) == ""
 
 
-def test_a_job_that_lacks_much_tells_the_first_zone_the_remedy_and_its_place_in_the_line() -> None:
+def test_a_job_that_lacks_much_tells_all_zones_the_remedy_and_its_place_in_the_line() -> None:
     waiting = [
         pod(d, s, zone=zone, node="", phase=PodPhase.PENDING)
         for d in range(2)
@@ -52,8 +52,10 @@ def test_a_job_that_lacks_much_tells_the_first_zone_the_remedy_and_its_place_in_
     assert "in zone a: insufficient gpu (2 nodes)" in said.message
     assert "; add nodes to the pool" in said.message
     assert "job ns/other is first in line" in said.message
-    assert "in zone b" not in said.message
-    assert "; and 2 more reasons: see `bamboo explain`" in said.message
+    assert "in zone b: insufficient gpu (1 node)" in said.message
+    assert said.message.endswith("; see also ZoneSpreadSatisfied and status.failures.avoided")
+    spread = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
+    assert "2 x 2 needs 4 agents" in spread.message  # what is left out stands there
 
 
 def trains(
