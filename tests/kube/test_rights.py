@@ -27,6 +27,7 @@ from bamboo_operator.kube.client import Kube
 from bamboo_operator.kube.event_recorder import Recorder
 from bamboo_operator.pods.disruption_budgets import Budgets
 from bamboo_operator.trust import authentication, seals, tls
+from bamboo_operator.trust.bundle import CA_CONFIG_MAP
 
 from .grants import CLEAN, Audit, audited, compare, grants
 from .jobs import job
@@ -132,6 +133,9 @@ async def life_of_a_job(operator: Running, cluster: KubeApi) -> None:
         return await operator.admin.get(path) is None
 
     await until(gone, timeout_s=60)
+    # The next job would keep the authorities, and the operator would not delete them.
+    path = f"/api/v1/namespaces/{operator.namespace}/configmaps/{CA_CONFIG_MAP}"
+    await wait_for(cluster, path, lambda found: found is None)
 
 
 async def life_in_a_queue(operator: Running, cluster: KubeApi) -> None:
