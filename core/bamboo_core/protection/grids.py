@@ -231,7 +231,7 @@ def whole(shape: Shape, mode: RedundancyMode) -> Planned:
 
 @lru_cache(maxsize=32)
 def _whole(shape: Shape, mode: RedundancyMode) -> Planned:
-    """Of a shape without what counts only if work is lost."""
+    """The plan without what counts only if work is lost."""
     step = _step(shape, mode)
     fused = Planned(step, step.build())
     if not shape.can_split:
