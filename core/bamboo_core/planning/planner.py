@@ -218,12 +218,14 @@ class _Planning:
                 ]
                 for a in plan.members
             }
+            ways = self._variants(plan, is_degraded=is_degraded)
             found = self._best(
                 plan,
                 build,
                 plan.step_cut,
                 order=_order(plan, shared),
-                ways=self._variants(plan, is_degraded=is_degraded),
+                ways=ways[::-1] if is_degraded else ways,  # the split one first
+                enough=inflight.WORTH if is_degraded else 0.0,
             )
             self._try(plan, found.programs, held, plan.step_cut)
             return found.programs
@@ -411,8 +413,11 @@ class _Planning:
         *,
         order: Sequence[int],
         ways: Sequence[Variant],
+        enough: float = 0.0,
     ) -> Schedule:
-        """The shortest schedule among these variants. order: as in :func:`schedule.build`."""
+        """The shortest schedule among these variants. order: as in :func:`schedule.build`; enough:
+        a split step that exceeds what no step can fall below by less than this factor is taken
+        without a look at those that follow."""
         made = []
         sums = dict(zip(cut, self._transfer(cut), strict=False))
         for way in ways:
@@ -430,6 +435,8 @@ class _Planning:
                 is_split=way.split,
             )
             made.append((found.end + (way.price - 1) * found.length, found))
+            if way.split and found.end * self._costs.price_of_split <= enough * found.busiest:
+                break
         return min(made, key=lambda pair: pair[0])[1]
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:

@@ -45,6 +45,12 @@ class Costs:
             can_split=all(x.can_split for x in profile),
         )
 
+    @property
+    def price_of_split(self) -> float:
+        """Time of I and W over that of B, for the layer where it is most; at least 1."""
+        halves = zip(self.input_gradient, self.weight_gradient, self.fused, strict=True)
+        return max((1.0, *((i + w) / b for i, w, b in halves if b)))
+
     def rounded(self) -> Costs:
         """Costs that differ by less than a billionth of the largest one, and whose sums are exact:
         equal loads compare as equal, in whatever order they were added up."""

@@ -47,6 +47,7 @@ class Schedule:
     forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
     end: float  # when the last slice of a gradient has come, too
     is_split: bool = False  # as its graph
+    busiest: float = 0.0  # all that the agent with most to compute computes
 
     @cached_property
     def programs(self) -> dict[AgentId, Program]:
@@ -101,7 +102,12 @@ def build(
         end = max(end, run.exchange.end)
     begun = run.order
     return Schedule(
-        lambda: Lowering(indexed, begun).programs(), run.length, run.forced, end, is_split
+        lambda: Lowering(indexed, begun).programs(),
+        run.length,
+        run.forced,
+        end,
+        is_split,
+        max(index.loads(), default=0.0),
     )
 
 
@@ -165,6 +171,13 @@ class _Index:
             order = (positions[m] * (layers + 1) + stage) * microbatches + m
             keys.append(order * size + i)
         return keys
+
+    def loads(self) -> list[float]:
+        """Agent -> the time of all its tasks."""
+        found = [0.0] * len(self.names)
+        for agent, duration in zip(self.agent, self.duration, strict=True):
+            found[agent] += duration
+        return found
 
     def _deep(self) -> list[bool]:
         deepest = [-1] * len(self.names)
