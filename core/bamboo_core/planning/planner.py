@@ -416,28 +416,29 @@ class _Planning:
         enough: float = 0.0,
     ) -> Schedule:
         """The shortest schedule among these variants. order: as in :func:`schedule.build`; enough:
-        a split step that exceeds what no step can fall below by less than this factor is taken
-        without a look at those that follow."""
-        made = []
+        as in :func:`inflight.shortest`."""
         sums = dict(zip(cut, self._transfer(cut), strict=False))
-        for way in ways:
+
+        def made(split: bool, caps: dict[AgentId, int]) -> Schedule:
             self._check_wanted()
-            graph = build(way.split)
+            graph = build(split)
             self._check_wanted()
-            found = schedule.build(
+            return schedule.build(
                 graph,
                 batch=plan.batch,
                 costs=self._costs,
-                caps=way.caps,
+                caps=caps,
                 order=order,
                 speeds=self._speeds,
                 sums=sums,
-                is_split=way.split,
+                is_split=split,
             )
-            made.append((found.end + (way.price - 1) * found.length, found))
-            if way.split and found.end * self._costs.price_of_split <= enough * found.busiest:
-                break
-        return min(made, key=lambda pair: pair[0])[1]
+
+        return inflight.shortest(
+            ((way.price, made(way.split, way.caps)) for way in ways),
+            enough=enough,
+            price_of_split=self._costs.price_of_split,
+        )
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:
         """The dry run, with what agents compute ahead; NoPlanError if the programs cannot run."""

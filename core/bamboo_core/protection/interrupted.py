@@ -16,7 +16,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Program
 from bamboo_core.planning.step_shape import TARGET, StepShape
-from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling import dry_run, inflight
 from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.remaining import Remaining, remaining
@@ -48,9 +48,8 @@ def length(before: StepShape, after: StepShape, *, at: float) -> float:
 
 
 def resumed(stopped: Stopped, *variants: StepShape) -> float:
-    """Length of the whole step if it goes on in the variant whose schedule ends first, or in the
-    first of equal ones. They differ in their schedules only. RuntimeError if the rest cannot
-    run."""
+    """Length of the whole step if it goes on in the variant that the planner takes, as in
+    :func:`rest`. They differ in their schedules only. RuntimeError if the rest cannot run."""
     found = rest(variants[0], {a: stopped.holdings[a] for a in variants[0].live}, variants[1:])
     if not found.report.ok:
         raise RuntimeError(f"{variants[0].lost}: {found.report}")
@@ -85,7 +84,7 @@ def rest(
     shape: StepShape, holdings: Mapping[AgentId, Holdings], others: Sequence[StepShape] = ()
 ) -> Rest:
     """The work that is left for the agents of ``shape``, given what they hold. others: variants of
-    its schedule that are tried, too."""
+    its schedule that are tried, too, if a split one is not close to what no other falls below."""
     index = HoldingsIndex(holdings, batch=shape.batch, target=TARGET, short_notice=frozenset())
     left = remaining(
         index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
@@ -97,12 +96,13 @@ def rest(
     held = {
         a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
-    made = min(
+    made = inflight.shortest(
         (
-            x.build(closure.missing(x.goals(shared.work), holdings, index=index), shared)
-            for x in (shape, *others)
+            (1.0, x.build(closure.missing(x.goals(shared.work), holdings, index=index), shared))
+            for x in sorted((shape, *others), key=lambda x: not x.split)
         ),
-        key=lambda made: made.end,
+        enough=inflight.WORTH,
+        price_of_split=shape.timing.price_of_split,
     )
     report = dry_run.dry_run(
         made.programs,

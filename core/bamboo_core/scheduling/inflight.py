@@ -6,6 +6,7 @@ flight fill the bubbles (ZB-H2 of "Zero Bubble Pipeline Parallelism"), as far as
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bamboo_core.model.ids import AgentId
@@ -13,6 +14,7 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.device_memory import Need
+from bamboo_core.scheduling.schedule import Schedule
 
 WORTH = 1.03
 """A full grid is split only for a gain beyond the error of the costs."""
@@ -34,6 +36,23 @@ def tighter(variant: Variant) -> Variant:
     """With a little less in flight. The scheduler takes what is at hand: where gradients take time,
     a step of a degraded grid can end sooner if less is (up to 3 % of those in degraded_step)."""
     return replace(variant, caps={a: max(1, cap - _LESS) for a, cap in variant.caps.items()})
+
+
+def shortest(
+    made: Iterable[tuple[float, Schedule]], *, enough: float = 0.0, price_of_split: float = 1.0
+) -> Schedule:
+    """The shortest schedule, each with its :attr:`Variant.price`.
+
+    enough: a split step that exceeds what no step can fall below, which is the work of its busiest
+    agent, by less than this factor is taken, and the next schedules are not made. price_of_split:
+    as of the costs.
+    """
+    found: list[tuple[float, Schedule]] = []
+    for price, each in made:
+        found.append((each.end + (price - 1) * each.length, each))
+        if each.is_split and each.end * price_of_split <= enough * each.busiest:
+            break
+    return min(found, key=lambda pair: pair[0])[1]
 
 
 def variants(
