@@ -322,7 +322,8 @@ def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
     assert replica["excluded"] is None
     assert replica["replicaHostBytes"] == replica["hostBytes"] == 3 * 800_000
     boundaries, activations = 8 * 50_000, 4 * 2_000_000  # the first stage sends no gradient back
-    assert replica["deviceBytes"] == 9 * 800_000 + 3 * 400_000 + activations + boundaries
+    # weight gradients are added to the running sum: they take no memory of their own
+    assert replica["deviceBytes"] == 8 * 800_000 + 3 * 400_000 + activations + boundaries
     shown = " ".join(text(found).split())
     assert "Replica keeps replicas in host memory" in shown
     assert "so 2.29 MiB of weights and optimizer state wait there" in shown
