@@ -17,8 +17,7 @@ from bamboo_core.scheduling.device_memory import Need
 WORTH = 1.03
 """A full grid is split only for a gain beyond the error of the costs."""
 
-
-_LESS = 2  # activations
+_LESS = 2  # activations in flight
 
 
 @dataclass(frozen=True)
