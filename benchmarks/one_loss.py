@@ -11,19 +11,9 @@ step is not run: its samples say at least. Afterwards docs/choosing-protection.m
 
 from __future__ import annotations
 
+import planned_steps
 import protection_page
 
-from bamboo_core.api.spec import (
-    DataSpec,
-    FactorySpec,
-    JobSpec,
-    PipelinesSpec,
-    RedundancyMode,
-    RedundancySpec,
-    TrainingSpec,
-    TransportSpec,
-    WorkerSpec,
-)
 from bamboo_core.planning.displays import preview
 from bamboo_core.planning.displays.preview import OneLoss
 from bamboo_core.protocol.messages import LayerCost
@@ -38,21 +28,8 @@ STAGE = LayerCost(
 
 def lose(gbps: float) -> OneLoss:
     """The comparison of a job on this network."""
-    spec = JobSpec(
-        model=FactorySpec("model:make"),
-        data=DataSpec("data:make"),
-        training=TrainingSpec(
-            steps=100,
-            global_batch_size=MICROBATCHES,
-            micro_batch_size=1,
-            optimizer=FactorySpec("optim:make"),
-        ),
-        pipelines=PipelinesSpec(count=D, stages=P),
-        worker=WorkerSpec("image"),
-        redundancy=RedundancySpec(RedundancyMode.REPLICA),
-        transport=TransportSpec(bandwidth_gbps=gbps),
-    )
-    found = preview.one_loss(spec, (STAGE,) * P)
+    job = planned_steps.PlannedJob(D, P, MICROBATCHES, STAGE, gbps)
+    found = preview.one_loss(job.spec, job.costs)
     assert found is not None, "with replicas no loss of one agent is fatal"
     return found
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from bamboo_core.placement import moves
 from bamboo_core.placement.plan import Move, Plan, layers_of
 from bamboo_core.planning.requests import PlanRequest, Relocation
-from bamboo_core.planning.team import STATES, lacking_bytes
+from bamboo_core.planning.team import lacking_bytes
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.device_memory import USABLE
+from bamboo_core.scheduling.device_memory import STATES, USABLE
 
 _PAYS_WITHIN = 20  # steps: later is not worth it, since lost agents come back
 _MADE_WITHIN = 4  # steps: the target step, and two plans

@@ -23,8 +23,7 @@ from bamboo_core.placement.seats import (
 )
 from bamboo_core.planning.requests import Fatal, PlannerFault, PlanRequest, Unplaceable
 from bamboo_core.protocol.messages import LayerCost
-
-STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
+from bamboo_core.scheduling.device_memory import STATES
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Facts:
     stop_s: float = 1.0  # from a loss until the survivors compute again
     restart_s: float = 60.0  # to restore a checkpoint, without what is repeated
     checkpoint_s: float = inf  # between two checkpoints; inf: there is none before the end
-    refill_s: float = 180.0  # from a loss until a newcomer has the lost agent's layers; mean
+    refill_s: float = 180.0  # for how long a seat stays empty, on average
     empty_share: float | None = None  # of seats; None: as hazard and refill_s say
     empty_together: float = 0.0  # correlation of two seats' being empty
     is_clustered: bool = False  # neighbours, and so a stage and its copy, share a zone

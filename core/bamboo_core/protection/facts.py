@@ -30,7 +30,7 @@ class Assumptions:
     host_bytes_per_s: float = 12e9  # four fifths of PCIe 3
     stop_s: float = 1.0
     restart_s: float = 60.0
-    refill_s: float = 180.0  # a pod on a new spot node, and its copies; until seats were empty
+    refill_s: float = 180.0  # a pod on a new spot node, and its copies; a prior of what is measured
 
 
 @dataclass(frozen=True)

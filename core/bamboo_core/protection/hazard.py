@@ -115,8 +115,8 @@ def chances(seats: int, share: float, together: float = 0.0) -> tuple[float, ...
 
     Each seat is empty for a share of the time. Then f is binomial, however long each seat stays
     empty. If seats are empty together (a pool runs dry), the share itself varies: f is
-    beta-binomial, and ``together`` is the correlation of two seats. With a larger share, more seats
-    are empty in the sense of all quantiles.
+    beta-binomial, and ``together`` is the correlation of two seats. With a larger share, at
+    least so many empty seats are never less likely.
     """
     if share <= 0:
         return (1.0,) + (0.0,) * seats

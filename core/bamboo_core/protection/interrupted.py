@@ -38,18 +38,13 @@ class Stopped(NamedTuple):
     elapsed: float  # when the last agent stopped
 
 
-def length(before: StepShape, after: StepShape, *, at: float) -> float:
-    """Length of a step that begins as ``before``, is stopped at a time, and goes on as ``after``.
-
-    ``at`` and the result are in the unit of the costs. The seats of ``after`` are those of
-    ``before``, but for lost ones. RuntimeError if the rest cannot run.
-    """
-    return resumed(stop(before, at=at), after)
-
-
 def resumed(stopped: Stopped, *variants: StepShape) -> float:
-    """Length of the whole step if it goes on in the variant that the planner takes, as in
-    :func:`rest`. They differ in their schedules only. RuntimeError if the rest cannot run."""
+    """Length of the whole step, in the unit of the costs, if it goes on in the variant that the
+    planner takes, as in :func:`rest`.
+
+    Variants differ in their schedules only. Their seats are those of the stopped step, but for lost
+    ones. RuntimeError if the rest cannot run.
+    """
     found = rest(variants[0], {a: stopped.holdings[a] for a in variants[0].live}, variants[1:])
     if not found.report.ok:
         raise RuntimeError(f"{variants[0].lost}: {found.report}")

@@ -74,9 +74,8 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     kept = replace(shape, copied=0.0) if ahead else replace(shape, copied=0.0, slices=1, room=0)
     small = grids.alike(kept)
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
-    _, slower, ways = _degraded(small, kind)
-    shares = [_share(small, shape, mode, way) for way in ways]
-    more = max(0.0, fmean(x * share for x, share in zip(slower, shares, strict=True)))
+    more = _with_one(small, shape, kind)
+    ways = _degraded(small, kind).ways
     larger = grids.interrupted(kept)
     found = _lose_each(larger, kind, ahead)
     redone = []
@@ -149,10 +148,14 @@ def _one(shape: Shape, kind: RedundancyMode) -> float | None:
     if _is_fatal(shape, kind):
         return None
     small = grids.alike(shape)
+    return 1 + _with_one(small, shape, kind) * _weight(small, shape, kind)
+
+
+def _with_one(small: Shape, shape: Shape, kind: RedundancyMode) -> float:
+    """By which share a step with one empty seat is longer, shared as in the job's grid."""
     _, slower, ways = _degraded(small, kind)
-    shares = [_share(small, shape, kind, way) for way in ways]
-    more = fmean(x * y for x, y in zip(slower, shares, strict=True))
-    return 1 + max(0.0, more * _weight(small, shape, kind))
+    shares = (_share(small, shape, kind, way) for way in ways)
+    return max(0.0, fmean(x * share for x, share in zip(slower, shares, strict=True)))
 
 
 def _more(small: Shape, shape: Shape, kind: RedundancyMode, empty: int) -> float:

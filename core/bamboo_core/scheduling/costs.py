@@ -104,7 +104,7 @@ def _prefix(costs: tuple[float, ...]) -> list[float]:
 def transfers(
     profile: Sequence[LayerCost], cut: Sequence[Range], bytes_per_s: float
 ) -> tuple[float, ...]:
-    """Stage -> seconds that the sum of a leaf takes to another agent. Empty without a profile."""
+    """Stage -> seconds that a sum of its gradient takes to another agent; empty: no profile."""
     if not profile:
         return ()
     return tuple(sum(x.parameter_bytes for x in profile[lo:hi]) / bytes_per_s for lo, hi in cut)

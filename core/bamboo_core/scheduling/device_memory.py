@@ -14,7 +14,7 @@ from bamboo_core.model.ids import Range
 from bamboo_core.protocol.messages import LayerCost
 
 USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
-STATES = 3  # times the parameters' bytes: weight, Adam's two. What a replica keeps in host memory
+STATES = 3  # times the parameters' bytes: weight, Adam's two. What a copy of a layer has
 BEYOND = 8  # most activations in flight beyond P (measured: more gains nothing)
 _REDUCED = 1  # times the parameters' bytes: a replica's update needs the reduced gradient
 _MOMENTS = STATES - 1  # without the weight

@@ -50,9 +50,10 @@ def dry_run(
     instructions with ``every`` run in this step; lanes: what agents run while they wait for items;
     lane_limit: most forwards computed ahead that an agent keeps; bytes_of: size of an item, VER: of
     a layer's state, which is counted with it; wire: time that an item takes an interface, which
-    sends, and receives, one item after the other (default: none). Small items have a lane of their
-    own, and wait for no large ones; measures: whether times and peaks
+    sends, and receives, one item after the other (default: none); measures: whether times and peaks
     are wanted. Faults do not depend on them without lanes, since agents wait only for messages.
+
+    On the wire small items have a lane of their own, and do not wait for large ones.
     """
     if wire is not None:
         programs = _one_by_one(programs)

@@ -19,8 +19,7 @@ from bamboo_core.scheduling.schedule import Schedule
 WORTH = 1.03
 """A full grid is split only for a gain beyond the error of the costs."""
 
-
-_LESS = 2  # activations
+_LESS = 2  # activations in flight
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A SEND follows its producer directly, or comes first in the program if the item exists already. A
 file's record is sent last, since the file is written in the background. The agents of a stage send
-pieces of its gradient to all others, each beginning with another receiver: an interface receives
-one item after the other. A task that is a RECV stands for an agent that passes a piece on. Between
+slices of its gradient to all others, each beginning with another receiver: an interface receives
+one item after the other. A task that is a RECV stands for an agent that passes a slice on. Between
 two agents, messages of one lane are received in the order in which they are sent: before a message,
 an agent receives all of the lane that were sent earlier.
 """
@@ -19,12 +19,12 @@ from bamboo_core.graph.tasks import Gather, TaskId, Transfer
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.program import Instruction, Messages, Op, Packed, Program
+from bamboo_core.scheduling.exchange import ENDS
 from bamboo_core.scheduling.indexed_graph import Hub, IndexedGraph
 
 _SEND, _RECV, _REDUCE, _RED = Op.SEND, Op.RECV, Op.REDUCE, Kind.RED
 _new = tuple.__new__  # five times faster; two thirds of the instructions are messages
 _CLOSES = frozenset({Op.END, Op.EXIT})
-_EXCHANGES = frozenset({Op.SLICE, Op.REDUCE})
 
 _T = TypeVar("_T")
 
@@ -252,7 +252,7 @@ class _Sends:
             return transfers
         source, instruction = task
         ranks = self._ranks.get(instruction[2:4])
-        if ranks is None or instruction[0] not in _EXCHANGES or len(transfers) < 2:
+        if ranks is None or instruction[0] not in ENDS or len(transfers) < 2:
             return transfers
         turns = [ranks.get(transfer[2], -1) for transfer in transfers]
         ordered = sorted(turns)

@@ -1,10 +1,10 @@
 """The list scheduler: turns a task graph into one program per agent.
 
-Only F, B, I and W take time, and slices of gradients on the network (:mod:`exchange`); every other
-task is free and runs as soon as it can. An idle agent
-takes the first ready task in this order: I or B (earliest in its pipeline, lower stage); F
-(earliest, deeper stage), within its cap of activations in flight; W (earliest). The deepest
-stage of an agent has one slot beyond the cap. Without it, agents of two stages could deadlock.
+Only F, B, I and W take time, and slices of gradients on the network (:mod:`exchange`). Every other
+task is free and runs as soon as it can. An idle agent takes the first ready task in this order: I
+or B (earliest in its pipeline, lower stage); F (earliest, deeper stage), within its cap of
+activations in flight; W (earliest). The deepest stage of an agent has one slot beyond the cap.
+Without it, agents of two stages could deadlock.
 """
 
 from __future__ import annotations

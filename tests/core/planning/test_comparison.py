@@ -117,7 +117,7 @@ def test_ways_that_come_near_are_tried_in_the_other_variant_and_run_dry() -> Non
     ends = {"first": 10.0, "second": 12.9, "third": 13.1, "fourth": 9.0}
     others = {"first": None, "second": Schedule(dict, 1.0, 0, 10.7, True)}
     ways = [
-        Candidate(way, {}, Estimate(1.0, 0.0, 0, bound, 0.0), 1)
+        Candidate(way, {}, Estimate(1.0, 0.0, bound, 0.0), 1)
         for way, bound in zip(ends, (1.0, 1.0, 1.0, 11.0), strict=True)
     ]
     asked: list[float] = []

@@ -211,10 +211,12 @@ def test_an_interrupted_step_repeats_what_was_lost() -> None:
     after = replace(before, lost=((0, 1),))
     whole = before.dry_run(before.build().programs).length
     degraded = after.dry_run(after.build().programs).length
-    found = interrupted.length(before, after, at=whole / 2)
+    found = interrupted.resumed(interrupted.stop(before, at=whole / 2), after)
     assert found > (whole + degraded) / 2
     # nobody is lost: a stop only lets the running instructions end
-    assert interrupted.length(before, before, at=whole / 2) == pytest.approx(whole, abs=2)
+    assert interrupted.resumed(interrupted.stop(before, at=whole / 2), before) == pytest.approx(
+        whole, abs=2
+    )
 
 
 SPLIT = Shape(2, 4, 8, latency=1 / 64, slices=2, can_split=True)

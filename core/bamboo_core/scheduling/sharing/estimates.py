@@ -18,7 +18,6 @@ class Estimate(NamedTuple):
 
     top: float  # the busiest agent computes so long
     wire: float  # the fullest interface sends or receives sums so long
-    sums: int  # of gradients that agents have
     bound: float  # no step is shorter: the leaves of one agent take so long
     held: float  # sums and slices of sums that the fullest agent has at the end of the step
 
@@ -38,17 +37,15 @@ def estimate(step: StepWork, work: WorkMap) -> Estimate:
     top = max(load.values())
     bound = max(x - step.loads[a] for a, x in load.items())
     if not any(step.transfer):
-        return Estimate(top, 0.0, 0, bound, 0.0)
+        return Estimate(top, 0.0, bound, 0.0)
     busy = dict.fromkeys(load, 0.0)  # time of each interface, in the fuller direction
     held = dict.fromkeys(load, 0.0)
-    total = 0
     for stage, found in enumerate(shares):
         sums = {a: len(fewest(step.batch, leaves)) for a, leaves in found.items()}
         owners, every = len(sums), sum(sums.values())
-        total += every
         part = step.transfer[stage] / owners  # each owner reduces a slice of the gradient
         for agent, own in sums.items():
             sent, received = own * (owners - 1), every - own
             busy[agent] += part * max(sent, received)
             held[agent] += own + received / owners
-    return Estimate(top, max(busy.values()), total, bound, max(held.values()))
+    return Estimate(top, max(busy.values()), bound, max(held.values()))
