@@ -102,8 +102,7 @@ def merge(pool: Pool, left: Sum, right: Sum, parameters: Sequence[torch.Tensor])
         buffer.tensor.add_(right.buffer.tensor)
     else:
         for view, part in zip(parameter_views(buffer, parameters), right.parts, strict=True):
-            if part is not None:
-                view.add_(part)
+            view.add_(0.0 if part is None else part)  # -0.0 + 0.0 is +0.0, as if both were flat
     return Sum(losses, buffer)
 
 
@@ -186,6 +185,8 @@ class GradientSums:
         right: Sum = self._store[Item.sum(step, span, (task.index, end))]
         is_checked = self._checks.is_task_due(task)
         both = [copied(self._pool, x, parameters) for x in (left, right)] if is_checked else []
+        if left.buffer is None and right.buffer is not None:
+            both.reverse()  # in the order of ``merge``: of two NaN, the first one's bits stay
         total = merge(self._pool, left, right, parameters)
         if both:
             again = merge(self._pool, both[0], both[1], parameters)

@@ -64,6 +64,25 @@ class JobPlan:
         )
 
     @property
+    def why_no_loss(self) -> str:
+        """Why there is no cost of one loss; empty: there is one."""
+        spec, found = self.planned_spec, self.verdict.facts
+        if spec.pipelines.count == 1 and not spec.redundancy.mode.keeps_copies:
+            return (
+                f"one lost agent ends the attempt: in {spec.redundancy.mode.value} nobody else has"
+                " its layers, so training goes on from the newest checkpoint"
+            )
+        if self.one_loss is not None:
+            return ""
+        if not any(x.parameter_bytes for x in self.costs.layers):
+            return "what one loss costs is not shown: the sizes of the layers are not known"
+        return (
+            "what one loss costs is not shown: of"
+            f" {counted(found.agents, 'agent')} with {found.microbatches} micro-batches each, the"
+            " ways to share its work take too long to compare"
+        )
+
+    @property
     def is_small(self) -> bool:
         """Whether its steps are soon planned."""
         return self.verdict.facts.agents * self.verdict.facts.microbatches <= _MOST_TASKS

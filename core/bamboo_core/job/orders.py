@@ -40,4 +40,5 @@ def answers(
 
 def _choose(request: PlanRequest, mode: facts.OpenMode) -> Verdict:
     costs = request.costs or facts.even_costs(request.layers)
-    return choose(facts.gather(request.spec, costs, mode.seen, pipelines=mode.pipelines))
+    given = request.spec, costs, mode.seen
+    return choose(facts.gather(*given, pipelines=mode.pipelines, batch=request.batch))

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
+from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode, batch_shape
 from bamboo_core.model.ids import Range
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement import partition
 from bamboo_core.protection.choice import MODES, Facts, Recovery
 from bamboo_core.protection.hazard import empty_share
@@ -75,9 +76,10 @@ def gather(
     *,
     pipelines: int,
     assumptions: Assumptions = Assumptions(),
+    batch: BatchShape | None = None,
 ) -> Facts:
-    """Facts of a job that asks for so many pipelines. costs: one per layer. ValueError as in
-    cut_of.
+    """Facts of a job that asks for so many pipelines. costs: one per layer; batch: of a job that
+    has had a plan, which keeps it for ever; None: of a new job. ValueError as in cut_of.
 
     The step takes as long as measured, else as long as an estimate: the planner's schedule of equal
     stages as long as the costliest one, and the reduction. Sizes are the largest of any stage. What
@@ -86,7 +88,8 @@ def gather(
     is_network_measured = seen.goodput < spec.transport.bytes_per_s
     spec = _with_network(spec, seen)
     cut = cut_of(spec, costs)
-    load = Load(spec, costs, cut, pipelines, seen.memory_bytes, assumptions.host_bytes_per_s)
+    device = seen.memory_bytes, assumptions.host_bytes_per_s
+    load = Load(spec, costs, cut, pipelines, *device, batch or batch_shape(spec))
     forward_s, sizes, bytes_per_s = load.forward_s, load.sizes, spec.transport.bytes_per_s
     plans = planned(load)
     none, replica, eager = (plans[mode].figures for mode in MODES)

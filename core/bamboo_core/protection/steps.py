@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
-from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protection.choice import MODES
@@ -40,6 +40,7 @@ class Load:
     pipelines: int  # D
     memory_bytes: int  # of the smallest device; 0: unknown
     host_bytes_per_s: float  # between a device and host memory
+    batch: BatchShape  # how the batch is summed
 
     @property
     def microbatches(self) -> int:
@@ -75,11 +76,6 @@ class Load:
     def sums(self) -> int:
         """Sums of gradients that an agent holds at once."""
         return orders.sums_at_once(self.batch, self.pipelines)
-
-    @property
-    def batch(self) -> BatchShape:
-        """How the batch is summed."""
-        return batch_shape(self.spec)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.payloads.kinds import Sum
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord
 from bamboo_sim.workers.fleet import CPU
@@ -28,6 +29,7 @@ SUMS = (
     *("REDUCE[0:3] m0 0:1 0:1", "REDUCE[3:6] m0 0:1 0:1"),
 )
 END = ("VOTE 0:3 0:3 0:1 3:6 3:6 0:1", "COMMIT {a00}")
+NEGATIVE_ZERO, NAN = torch.tensor(-0.0), torch.tensor(float("nan"))
 UPDATES = ("UPDATE[0:3] 0:3 0:1", "UPDATE[3:6] 3:6 0:1")
 
 
@@ -181,6 +183,30 @@ def test_a_flip_where_two_sums_are_added_up_is_found(monkeypatch, call):
     flip(monkeypatch, sums, "merge", lambda _, __, result: result.buffer.tensor, {call})
     with pytest.raises(CorruptionError, match=r"FOLD\[0:3\] m1"):
         bench.run("FOLD[0:3] m1 0:2")
+
+
+def sums_of(*values):
+    """Sums of leaves 0 and 1 as autograd leaves them. None: nothing has used the parameters."""
+    bench = Checked()
+    bench.backend.adopt_batch(replace(BATCH, microbatches=2, leaf_size=1))
+    shapes = [x.shape for x in bench.backend.state.outlines(0, 3)]
+    for leaf, value in enumerate(values):
+        parts = [None if value is None else value.expand(x).clone() for x in shapes]
+        bench.backend.state.store[Item.sum(0, (0, 3), (leaf, leaf + 1))] = Sum(parts=parts)
+    return bench
+
+
+@pytest.mark.parametrize("values", [(NEGATIVE_ZERO, None), (None, NEGATIVE_ZERO), (None, None)])
+def test_gradients_that_are_missing_are_no_fault_of_the_device(values):
+    sums_of(*values).run("FOLD[0:3] m1 0:2")
+
+
+@pytest.mark.parametrize("flat", [0, 1])
+def test_two_numbers_that_are_none_of_both_signs_are_no_fault_of_the_device(flat):
+    bench = sums_of(NAN, -NAN)
+    state, total = bench.backend.state, Item.sum(0, (0, 3), (flat, flat + 1))
+    bench.backend.sums.flatten(state.store[total], state.outlines(0, 3))
+    bench.run("FOLD[0:3] m1 0:2")
 
 
 def test_a_flip_in_a_norm_is_found(monkeypatch):

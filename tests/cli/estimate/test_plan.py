@@ -117,10 +117,17 @@ def test_a_step_counts_with_the_network_where_no_loss_can_be_compared(
     alone = write(manifest)
     one, slow = plan(alone, gbits=10.0), plan(alone, gbits=0.1)
     assert one.one_loss is None
+    assert "in None nobody else has its layers" in text(one)
     assert one.step_s == slow.step_s > 0
     manifest["spec"]["redundancy"] = {"mode": "Replica"}
     copied = write(manifest, "copied.yaml")
     assert plan(copied, gbits=0.1).step_s > plan(copied, gbits=10.0).step_s
+
+
+def test_a_grid_too_large_for_a_comparison_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bamboo_cli.estimate.plan._MOST_TASKS", 1)
+    shown = " ".join(text(plan()).split())
+    assert "what one loss costs is not shown: of 8 agents with 8 micro-batches each" in shown
 
 
 def test_a_step_that_was_measured_is_shown_as_it_is() -> None:

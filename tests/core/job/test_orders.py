@@ -10,6 +10,7 @@ import pytest
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.events import ComputePlan
 from bamboo_core.job import orders
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protection.facts import OpenMode, Seen
 
 
@@ -25,6 +26,15 @@ def test_nothing_is_chosen_for_an_order_that_was_overtaken(
     assert list(orders.answers(order, lambda: False)) == []
     with pytest.raises(AssertionError, match="most of a second"):
         list(orders.answers(order))
+
+
+def test_a_mode_is_chosen_by_the_sums_that_the_job_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(orders.facts, "gather", lambda *_, batch, **__: given.append(batch))
+    monkeypatch.setattr(orders, "choose", lambda _: SimpleNamespace(mode=RedundancyMode.NONE))
+    request: Any = SimpleNamespace(spec=None, costs=(), layers=2, batch=BatchShape(16, 8, 2))
+    orders._choose(request, OpenMode(Seen(0.1), 2))
+    assert given == [BatchShape(16, 8, 2)]
 
 
 def test_what_may_be_asked_later_is_computed_after_both_parts(

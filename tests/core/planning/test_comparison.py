@@ -104,6 +104,16 @@ def test_one_loss_is_compared_with_a_step_without_a_loss() -> None:
     assert preview.one_loss(alone, (HALVES,) * 4) is None  # fatal
 
 
+def test_one_loss_of_pipelines_with_one_stage_leaves_fewer_pipelines() -> None:
+    asked = whole().spec
+    spec = replace(asked, pipelines=replace(asked.pipelines, count=4, max=4, stages=1))
+    found = preview.one_loss(spec, (replace(HALVES, parameter_bytes=10**6),) * 4)
+    assert found is not None
+    assert (found.ways.taken.way, found.ways.others) == ("FewerPipelines", ())
+    most = -(-asked.training.microbatches // 3) / (asked.training.microbatches // 4)
+    assert found.ways.taken.step_s / found.usual_s == pytest.approx(most, rel=0.01)
+
+
 def test_a_way_that_cannot_win_is_not_scheduled() -> None:
     found = compared(lossy(A1))
     assert any(x.is_least for x in found.others) or len(found.others) < 2

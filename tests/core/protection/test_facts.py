@@ -16,7 +16,7 @@ from bamboo_core.api.spec import (
     TransportSpec,
     batch_shape,
 )
-from bamboo_core.model.numerics import choose
+from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted
 from bamboo_core.protection.choice import Facts, Recovery
@@ -262,6 +262,17 @@ def test_without_checkpoints_the_whole_job_is_at_risk() -> None:
 
 def test_fewer_pipelines_have_more_micro_batches() -> None:
     assert gather(spec(), layers(), Seen(0.1), pipelines=1).microbatches == 16
+
+
+def test_a_job_of_an_earlier_version_is_counted_with_its_own_sums() -> None:
+    """Also one whose pipelines.max would be refused today, since a new job has fewer leaves."""
+    old = BatchShape(16, 8, 2)
+    assert gather(spec(), layers(), Seen(0.1), pipelines=2).sums == 4
+    assert gather(spec(), layers(), Seen(0.1), pipelines=2, batch=old).sums == 2
+    asked, many = spec(), BatchShape(256, 1, 2)
+    training = replace(asked.training, global_batch_size=256, micro_batch_size=1)
+    asked = replace(asked, training=training, pipelines=replace(asked.pipelines, max=200))
+    assert gather(asked, layers(), Seen(0.1), pipelines=2, batch=many).microbatches == 128
 
 
 def test_costs_that_are_not_measured_are_even_and_have_no_bytes() -> None:

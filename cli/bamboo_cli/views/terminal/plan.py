@@ -82,10 +82,10 @@ def _drawing(plan: JobPlan) -> str:
 
 
 def _one_loss(plan: JobPlan) -> list[RenderableType]:
-    """The cost of one loss in each way to share the work; nothing if it is not known."""
+    """The cost of one loss in each way to share the work, or why it is not known."""
     found = plan.one_loss
     if found is None:
-        return []
+        return [Text(plan.why_no_loss)]
     gbps = plan.spec.transport.bandwidth_gbps
     text = (
         f"without the agent of pipeline {found.seat[0]}, stage {found.seat[1]}, over {gbps:g} Gb/s"

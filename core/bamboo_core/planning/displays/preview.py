@@ -11,11 +11,12 @@ from bamboo_core.placement import partition
 from bamboo_core.placement.plan import Cut
 from bamboo_core.planning import planner
 from bamboo_core.planning.displays import between_steps, grid
-from bamboo_core.planning.requests import Comparison, PlanRequest
+from bamboo_core.planning.requests import Comparison, PlanRequest, StepTime
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.costs import Costs
 
 _STEPS = 5  # with ordinary ones among them
+_FEWER = "FewerPipelines"  # one of candidates.WAYS
 
 
 def draw(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) -> str:
@@ -54,16 +55,25 @@ class OneLoss:
 def one_loss(spec: JobSpec, costs: Sequence[LayerCost], *, memory_bytes: int = 0) -> OneLoss | None:
     """The cost of the loss of an agent in the middle of the grid in each step, on the network
     of the spec. Arguments: as in :func:`draw`. None: the loss is fatal, the agents are too many to
-    compare ways, or the layers' sizes are not known.
+    compare ways, or the layers' sizes are not known. With one stage no seat stays empty, and there
+    is one way: the pipelines that are left compute all.
     """
     if not any(c.parameter_bytes for c in costs):
         return None
     seat = spec.pipelines.count // 2, spec.pipelines.stages // 2
     asked = _without(_request(spec, costs, memory_bytes), _name(*seat))
     answer = between_steps.later(planner.compute(asked))
-    if answer is None or answer[1].sharing is None:
+    ways = None if answer is None else _ways(asked, answer)
+    if ways is None:
         return None
-    return OneLoss(seat, usual_s(spec, costs, memory_bytes=memory_bytes), answer[1].sharing)
+    return OneLoss(seat, usual_s(spec, costs, memory_bytes=memory_bytes), ways)
+
+
+def _ways(asked: PlanRequest, answer: between_steps.Later) -> Comparison | None:
+    """The ways to share lost work; None: they are not compared."""
+    if answer[0].plan.holes:
+        return answer[1].sharing
+    return Comparison(StepTime(_FEWER, between_steps.length(asked, answer), is_least=False))
 
 
 def _undisturbed(asked: PlanRequest) -> between_steps.Later:
