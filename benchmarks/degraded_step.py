@@ -108,7 +108,8 @@ def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
 
     Detection, decision and new connections cost nothing here; running instructions complete.
     """
-    return rest.length(shape, replace(shape, lost=lost), at=fraction * slots(shape))
+    stopped = rest.stop(shape, at=fraction * slots(shape))
+    return rest.resumed(stopped, replace(shape, lost=lost))
 
 
 def seconds(
