@@ -153,7 +153,7 @@ def add_up(
     return total
 
 
-LEAVES = 128
+_LEAVES = 128
 """A batch of at least as many micro-batches has at least as many leaves, so that 8 pipelines that
 have lost an agent still share them evenly."""
 _MOST = 8  # micro-batches in a leaf: 256 pipelines of as many micro-batches still share them
@@ -165,7 +165,7 @@ def choose(*, microbatches: int, pipelines_max: int) -> BatchShape:
     microbatches: G. ValueError if there are fewer leaves than ``pipelines_max``.
     """
     size = 1
-    while size < _MOST and microbatches % (2 * size) == 0 and microbatches >= 2 * size * LEAVES:
+    while size < _MOST and microbatches % (2 * size) == 0 and microbatches >= 2 * size * _LEAVES:
         size *= 2
     leaves = microbatches // size
     if leaves < pipelines_max:

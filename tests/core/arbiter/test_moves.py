@@ -66,7 +66,7 @@ def until_copying(fleet: Fleet) -> Plan:
 def test_the_agent_gets_its_copies_first_and_then_its_seat() -> None:
     fleet = bare()
     copying = until_copying(fleet)
-    move = copying.move
+    move, moved = copying.move, advice(fleet)
     assert move is not None
     assert set(copying.learners) == {move.agent}
     assert newest(fleet) >= 2, "it begins when the step of the loss is committed"
@@ -76,7 +76,9 @@ def test_the_agent_gets_its_copies_first_and_then_its_seat() -> None:
     entry = next(p for p in reversed(fleet.plans) if isinstance(p, requests.Decision))
     assert entry.copies == 0
     said = [r.message for r in fleet.records if r.reason is EventReason.STOPPED]
-    assert any(f"{move.agent} moves to stage 1" in text for text in said)
+    gain = 1 - moved.then / moved.now
+    moving = f"{move.agent} moves to stage 1, so that a step takes {gain:.0%} less time"
+    assert any(moving in text for text in said)
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE

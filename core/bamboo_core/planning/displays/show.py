@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stages", type=int, default=4, help="P")
     parser.add_argument("--microbatches", type=int, default=8, help="per pipeline")
     parser.add_argument("--lost", type=_seat, action="append", default=[], metavar="D,S")
-    parser.add_argument("--policy", type=RecoveryPolicy, default=RecoveryPolicy.DIFFUSE)
+    parser.add_argument("--policy", type=RecoveryPolicy, default=RecoveryPolicy.AUTO)
     parser.add_argument("--split", action="store_true", help="I and W instead of B")
     parser.add_argument("--extra", type=int, default=0, help="activations in flight beyond P - s")
     parser.add_argument("--text", action="store_true", help="print programs instead of a grid")
