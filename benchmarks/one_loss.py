@@ -6,7 +6,8 @@
 stage, Replica: the planner's programs and their dry run over networks of 10, 25 and 100 Gb/s, as
 ``bamboo plan`` shows them for any job. A figure is the step without the agent of pipeline 2 and
 stage 4 over the step without a loss. A way whose busiest agent alone takes longer than the best
-step is not run: its samples say at least. Afterwards docs/choosing-protection.md gets its table.
+step is not run: its samples say at least. One far from the best is tried with split backwards or
+with fused ones only: its samples say at most. Then docs/choosing-protection.md gets its table.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> None:
         row: dict[str, float | str] = {"taken": found.ways.taken.way}
         for x in (found.ways.taken, *found.ways.others):
             ratio = round(x.step_s / found.usual_s, 2)
-            row[x.way] = f"at least {ratio:.2f}" if x.is_least else ratio
+            row[x.way] = f"{x.bound} {ratio:.2f}" if x.bound else ratio
         samples[f"{gbps} Gb/s"] = row
     path = results_file.write("one_loss", samples=samples, figures=figures)
     print(*(f"{name}: {value}" for name, value in figures.items()), f"-> {path}", sep="\n")

@@ -22,6 +22,7 @@ from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.counts import counted
 from bamboo_core.planning.displays import preview
 from bamboo_core.planning.displays.preview import OneLoss
+from bamboo_core.planning.requests import Bound
 from bamboo_core.protection import facts, shapes
 from bamboo_core.protection.choice import Estimate, Recovery, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
@@ -323,7 +324,15 @@ def _one_loss(found: OneLoss | None) -> dict[str, Any] | None:
         "seat": list(found.seat),
         "usualSeconds": found.usual_s,
         "taken": found.ways.taken.way,
-        "ways": [{"way": x.way, "stepSeconds": x.step_s, "atLeast": x.is_least} for x in ways],
+        "ways": [
+            {
+                "way": x.way,
+                "stepSeconds": x.step_s,
+                "atLeast": x.bound is Bound.LEAST,
+                "atMost": x.bound is Bound.MOST,
+            }
+            for x in ways
+        ],
     }
 
 

@@ -10,7 +10,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Cut
-from bamboo_core.planning.requests import Comparison, PlanRequest, StepTime
+from bamboo_core.planning.requests import Bound, Comparison, PlanRequest, StepTime
 from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.costs import Costs, transfers
 from bamboo_core.scheduling.dry_run import dry_run
@@ -44,35 +44,37 @@ class Shortest(NamedTuple):
 def shortest(
     candidates: Iterable[Candidate],
     schedule: Callable[[Candidate], Schedule],
-    again: Callable[[Candidate], Schedule | None] = lambda _: None,
+    again: Callable[[Candidate], Callable[[], Schedule] | None] = lambda _: None,
     length: Callable[[Schedule], float] = lambda made: made.end,
 ) -> Shortest:
     """Schedule one candidate after the other, and take the one whose step ends first.
 
     One that cannot end before the best is not scheduled: its busiest agent alone takes longer.
-    again: schedules a candidate in a variant that ``schedule`` has not tried, if there is one;
-    length: of a step by its dry run, which ends a little earlier or later than the simulation that
-    has scheduled it. Both are asked about those that come near the best only. Deterministic: of
-    equal ones the first is taken.
+    again: what schedules a candidate in the variants that ``schedule`` has not tried, if there are
+    any; length: of a step by its dry run, which ends a little earlier or later than the simulation
+    that has scheduled it. Both are used for those that come near the best only; one that ``again``
+    has not tried takes at most so long. Deterministic: of equal ones the first is taken.
     """
-    found: list[tuple[Candidate, Schedule]] = []
+    made: list[tuple[Candidate, Schedule]] = []
     skipped: list[StepTime] = []
     least = inf
     for shared in candidates:
         if (bound := shared.estimate.bound) >= least:
-            skipped.append(StepTime(shared.way, bound, True))
+            skipped.append(StepTime(shared.way, bound, Bound.LEAST))
             continue
-        found.append((shared, schedule(shared)))
-        least = min(least, found[-1][1].end)
-    near = {x.way for x, made in found if made.end <= _OTHER_VARIANT * least}
-    found = [(x, _shorter(made, again(x)) if x.way in near else made) for x, made in found]
-    least = min(made.end for _, made in found)  # a step has at least one work map
-    ends = [length(made) if made.end <= _DRY_RUN * least else made.end for _, made in found]
-    (best, made), end = min(zip(found, ends, strict=True), key=lambda x: x[1])
-    times = [StepTime(x.way, y, False) for (x, _), y in zip(found, ends, strict=True)]
-    others = [*skipped, *(x for x in times if x.way != best.way)]
+        made.append((shared, schedule(shared)))
+        least = min(least, made[-1][1].end)
+    enough = _OTHER_VARIANT * least
+    found = [(x, *_shorter(first, again(x), enough)) for x, first in made]
+    least = min(x.end for _, x, _ in found)  # a step has at least one work map
+    times = [
+        StepTime(x.way, length(step) if step.end <= _DRY_RUN * least else step.end, bound)
+        for x, step, bound in found
+    ]
+    best, taken = min(zip(found, times, strict=True), key=lambda x: x[1].step_s)
+    others = [*skipped, *(x for x in times if x is not taken)]
     others.sort(key=lambda x: (x.step_s, x.way))
-    return Shortest(best, made, Comparison(StepTime(best.way, end, False), tuple(others)))
+    return Shortest(best[0], best[1], Comparison(taken, tuple(others)))
 
 
 def in_variants(
@@ -92,14 +94,21 @@ def in_variants(
     return shortest(
         candidates,
         lambda x: first if x is candidates[0] else schedule(x, like),
-        lambda x: schedule(x, other) if other and x is not candidates[0] else None,
+        lambda x: (lambda: schedule(x, other)) if other and x is not candidates[0] else None,
         length,
     )
 
 
-def _shorter(made: Schedule, other: Schedule | None) -> Schedule:
-    """The one that ends first, or the first of equal ones."""
-    return other if other is not None and other.end < made.end else made
+def _shorter(
+    first: Schedule, again: Callable[[], Schedule] | None, enough: float
+) -> tuple[Schedule, Bound]:
+    """The first schedule, or the other if that ends earlier; it is made if the first ends soon
+    enough."""
+    if again is None:
+        return first, Bound.NONE
+    if first.end > enough:
+        return first, Bound.MOST
+    return min(first, again(), key=lambda x: x.end), Bound.NONE
 
 
 def over_network(

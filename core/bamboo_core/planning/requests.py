@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
@@ -122,12 +123,20 @@ class Expected:
         return self.step_s + sum(s for n, first, s in self.periodic if not (first + step) % n)
 
 
+class Bound(StrEnum):
+    """What a length says, in words for its reader."""
+
+    NONE = ""  # it takes so long
+    LEAST = "at least"  # it was not run, since its busiest agent alone takes longer than the best
+    MOST = "at most"  # it is far from the best, so only split or only fused backwards were tried
+
+
 class StepTime(NamedTuple):
     """A step in which lost work is shared in one way."""
 
     way: str
     step_s: float
-    is_least: bool  # it takes at least so long: it was not run, since another way is shorter
+    bound: Bound = Bound.NONE
 
 
 @dataclass(frozen=True)

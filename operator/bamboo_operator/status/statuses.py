@@ -30,7 +30,7 @@ from bamboo_core.controller.view import (
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import ProcessorKind
-from bamboo_core.planning.requests import Comparison
+from bamboo_core.planning.requests import Bound, Comparison
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route
@@ -305,7 +305,8 @@ def _sharing(compared: Comparison) -> Object:
             {
                 "way": x.way,
                 "stepSeconds": f"{x.step_s:.3g}",
-                **({"atLeast": True} if x.is_least else {}),
+                **({"atLeast": True} if x.bound is Bound.LEAST else {}),
+                **({"atMost": True} if x.bound is Bound.MOST else {}),
             }
             for x in compared.others
         ],

@@ -21,6 +21,9 @@ from bamboo_cli.estimate.plan import as_json, plan_of
 from bamboo_cli.estimate.profile import read_profile
 from bamboo_cli.main import cli
 from bamboo_cli.views.terminal.plan import plan_view, seconds, size
+from bamboo_core.planning.displays import preview
+from bamboo_core.planning.displays.preview import OneLoss
+from bamboo_core.planning.requests import Bound, Comparison, StepTime
 from bamboo_core.protection import facts
 from bamboo_core.protection.choice import choose
 
@@ -96,6 +99,22 @@ def test_the_view_and_json_say_what_one_loss_would_cost_in_each_way() -> None:
     assert loss["ways"][0]["stepSeconds"] > loss["usualSeconds"]
     slower = as_json(plan(gbits=0.1))["oneLoss"]
     assert slower["usualSeconds"] > loss["usualSeconds"]
+
+
+def test_the_view_and_json_say_what_is_only_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = StepTime("Shadow", 3.0, Bound.LEAST), StepTime("Diffuse", 5.0, Bound.MOST)
+    loss = OneLoss((1, 2), 2.0, Comparison(StepTime("Peers", 2.5), others))
+    monkeypatch.setattr(preview, "one_loss", lambda *_, **__: loss)
+    found = plan()
+    rows = {x[0]: x[1:] for line in text(found).splitlines() if (x := line.split())}
+    assert rows["Peers"] == ["2.5", "s", "1.25"]
+    assert rows["Shadow"] == ["at", "least", "3", "s", "at", "least", "1.50"]
+    assert rows["Diffuse"] == ["at", "most", "5", "s", "at", "most", "2.50"]
+    assert as_json(found)["oneLoss"]["ways"] == [
+        {"way": "Peers", "stepSeconds": 2.5, "atLeast": False, "atMost": False},
+        {"way": "Shadow", "stepSeconds": 3.0, "atLeast": True, "atMost": False},
+        {"way": "Diffuse", "stepSeconds": 5.0, "atLeast": False, "atMost": True},
+    ]
 
 
 @pytest.mark.parametrize("gbits", [0.1, 1.0, 100.0])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from tests.core.planning.test_planner import A1, GRID, HALVES, proceed, whole
+from tests.core.planning.test_preview import job
+from tests.core.planning.test_single_ways import LAYER
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op, Program
 from bamboo_core.planning import comparison, planner, requests
 from bamboo_core.planning.displays import preview
-from bamboo_core.planning.requests import Comparison, StepTime
+from bamboo_core.planning.requests import Bound, Comparison, StepTime
 from bamboo_core.scheduling import candidates
 from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.schedule import Schedule
@@ -49,7 +52,7 @@ def test_the_taken_way_is_the_shortest_and_its_programs_are_the_plan(parameter_b
     request = lossy(A1, parameter_bytes=parameter_bytes)
     found = compared(request)
     assert all(found.taken.step_s <= x.step_s for x in found.others)
-    assert not found.taken.is_least
+    assert found.taken.bound is Bound.NONE
     names = [found.taken.way, *(x.way for x in found.others)]
     assert len(set(names)) == len(names)
     assert set(names) <= set(candidates.WAYS)
@@ -116,21 +119,24 @@ def test_one_loss_of_pipelines_with_one_stage_leaves_fewer_pipelines() -> None:
 
 def test_a_way_that_cannot_win_is_not_scheduled() -> None:
     found = compared(lossy(A1))
-    assert any(x.is_least for x in found.others) or len(found.others) < 2
+    assert any(x.bound is Bound.LEAST for x in found.others) or len(found.others) < 2
     assert found.others == tuple(sorted(found.others, key=lambda x: (x.step_s, x.way)))
     assert isinstance(found.taken, StepTime)
 
 
 def test_ways_that_come_near_are_tried_in_the_other_variant_and_run_dry() -> None:
-    """The second way is the shortest in its other variant, by its dry run. Nobody asks more about
-    those that are far away: the third in neither variant, the fourth in none at all."""
+    """The second way is the shortest in its other variant, by its dry run. The third is too far for
+    its other variant, and takes at most so long; the fourth is not scheduled at all."""
     ends = {"first": 10.0, "second": 12.9, "third": 13.1, "fourth": 9.0}
-    others = {"first": None, "second": Schedule(dict, 1.0, 0, 10.7, True)}
+    others = {"second": Schedule(dict, 1.0, 0, 10.7, True), "third": Schedule(dict, 1.0, 0, 9.0)}
     ways = [
         Candidate(way, {}, Estimate(1.0, 0.0, bound, 0.0), 1)
         for way, bound in zip(ends, (1.0, 1.0, 1.0, 11.0), strict=True)
     ]
     asked: list[float] = []
+
+    def again(shared: Candidate) -> Callable[[], Schedule] | None:
+        return (lambda: others[shared.way]) if shared.way in others else None
 
     def length(made: Schedule) -> float:
         asked.append(made.end)
@@ -139,16 +145,58 @@ def test_ways_that_come_near_are_tried_in_the_other_variant_and_run_dry() -> Non
     best = comparison.shortest(
         ways,
         lambda x: Schedule(dict, 1.0, 0, ends[x.way]),
-        lambda x: others[x.way],
+        again,
         length,
     )
     assert (best.shared.way, best.made.is_split) == ("second", True)
     assert asked == [10.0, 10.7]
     assert best.comparison == Comparison(
-        StepTime("second", 9.9, False),
+        StepTime("second", 9.9),
         (
-            StepTime("first", 10.0, False),
-            StepTime("fourth", 11.0, True),
-            StepTime("third", 13.1, False),
+            StepTime("first", 10.0),
+            StepTime("fourth", 11.0, Bound.LEAST),
+            StepTime("third", 13.1, Bound.MOST),
         ),
     )
+
+
+class Backwards(NamedTuple):
+    split: bool
+
+
+@pytest.mark.parametrize(("split", "far"), [((True, False), Bound.MOST), ((True,), Bound.NONE)])
+def test_at_most_is_said_where_a_variant_was_left_out(split: tuple[bool, ...], far: Bound) -> None:
+    """The first way is tried in all variants, however far it is from the best; the last one in the
+    first way's variant only, though its other one would be shorter."""
+    ends = {
+        "first": {True: 20.0, False: 21.0},
+        "best": {True: 10.0, False: 11.0},
+        "last": {True: 15.0, False: 12.0},
+    }
+    best = comparison.in_variants(
+        [Candidate(way, {}, Estimate(1.0, 0.0, 1.0, 0.0), 1) for way in ends],
+        [Backwards(x) for x in split],
+        lambda shared, tried: min(
+            (Schedule(dict, 1.0, 0, ends[shared.way][x.split], x.split) for x in tried),
+            key=lambda x: x.end,
+        ),
+    )
+    assert best.comparison == Comparison(
+        StepTime("best", 10.0), (StepTime("last", 15.0, far), StepTime("first", 20.0))
+    )
+
+
+def test_a_policy_shows_that_a_way_takes_less_than_at_most() -> None:
+    """With Auto, Diffuse is far from the best in the variant that is tried; alone, it is tried in
+    both."""
+    spec = replace(job(2, 2, 4), redundancy=RedundancySpec(RedundancyMode.REPLICA))
+    auto = preview.one_loss(spec, (LAYER,) * 2)
+    alone = preview.one_loss(replace(spec, recovery=RecoveryPolicy.DIFFUSE), (LAYER,) * 2)
+    assert auto is not None
+    assert alone is not None
+    said, length = (
+        next(x for x in (found.taken, *found.others) if x.way == "Diffuse")
+        for found in (auto.ways, alone.ways)
+    )
+    assert (said.bound, length.bound) == (Bound.MOST, Bound.NONE)
+    assert length.step_s < 0.9 * said.step_s

@@ -10,7 +10,7 @@ from bamboo_core.api.reasons import JobPhase
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView, Memory
-from bamboo_core.planning.requests import Comparison, StepTime
+from bamboo_core.planning.requests import Bound, Comparison, StepTime
 from bamboo_core.protection.choice import choose
 from bamboo_operator.status import statuses
 
@@ -101,8 +101,12 @@ def test_a_mode_of_the_spec_is_not_repeated() -> None:
 
 def test_the_way_to_share_lost_work_is_shown_with_the_others() -> None:
     compared = Comparison(
-        StepTime("Peers", 2.345, False),
-        (StepTime("Diffuse", 4.0, False), StepTime("Shadow", 6, True)),
+        StepTime("Peers", 2.345),
+        (
+            StepTime("Diffuse", 4.0),
+            StepTime("Shadow", 6, Bound.LEAST),
+            StepTime("OnePeer", 7, Bound.MOST),
+        ),
     )
     assert protection(replace(TAKEN, mode=None, verdict=None, sharing=compared)) == {
         "sharing": {
@@ -111,6 +115,7 @@ def test_the_way_to_share_lost_work_is_shown_with_the_others() -> None:
             "others": [
                 {"way": "Diffuse", "stepSeconds": "4"},
                 {"way": "Shadow", "stepSeconds": "6", "atLeast": True},
+                {"way": "OnePeer", "stepSeconds": "7", "atMost": True},
             ],
         }
     }

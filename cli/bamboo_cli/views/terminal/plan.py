@@ -94,11 +94,10 @@ def _one_loss(plan: JobPlan) -> list[RenderableType]:
     )
     table = _table("way", "step", "over a step without a loss")
     for x in (found.ways.taken, *found.ways.others):
-        least = "at least " * x.is_least
         table.add_row(
             Text(x.way, style="bold green" if x is found.ways.taken else ""),
-            f"{least}{seconds(x.step_s)}",
-            f"{least}{x.step_s / found.usual_s:.2f}",
+            f"{x.bound} {seconds(x.step_s)}".lstrip(),
+            f"{x.bound} {x.step_s / found.usual_s:.2f}".lstrip(),
         )
     return [Text(text), table]
 

@@ -73,7 +73,7 @@ def _ways(asked: PlanRequest, answer: between_steps.Later) -> Comparison | None:
     """The ways to share lost work; None: they are not compared."""
     if answer[0].plan.holes:
         return answer[1].sharing
-    return Comparison(StepTime(_FEWER, between_steps.length(asked, answer), is_least=False))
+    return Comparison(StepTime(_FEWER, between_steps.length(asked, answer)))
 
 
 def _undisturbed(asked: PlanRequest) -> between_steps.Later:
