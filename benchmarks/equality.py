@@ -4,8 +4,8 @@
 
 Jobs that differ in ``pipelines`` alone: 1 to 8 pipelines of 1 to 4 stages, with 8, 12, 64 and 128
 micro-batches of the global batch. Agents are processes that talk over tcp. One of them gets SIGKILL
-in the second step, the others go on, later all get SIGKILL, and as many new ones restore a
-checkpoint. ``grids``: jobs that have ended. ``unequal``: those of them whose last checkpoint or
+in the second step, the others go on, later all get SIGKILL, and new ones restore a checkpoint on
+another grid. ``grids``: jobs that have ended. ``unequal``: those of them whose last checkpoint or
 losses are not those of one agent that nothing disturbs. ``--quick``: a few small grids, and nothing
 is written.
 """
@@ -37,6 +37,7 @@ STEPS = 4
 MICROBATCHES = (8, 12, 64, 128)
 GRIDS = tuple(product(range(1, 9), range(1, 5)))
 QUICK = ((1, 1), (1, 2), (2, 2), (3, 1))
+TEXT_BYTES = 6400  # for the largest batch
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Run:
             steps=STEPS, microbatches=microbatches, uri=str(folder), save_every=1, keep=9
         )
         mode = RedundancyMode.REPLICA if stages > 1 else RedundancyMode.NONE
-        self.job: JobSpec = replace(job, redundancy=RedundancySpec(mode))
+        data = replace(job.data, args={**job.data.args, "limit_bytes": TEXT_BYTES})
+        self.job: JobSpec = replace(job, redundancy=RedundancySpec(mode), data=data)
         self._grid = plans.grid_of(self.job, pipelines=pipelines, stages=stages)
         self._batch = choose(microbatches=microbatches, pipelines_max=pipelines)
         self._names = plans.names(pipelines * stages)
@@ -141,10 +143,10 @@ def undisturbed(microbatches: int) -> Outcome:
             return run.outcome(run.wait(fleet, STEPS), plan.layers)
 
 
-def disturbed(microbatches: int, pipelines: int, stages: int) -> Outcome:
-    """A job that loses an agent, then all of them."""
+def disturbed(microbatches: int, grid: tuple[int, int], then: tuple[int, int]) -> Outcome:
+    """A job that loses an agent, then all of them. then: the grid of those that restore it."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder), microbatches, pipelines, stages)
+        run = Run(Path(folder), microbatches, *grid)
         with run.agents() as fleet:
             first = run.plan(fleet, Fence(0, 1, 1))
             manifest = run.wait(fleet, 1)
@@ -153,12 +155,13 @@ def disturbed(microbatches: int, pipelines: int, stages: int) -> Outcome:
                 run.plan(fleet, Fence(0, 1, 2), before=first)
                 manifest = run.wait(fleet, 2)
             run.note(fleet)
-        fence = Fence(1, 1, 3)
-        with run.agents() as fleet:
-            plan = run.plan(fleet, fence, manifest=manifest)
+        fence, again = Fence(1, 1, 3), Run(Path(folder), microbatches, *then)
+        again.losses = run.losses
+        with again.agents() as fleet:
+            plan = again.plan(fleet, fence, manifest=manifest)
             fleet.run_to_end(fence)
-            run.note(fleet)
-            return run.outcome(run.wait(fleet, STEPS), plan.layers)
+            again.note(fleet)
+            return again.outcome(again.wait(fleet, STEPS), plan.layers)
 
 
 def main() -> None:
@@ -170,9 +173,9 @@ def main() -> None:
     unequal: list[str] = []
     for microbatches in counts:
         right = undisturbed(microbatches)
-        for pipelines, stages in grids:
-            found = disturbed(microbatches, pipelines, stages)
-            name = f"{pipelines}x{stages} M={microbatches}"
+        for grid, then in zip(grids, (*grids[1:], grids[0]), strict=True):
+            found = disturbed(microbatches, grid, then)
+            name = f"{grid[0]}x{grid[1]} M={microbatches}"
             print(name, "equal" if found == right else "UNEQUAL", flush=True)
             unequal += [name] if found != right else []
     figures = {"grids": len(counts) * len(grids), "unequal": len(unequal)}
