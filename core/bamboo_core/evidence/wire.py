@@ -1,10 +1,10 @@
 """What the network between the members passes, by what they measure, and the figure for plans.
 
 Each member tells with its progress what it has sent and received lately
-(:class:`bamboo_core.api.progress.Goodput`). The job's figure is the median of all members, for the
-direction in which it is less. Plans count with it where it is clearly less than the spec says, and
-only once that has lasted, so that a short jam changes no plan. A leader begins without figures and
-learns them again.
+(:class:`bamboo_core.api.progress.Goodput`). The figure of a direction is the median of those that
+have told it, at least half of the members. The job's figure is the lower of the two. Plans count
+with it where it is clearly less than the spec says, and only once that has lasted, so that a short
+jam changes no plan. A leader begins without figures and learns them again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Wire:
     """The figures of one job's members. Times are attentive time; rates are bytes per second."""
 
     def __init__(self) -> None:
+        self._members: Collection[AgentId] = ()
         self._told: dict[AgentId, Goodput] = {}
         self._settled = inf
         self._most = inf  # by the spec
@@ -41,12 +42,13 @@ class Wire:
         return self._settled
 
     def begin(self, members: Collection[AgentId]) -> None:
-        """A plan is in force. Other agents are forgotten."""
+        """A plan is in force. Other agents are forgotten, and what they tell does not count."""
+        self._members = frozenset(members)
         self._told = {a: x for a, x in self._told.items() if a in members}
 
     def learn(self, agent: AgentId, goodput: Goodput | None, now: float, most: float) -> None:
         """The agent has told what it measures; None: nothing. most: by the spec."""
-        if goodput is not None:
+        if goodput is not None and agent in self._members:
             self._told[agent] = goodput
         self._most = most
         if now >= self._looked_at + _LOOK_S:
@@ -66,12 +68,13 @@ class Wire:
             self._settled, self._since = float(f"{found:.2g}"), None
 
     def measured(self) -> float:
-        """The figure of the members now; 0: they have told nothing."""
+        """The figure of the members now; 0: fewer than half of them have told it."""
         ways = [
             _known(x.sending for x in self._told.values()),
             _known(x.receiving for x in self._told.values()),
         ]
-        return min((median(rates) for rates in ways if rates), default=0.0)
+        least = max(1.0, len(self._members) / 2)
+        return min((median(rates) for rates in ways if len(rates) >= least), default=0.0)
 
     def network(self) -> Network:
         """For users."""
