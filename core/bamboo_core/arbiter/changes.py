@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.events import DesiredState
@@ -20,7 +21,7 @@ from bamboo_core.planning.requests import Relocation
 _MARGIN_S = 2.0
 _RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
 _STRAGGLER_PAUSE_S = 600.0
-_SPEED_PAUSE_S = 60.0  # between two plans that differ only in the speeds of agents
+_PAUSE_S = 60.0  # between two plans that differ only in the speeds of agents or in the network
 _MOST_MOVES = 3  # to other stages, of the same agents
 
 
@@ -82,12 +83,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
         return _catching_up(in_force, learning, now), frozenset()
-    may_move = state.job.spec.recovery.relieves_slow
-    is_due = may_move and now >= in_force.begun_at + _SPEED_PAUSE_S
-    if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
-        return "agents have become slower or faster", frozenset()
-    if is_due and network.is_worth_a_plan(state, in_force):
-        return "the network is slower or faster than the plan expects", frozenset()
+    if now >= in_force.begun_at + _PAUSE_S and (why := _changed(state, in_force)):
+        return why, frozenset()
     if found := _due_move(state):
         return _moving(found), frozenset()
     is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s
@@ -96,6 +93,16 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     if going and are_replaced:
         return f"{', '.join(going)} are replaced", set(going)
     return _joining(state, in_force, desired), frozenset()
+
+
+def _changed(state: State, in_force: InForce) -> str:
+    """Why the plan would share work in another way now. Empty: nothing has changed."""
+    policy = state.job.spec.recovery
+    if policy.relieves_slow and state.speeds.is_worth_a_plan(in_force.speeds):
+        return "agents have become slower or faster"
+    if policy is not RecoveryPolicy.SHADOW and network.is_worth_a_plan(state, in_force):
+        return "the network is slower or faster than the plan expects"
+    return ""
 
 
 def take_move(state: State) -> Move | None:
