@@ -14,6 +14,7 @@ from math import inf
 from statistics import median
 from typing import Final
 
+from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.progress import Goodput, Network, PeerRate, SlowPair
 from bamboo_core.model.ids import AgentId
 
@@ -21,6 +22,8 @@ CLEAR: Final = 1.25
 """A change by a smaller factor changes nothing."""
 HOLD_S: Final = 30.0
 """The figure has been clearly less, or more, for so long before plans count with it."""
+# of the spec's network: plans know no other
+_LEAST, _MOST = (x * 1e9 / 8 for x in LIMITS["spec.transport.bandwidthGbps"])
 _LOOK_S = 1.0  # between two looks at the figures of all members
 
 
@@ -65,7 +68,7 @@ class Wire:
         if self._since is None or is_less is not self._is_less:
             self._since, self._is_less = now, is_less
         elif now - self._since >= HOLD_S:
-            self._settled, self._since = float(f"{found:.2g}"), None
+            self._settled, self._since = max(_LEAST, float(f"{found:.2g}")), None
 
     def measured(self) -> float:
         """The figure of the members now; 0: fewer than half of them have told it."""
@@ -85,10 +88,11 @@ class Wire:
         """The slowest pair that both ends name. Each end sees only its own share of what is shared
         at the other one, so the higher of the two figures is right."""
         found = [
-            SlowPair(sender, x.peer, max(x.rate, heard))
+            SlowPair(sender, x.peer, max(said, heard))
             for sender, told in self._told.items()
             for x in told.slowest_to
-            if (heard := self._heard(x.peer, sender)) and _known([x.rate])
+            for said in _known([x.rate])
+            if (heard := self._heard(x.peer, sender))
         ]
         if not found:
             return None
@@ -108,5 +112,5 @@ def has_changed(before: float, after: float) -> bool:
 
 
 def _known(rates: Iterable[float]) -> list[float]:
-    """Those that can be, whatever an agent says."""
-    return [x for x in rates if 0 < x < inf]
+    """Those that can be, whatever an agent says, and within what a spec may say."""
+    return [min(max(x, _LEAST), _MOST) for x in rates if 0 < x < inf]

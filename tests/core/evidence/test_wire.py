@@ -150,6 +150,29 @@ def test_nonsense_of_an_agent_does_not_count(rate: float) -> None:
     assert wire.network().slowest is None
 
 
+@pytest.mark.parametrize(("rate", "gbps"), [(1e-300, 0.001), (1.0, 0.001), (1.7e308, 100_000)])
+def test_rates_beyond_what_a_spec_may_say_count_as_the_least_and_the_most(
+    rate: float, gbps: float
+) -> None:
+    """Over a network of next to nothing all sums take infinitely long, so no way is the best."""
+    wire, now, bound = made(), 0.0, gbps * 1e9 / 8
+    about = pytest.approx(bound, rel=0.05)  # two digits
+    from_a = (PeerRate(A, rate),)
+    for x in (GB, rate):
+        for _ in range(round(HOLD_S) + 3):
+            for agent in (A, B, C):
+                wire.learn(agent, Goodput(x, x, (PeerRate(B, rate),), from_a), now, 1e6 * GB)
+            now += 1.0
+    assert wire.measured() == bound
+    assert wire.settled == about
+    assert wire.settled >= 0.001e9 / 8
+    network = wire.network()
+    assert network.planned == about
+    assert network.measured == about
+    assert network.slowest is not None
+    assert network.slowest.rate == about
+
+
 def test_the_slowest_pair_is_one_that_both_ends_name() -> None:
     """B gets from A and C at once, so A alone sees only half of what the link passes."""
     wire = made()
