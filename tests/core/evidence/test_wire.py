@@ -154,7 +154,7 @@ def test_nonsense_of_an_agent_does_not_count(rate: float) -> None:
 def test_rates_beyond_what_a_spec_may_say_count_as_the_least_and_the_most(
     rate: float, gbps: float
 ) -> None:
-    """The planner takes a network of next to nothing for a free one."""
+    """Over a network of next to nothing all sums take infinitely long, so no way is the best."""
     wire, now, bound = made(), 0.0, gbps * 1e9 / 8
     about = pytest.approx(bound, rel=0.05)  # two digits
     from_a = (PeerRate(A, rate),)
