@@ -72,7 +72,7 @@ def test_a_finished_job_waits_for_its_folder_and_is_complete(user: User, tmp_pat
     assert line.reason == "LastWriteWaits"
     assert "all steps are committed, but the checkpoint of step 60 in" in line.message
     assert "failed: Not a directory; " in line.message
-    eventually(lambda: len(alive(user)) == 2, timeout_s=30)
+    eventually(lambda: len(alive(user)) == 2, timeout_s=60, explain=lambda: str(user.pods("full")))
     user.until("full", lambda job: job.step == 60)
     assert len(user.pods("full")) == 4  # the released ones are not replaced, and keep their logs
     folder.unlink()

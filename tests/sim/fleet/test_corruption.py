@@ -23,7 +23,12 @@ from bamboo_sim.fleet.runs.scenarios import Scenario, suspend, undisturbed
 from bamboo_sim.fleet.switches.kill_switch import ALWAYS, MISCOMPUTE
 
 PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
-FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, "m0"), ("UPDATE", 0, "{lo}:{hi}")]
+FLIPS = [
+    ("F", 0, "m3"),
+    ("B", 1, "m2"),
+    ("REDUCE", 1, "m0 0:1 0:8"),
+    ("UPDATE", 0, "{lo}:{hi} 0:1"),
+]
 """Op, stage of the victim, what follows the layers in the instruction's name."""
 
 
