@@ -163,12 +163,15 @@ def test_replicas_take_memory_and_links_and_can_live_on_the_host() -> None:
 
 
 def test_a_copy_costs_the_time_of_one_more_gradient() -> None:
-    """A copy of a stage: each agent sends and receives that much more, one item after the other."""
+    """A copy of a stage: each agent sends and receives that much more, one item after the other.
+
+    Agents that pass slices on wait for them at times: up to a fifth more.
+    """
     large = replace(LAYER, parameter_bytes=100_000)
     links = Links(bandwidth=1e4, zone_bandwidth=1e4)
     grid = replace(job(4, 4, 8, links=links), layers=(large,) * 4)
     none, copied = undisturbed(grid).step_s, undisturbed(replace(grid, mode=REPLICA)).step_s
-    assert copied - none == pytest.approx(100_000 / 1e4, rel=0.1)
+    assert 1.0 <= (copied - none) / (100_000 / 1e4) <= 1.2
 
 
 DELAYS = Delays(detection_s=1.0, message_s=0.125, persist_s=0.5, decision_s=2.0, continuation_s=4.0)
