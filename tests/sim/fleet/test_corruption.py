@@ -12,7 +12,7 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.reasons import FailureCause
-from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RedundancyMode
+from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RecoveryPolicy, RedundancyMode
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
@@ -54,9 +54,12 @@ async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:
 async def test_wrong_bits_end_their_agent_and_change_no_result(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
-    """The undisturbed job does not check itself, so the checks change no bit either."""
+    """The undisturbed job does not check itself, so the checks change no bit either. Agents that
+    look slow keep their work: else its instructions have other names."""
     job = PAIR.unlimited_job(tmp_path)
-    job = replace(job, corruption=CorruptionSpec(CorruptionMode.DETECT, sample=1.0))
+    recovery = replace(job.recovery, policy=RecoveryPolicy.PEERS)
+    checks = CorruptionSpec(CorruptionMode.DETECT, sample=1.0)
+    job = replace(job, corruption=checks, recovery=recovery)
     async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(PAIR.agents())
         names = [await flip(fleet, *case) for case in FLIPS]

@@ -61,10 +61,10 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     log = InstructionLog(path)
     assert log.read().ended == -1
-    path.write_text('{"effects": ["run F[0:2] m1 @3", "drop x"]}\n{"effects": ["run VOTE')
+    path.write_text('{"effects": ["run F[0:2] m1 @3", "drop x"]}\n{"effects": ["run VOTE 0:2')
     assert log.read().of(3) == ["F[0:2] m1"]
     with path.open("a") as file:
-        file.write(' 0:2 @3"]}\n{"effects": ["ended CommitRecord(step=3, loss=1.0)"]}\n')
+        file.write(' 0:2 0:1 @3"]}\n{"effects": ["ended CommitRecord(step=3, loss=1.0)"]}\n')
     assert (log.read().ended, log.of(3), log.of(4)) == (3, ["F[0:2] m1", "VOTE 0:2 0:2 0:1"], [])
 
 
