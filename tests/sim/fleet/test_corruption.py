@@ -57,9 +57,8 @@ async def test_wrong_bits_end_their_agent_and_change_no_result(
     """The undisturbed job does not check itself, so the checks change no bit either. Agents that
     look slow keep their work: else its instructions have other names."""
     job = PAIR.unlimited_job(tmp_path)
-    recovery = replace(job.recovery, policy=RecoveryPolicy.PEERS)
     checks = CorruptionSpec(CorruptionMode.DETECT, sample=1.0)
-    job = replace(job, corruption=checks, recovery=recovery)
+    job = replace(job, corruption=checks, recovery=RecoveryPolicy.PEERS)
     async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(PAIR.agents())
         names = [await flip(fleet, *case) for case in FLIPS]
