@@ -105,7 +105,8 @@ async def rare_things(operator: Running, body: Object) -> None:
     view, budgets = object_views.job_view(body), Budgets(client)
     assert operator.app._reconciler is not None
     trust = operator.app._reconciler._ports.trust
-    await trust.forget(view.namespace, [view.uid])  # the garbage collector would be as fast
+    # At the job's end the garbage collector may delete it first.
+    await trust.forget(view.namespace, [view.uid])
     await trust.publish(view)
     await budgets.keep(view, 1)
     await budgets.keep(view, None)
