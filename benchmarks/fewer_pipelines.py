@@ -5,7 +5,8 @@
 A step of 4 P micro-batches (8 P for D=4), F = I = W = 1, Replica, Diffuse; the better of the caps
 P-s and P-s+8. For each D and P and for 1 to P empty seats, the ratio is the mean over all
 placements of the empty seats (a sample of at most 40) divided by the step of D-1 full pipelines.
-Above 1, one pipeline less is faster. The cost of moving agents is not counted.
+Above 1, one pipeline less is faster. The cost of moving agents is not counted. Today the planner
+compares both for each step (ADR 57).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def ratios(pipelines: int, stages: int) -> dict[int, float]:
     """Number of empty seats -> mean slots, divided by those of one pipeline less."""
     g = stages * (8 if pipelines == 4 else 4)
     g += -g % pipelines
-    batch = choose(microbatches=g, pipelines=pipelines, stages=stages, pipelines_max=pipelines)
+    batch = choose(microbatches=g, pipelines_max=pipelines)
     less = slots(pipelines - 1, stages, batch)
     return {
         empty: statistics.mean(

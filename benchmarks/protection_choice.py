@@ -38,7 +38,7 @@ from bamboo_sim.timed.hardware import V100_32, V100_SPEED
 
 PIPELINES, STAGES, WIDTHS, BANDWIDTHS = (1, 2, 4), (4, 8, 12), (512, 1024, 2048), (10, 25, 100)
 LEAST, MOST = 1e-4, 20.0  # losses per agent-hour; beyond, no agent is replaced in time
-_HALVINGS = 24
+_LOOKS, _HALVINGS = 12, 7
 
 
 def job(pipelines: int, stages: int, gigabits: float) -> JobSpec:
@@ -70,16 +70,18 @@ def level(known: Facts, hazard: float) -> int:
 
 
 def taken_from(known: Facts, least: int) -> float | None:
-    """The hazard from which at least so much redundancy is taken, by bisection; None: never."""
-    if level(known, MOST) < least:
-        return None
-    if level(known, LEAST) >= least:
-        return LEAST
-    low, high = LEAST, MOST
+    """The least hazard from which at least so much redundancy is taken; None: never. Of more losses
+    it may be taken no longer: then whole pipelines are missing, and copies save nothing."""
+    ratio = (MOST / LEAST) ** (1 / _LOOKS)
+    hazards = [LEAST * ratio**i for i in range(_LOOKS + 1)]
+    found = next((i for i, x in enumerate(hazards) if level(known, x) >= least), None)
+    if not found:
+        return None if found is None else LEAST
+    low, high = hazards[found - 1], hazards[found]
     for _ in range(_HALVINGS):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if level(known, middle) >= least else (middle, high)
-    return float(f"{high:.3g}")
+    return float(f"{high:.2g}")
 
 
 def row(pipelines: int, stages: int, width: int, gigabits: float) -> dict[str, Any]:

@@ -178,8 +178,29 @@ def pause_block(result: Result) -> tuple[str, dict[str, str]]:
     return text, {"protection-pause.svg": bars("Pause after a loss", groups, "s")}
 
 
+def loss_block(result: Result) -> tuple[str, dict[str, str]]:
+    """The ways to share lost work: a row for each, a column for each network."""
+    samples, figures = result["samples"], result["figures"]
+    ways = list(dict.fromkeys(way for row in samples.values() for way in row if way != "taken"))
+    lines = [
+        f"| way | {' | '.join(samples)} |",
+        "|---" * (len(samples) + 1) + "|",
+        "| (a step without a loss) | "
+        + " | ".join(f"{figures[f'usual_{n.split()[0]}_gbps_s']:.2f} s" for n in samples)
+        + " |",
+    ]
+    for way in ways:
+        cells = []
+        for row in samples.values():
+            cell = str(row.get(way, "as another"))
+            cells.append(f"**{cell}**" if row["taken"] == way else cell)
+        lines.append(f"| `{way}` | {' | '.join(cells)} |")
+    return "\n".join(lines), {}
+
+
 _Fill = Callable[[Result], tuple[str, dict[str, str]]]
 BLOCKS: Mapping[str, _Fill] = {
+    "one_loss": loss_block,
     "protection_choice": choice_block,
     "redundancy_overhead": overhead_block,
     "frc_value": pause_block,

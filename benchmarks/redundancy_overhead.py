@@ -36,10 +36,10 @@ BANDWIDTHS = (100, 10, 25)
 PLAIN = shapes.uniform(4, 8, 32)
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 SMALLER = (
-    (PLAIN, 8, (NONE, REPLICA, EAGER)),  # Eager keeps in host memory what is computed ahead
-    (PLAIN, 6, (NONE, REPLICA, EAGER)),  # and its replicas
-    (PLAIN, 5.5, (NONE, REPLICA)),  # Replica, too, and Eager does not fit
-    (shapes.BERT, 8, (NONE, REPLICA, EAGER)),
+    (PLAIN, 9.5, (NONE, REPLICA, EAGER)),  # Eager keeps in host memory what is computed ahead
+    (PLAIN, 7.4, (NONE, REPLICA, EAGER)),  # and its replicas
+    (PLAIN, 6.9, (NONE, REPLICA)),  # Replica, too, and Eager does not fit
+    (shapes.BERT, 9.5, (NONE, REPLICA, EAGER)),
 )
 """Devices in GiB on which something goes to host memory, and the modes that fit."""
 NOTE = (

@@ -5,7 +5,8 @@
 Three comparisons, each in interleaved pairs of a few steps, with one thread per process.
 executor_over_loop: one agent, divided by a plain training loop. over_torch_pipelining: two agents
 on tcp, divided by torch.distributed.pipelining (1F1B, gloo). canonical_over_fast: two pipelines of
-two stages.
+two stages, with the leaves and chunks of every new job, divided by the same with one leaf for each
+pipeline, as in a plain program.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from bamboo_core.api.spec import (
     WorkerSpec,
 )
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.numerics import BatchShape, choose_fast
+from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.programs import arguments, results_file
@@ -183,8 +184,8 @@ def over_torch_pipelining(count: int) -> list[tuple[float, float]]:
 
 
 def canonical_over_fast(count: int) -> list[tuple[float, float]]:
-    canonical = BatchShape(MICROBATCHES, 2, 2)
-    fast = choose_fast(microbatches=MICROBATCHES, pipelines=2, pipelines_max=2)
+    canonical = choose(microbatches=MICROBATCHES, pipelines_max=2)
+    fast = BatchShape(MICROBATCHES, MICROBATCHES // 2, 2)
     with processes(pipelines=2, stages=2) as ours:
         return pairs_of(count, lambda: ours.run(canonical), lambda: ours.run(fast))
 

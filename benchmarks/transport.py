@@ -96,8 +96,11 @@ class Channel:
         """Send them in a step of their own."""
         self._step += 1
         for index, each in enumerate(data):
-            out, leaf = Item.out(self._step, 1, index), Item.leaf(self._step, (1, 2), index)
-            self._transport.send(B, Frame(leaf if self._bulk else out, FENCE, tensors=(each,)))
+            out, whole = (
+                Item.out(self._step, 1, index),
+                Item.sum(self._step, (1, 2), (index, index + 1)),
+            )
+            self._transport.send(B, Frame(whole if self._bulk else out, FENCE, tensors=(each,)))
 
     def receive(self, size: int, count: int) -> None:
         """Take so many messages, and drop each."""

@@ -14,8 +14,8 @@ COMMANDS = {
     "explain": "Say why a job is not running, and what the loss of each zone would do to it now.",
     "logs": "Show the agents' logs by time, each line with its agent, and the agent's step and"
     " loss.",
-    "plan": "Show a job's grid, cut, memory and schedule, and what each mode of redundancy would"
-    " cost.",
+    "plan": "Show a job's grid, cut, memory and schedule, what one loss would cost in each way to"
+    " share the work, and what each mode of redundancy would cost.",
     "preempt": "Take agents of a job away, as a preemption would, and say what happened.",
     "profile": "Measure what each layer of a job costs on this machine, for `bamboo plan"
     " --profile`.",

@@ -8,9 +8,10 @@ as there are agents, micro-batches or checkpoints.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final
 
-from bamboo_core.api.progress import MOST_ZONES
+from bamboo_core.api.progress import MOST_SLOW_PEERS, MOST_ZONES
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.errors import WireError
 
@@ -40,7 +41,11 @@ BYTES: Final[dict[str, int]] = {
 
 _COUNTS: Final[dict[str, dict[str, int]]] = {
     "ready": {"costs": MOST_LAYERS},
-    "progress": {"sent": MOST_ZONES + 1},
+    "progress": {
+        "sent": MOST_ZONES + 1,
+        "goodput.slowest_to": MOST_SLOW_PEERS,
+        "goodput.slowest_from": MOST_SLOW_PEERS,
+    },
     "heartbeat": {"suspicions": 1 << 12},
     "listed": {"manifests": 1 << 12},
     "report": {"versions": MOST_LAYERS, "items": 1 << 18, "commits": 1 << 10},
@@ -65,7 +70,7 @@ def check_parsed(message: Any, size: int) -> None:
         raise WireError(name, f"has {size} bytes; at most {BYTES[name]} are allowed")
     body = getattr(message, name) if name else None
     for field, most in _COUNTS.get(name, {}).items():
-        if (count := len(getattr(body, field))) > most:
+        if (count := len(attrgetter(field)(body))) > most:
             raise WireError(f"{name}.{field}", f"has {count} entries; at most {most} are allowed")
 
 

@@ -108,10 +108,10 @@ _ROW = r" \d+ +{} +quickstart-p\d-s\d-i\d +\d x 4 from step \d+, \d agents.* [\d
 """A row of the report: step, fault, first agent, plan, two times."""
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_whole_quick_start(begin: Any) -> None:
     """The README's first command. The report has each fault with its recovery, and the final state
-    equals the undisturbed run's."""
+    equals the undisturbed run's and that of one agent that trains alone."""
     run = begin(str(CHECKOUT / "scripts/quickstart"))
     assert run.wait(580) == 0, run.output
     assert re.search(r"quickstart Complete at step (\d+) of \1 ", run.output), run.output
@@ -128,13 +128,18 @@ def test_the_whole_quick_start(begin: Any) -> None:
     assert int(lost[1]) >= sum(FAULTS.values())
     assert int(lost[2]) >= 1
     assert "of all 8 layers equal the undisturbed run's, bit for bit" in run.output
-    report = Path(run.output.splitlines()[-1].removeprefix("The report is "))
+    *_, where, final = run.output.splitlines()
+    report = Path(where.removeprefix("The report is "))
     page = report.read_text()
     titles = ["Agents by zone", "Committed steps", "Throughput", "Training loss", "Validation loss"]
     assert page.count("<svg") == len(titles), run.output
     assert all(f"<h2>{title}" in page for title in titles)
     assert "zone-a" in page
     assert not run.leftovers()
+    assert re.fullmatch(r"The final state is [0-9a-f]{16}: the same on every grid, .*", final)
+    alone = begin(str(CHECKOUT / "scripts/quickstart"), "--grid", "1x1", "--no-losses")
+    assert alone.wait(300) == 0, alone.output
+    assert alone.output.splitlines()[-1] == final
 
 
 @IN_TURN

@@ -55,9 +55,10 @@ def _lines(kind: str, text: str) -> list[str]:
 
 RUN = frozenset(
     {
-        ".venv/bin/python -m bamboo_core.planning.show --help",
-        ".venv/bin/python -m bamboo_core.planning.show --stages 4 --microbatches 8 --split",
-        ".venv/bin/python -m bamboo_core.planning.show"
+        ".venv/bin/python -m bamboo_core.planning.displays.show --help",
+        ".venv/bin/python -m bamboo_core.planning.displays.show"
+        " --stages 4 --microbatches 8 --split",
+        ".venv/bin/python -m bamboo_core.planning.displays.show"
         " --stages 4 --pipelines 2 --microbatches 8 --lost 0,2",
         "scripts/gen-docs --check",
     }

@@ -56,6 +56,14 @@ def test_pauses_and_overheads_are_drawn(filler: dict[str, Any]) -> None:
     assert "3 %" in plots["protection-overhead.svg"]
 
 
+def test_a_way_that_was_not_run_or_not_in_full_has_a_bound(filler: dict[str, Any]) -> None:
+    row = {"taken": "Peers", "Peers": 1.2, "Diffuse": "at most 5.19", "Shadow": "at least 1.34"}
+    result = {"commit": "abc", "samples": {"10 Gb/s": row}, "figures": {"usual_10_gbps_s": 3.5}}
+    text, _ = filler["filled"]("<!-- one_loss -->\n<!-- end -->\n", {"one_loss": result})
+    assert "| `Peers` | **1.2** |\n| `Diffuse` | at most 5.19 |" in text
+    assert "| `Shadow` | at least 1.34 |" in text
+
+
 def test_an_unknown_block_is_refused(filler: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="there is no block other; blocks: protection_choice"):
+    with pytest.raises(ValueError, match="there is no block other; blocks: one_loss"):
         filler["filled"]("<!-- other -->\n<!-- end -->", {})

@@ -19,7 +19,7 @@ from bamboo_core.job import orders
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
-from bamboo_core.protocol.messages import AgentMessage, Hello, OperatorMessage
+from bamboo_core.protocol.messages import LANGUAGE, AgentMessage, Hello, OperatorMessage
 from bamboo_core.validation.reading import from_manifest
 from bamboo_operator.admission.line import Line
 from bamboo_operator.agents.servicer import AgentService, make_server
@@ -191,13 +191,19 @@ class Harness:
         await asyncio.sleep(seconds)
 
     def hear(
-        self, name: str, *words: AgentMessage, node: str = "node-a", job_uid: str = JOB.uid
+        self,
+        name: str,
+        *words: AgentMessage,
+        node: str = "node-a",
+        job_uid: str = JOB.uid,
+        language: int = LANGUAGE,
     ) -> None:
         """An agent has begun a session and says this; what it is told nobody reads."""
         actor = self.jobs.find(job_uid)
         assert actor is not None
         machine = f"uid-{node}/boot-1"
-        hello = Hello(AgentId(name), f"uid-{name}", node, "a", machine, "a:1", "a:2")
+        places = "a:1", "a:2"
+        hello = Hello(AgentId(name), f"uid-{name}", node, "a", machine, *places, language=language)
         session = actor.connect(hello)
         for message in words:
             actor.receive(session, message)

@@ -60,6 +60,14 @@ def encoded(**body: Any) -> bytes:
             "left: has",
         ),
         (encoded(report=pb.AgentReport(commits=[pb.CommitRecord()] * 1025)), "report.commits"),
+        (
+            encoded(progress=pb.Progress(goodput=pb.Goodput(slowest_to=[pb.PeerRate()] * 3))),
+            "progress.goodput.slowest_to: has 3 entries",
+        ),
+        (
+            encoded(progress=pb.Progress(goodput=pb.Goodput(slowest_from=[pb.PeerRate()] * 3))),
+            "progress.goodput.slowest_from: has 3 entries",
+        ),
         (encoded(ready=pb.Ready(costs=[pb.LayerCost()] * 16385)), "ready.costs"),
         (encoded(ready=pb.Ready(fingerprint=pb.Fingerprint(), layers=1 << 31)), "ready.layers"),
         (b"", "has no body"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api import texts
-from bamboo_core.api.progress import Ahead, Hosted, Sent
+from bamboo_core.api.progress import Ahead, Goodput, Hosted, PeerRate, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -191,7 +191,9 @@ STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
 COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
 PRINTED = m.Fingerprint("c", "d", "t", "cpu", 2, "s", "w", "o", "p")
 FULL: tuple[Any, ...] = (
-    m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
+    m.Hello(
+        AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True, 7
+    ),
     m.Ready(PRINTED, 3, 4, 5, (COSTED,), "x", 6, "2.29.7"),
     m.Heartbeat(1, 2, 3, ONE, STUCK, (SUSPECTED,)),
     m.AgentReport(
@@ -200,6 +202,7 @@ FULL: tuple[Any, ...] = (
     m.Progress(
         DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5, 5, 6), Hosted(1, 2, 3, 0.5),
         (Sent("zone", 1, 2, 3, 4),),
+        Goodput(1.5, 2.5, (PeerRate(AgentId("a-1"), 0.5),), (PeerRate(AgentId("a-2"), 0.25),)),
     ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),

@@ -53,6 +53,7 @@ class Backend:
             Op.W: self.passes.backward_weight,
             Op.V: self.passes.validate,
             Op.FOLD: self.sums.fold,
+            Op.SLICE: self.sums.slice,
             Op.REDUCE: self.sums.reduce,
             Op.VOTE: self.votes.vote,
             Op.COMMIT: self.votes.commit,
@@ -100,7 +101,7 @@ class Backend:
         """The payload to send. Sums that may still grow are copied."""
         if item.kind is Kind.VER:
             return self.layers[item.lo].record()
-        if item.kind in (Kind.PART, Kind.LEAF, Kind.FOLDED):
+        if item.kind in (Kind.PART, Kind.SUM):
             return self.sums.to_send(item)
         payload = self.store[item]
         if item.kind is Kind.ACT:

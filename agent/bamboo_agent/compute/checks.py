@@ -29,8 +29,12 @@ class Checks:
         self._agent, self._every = agent, every
 
     def is_due(self, step: int, index: int) -> bool:
-        """Whether the work on this micro-batch, leaf, slice or layer is computed twice."""
+        """Whether the work on this layer is computed twice."""
         return sampling.is_due(step, index, self._every)
+
+    def is_task_due(self, task: Instruction) -> bool:
+        """Whether this instruction is computed twice."""
+        return sampling.is_task_due(task, self._every)
 
     def compare(self, task: Instruction, first: int, second: int, what: str = "") -> None:
         """CorruptionError unless both digests are equal. what: a part of the instruction."""

@@ -39,7 +39,7 @@ class Passes:
         """F: the forward of a stage, or the rest of one that was begun ahead."""
         begun = self._begin_forward(task)
         activation = self._run_forward(task, begun, task.lo + layers_done(task), task.hi)
-        if self._checks.is_due(task.step, task.index):
+        if self._checks.is_task_due(task):
             self._checks.forward(task, activation, lambda: self._again(task, activation))
         self._claim(task, activation)
         self._store[Item.act(task.step, (task.lo, task.hi), task.index)] = activation
@@ -210,8 +210,9 @@ class Passes:
 
         self._gradients(task, parameters, run)
         self._sums.end_micro_batch(task, parameters, total, self._activation(task).loss)
-        # gradients from torch's helper may share memory with other tensors
-        self._sums.flatten(total, parameters)
+        if total.parts is not None and self._state.batch.leaf_size > 1:
+            # it may grow in place, and gradients of torch's helper may share memory with others
+            self._sums.flatten(total, parameters)
 
     def _gradients(
         self,
@@ -221,7 +222,7 @@ class Passes:
     ) -> stage.Gradients:
         """Run a backward, which may use up the task's activation. Returns the result of ``run``."""
         made = self._activation(task)
-        if not self._checks.is_due(task.step, task.index):
+        if not self._checks.is_task_due(task):
             return run(made)
         return self._checks.gradients(
             task, parameters, lambda: run(made), lambda: run(self._again(task, made))

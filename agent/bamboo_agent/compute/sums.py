@@ -2,9 +2,9 @@
 
 A range of layers has one layout: all trainable parameters in order, as a flat fp32 buffer. A sum
 starts in the tensors that autograd made (:class:`Sum` with ``parts``), which saves passes over
-memory. It becomes a flat buffer when it is sent or starts a chunk. Flattening adds +0.0, which
-gives the bits of a sum from zero: the two differ only in the sign of zeros. A chunk starts with a
-flattened leaf and so is never -0.0; adding -0.0 to it changes nothing.
+memory. It becomes a flat buffer when others are added to it, or when it is sliced or sent. The
+canonical sum begins at +0.0, so it has no -0.0. Sums here may have some: a sum is -0.0 only if all
+that it adds up is. REDUCE adds +0.0 at the end, which gives the same bits as to begin with it.
 
 The memory of the sums comes from :mod:`bamboo_agent.device.buffer_pool`.
 """
@@ -12,7 +12,6 @@ The memory of the sums comes from :mod:`bamboo_agent.device.buffer_pool`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -21,8 +20,8 @@ from bamboo_agent.device.buffer_pool import Buffer, Pool
 from bamboo_agent.device.digests import digest
 from bamboo_agent.payloads.kinds import Losses, Slice, Sum
 from bamboo_core.model.ids import Range
-from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.numerics import tree_order
+from bamboo_core.model.items import Item
+from bamboo_core.model.numerics import BatchShape, add_up
 from bamboo_core.model.program import Instruction
 
 
@@ -55,7 +54,7 @@ def parameter_views(buffer: Buffer, parameters: Sequence[torch.Tensor]) -> list[
 
 
 def flatten(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Buffer:
-    """The sum as a flat buffer, summed from zero. Its parts are freed."""
+    """The sum as a flat buffer. Its parts are freed."""
     if total.buffer is not None:
         return total.buffer
     assert total.parts is not None
@@ -65,7 +64,7 @@ def flatten(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Buffe
         if part is None:
             view.zero_()
         else:
-            torch.add(part, 0.0, out=view)
+            view.copy_(part)
     total.buffer, total.parts = buffer, None
     return buffer
 
@@ -91,51 +90,55 @@ def grow(
             view.add_(gradient)
 
 
-def fold(pool: Pool, into: Sum, leaf: Sum, parameters: Sequence[torch.Tensor]) -> Sum:
-    """The chunk with one more leaf, in place unless a send still reads ``into``."""
-    assert into.buffer is not None
-    buffer = into.buffer
-    if buffer.lent:
-        buffer = pool.take(into.buffer.tensor.numel())
-        buffer.tensor.copy_(into.buffer.tensor)
-    if leaf.parts is None:
-        assert leaf.buffer is not None
-        buffer.tensor.add_(leaf.buffer.tensor)
+def merge(pool: Pool, left: Sum, right: Sum, parameters: Sequence[torch.Tensor]) -> Sum:
+    """The sum of both, in the memory of one of them: nobody else has it, since what is sent is
+    sliced or copied first."""
+    losses = left.losses | right.losses
+    if left.buffer is None and right.buffer is not None:
+        left, right = right, left  # a + b has the bits of b + a
+    buffer = flatten(pool, left, parameters)
+    if right.parts is None:
+        assert right.buffer is not None
+        buffer.tensor.add_(right.buffer.tensor)
     else:
-        for view, part in zip(parameter_views(buffer, parameters), leaf.parts, strict=True):
-            if part is not None:
-                view.add_(part)
-    return Sum(into.losses | leaf.losses, buffer)
+        for view, part in zip(parameter_views(buffer, parameters), right.parts, strict=True):
+            view.add_(0.0 if part is None else part)  # -0.0 + 0.0 is +0.0, as if both were flat
+    return Sum(losses, buffer)
 
 
-def copied(pool: Pool, total: Sum) -> Sum:
-    """The same flat sum in a buffer of its own."""
-    assert total.buffer is not None
+def copied(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Sum:
+    """The same sum, flat, in a buffer of its own."""
+    if total.buffer is None:
+        parts = None if total.parts is None else list(total.parts)
+        return Sum(dict(total.losses), flatten(pool, Sum(parts=parts), parameters))
     buffer = pool.take(total.buffer.tensor.numel())
     buffer.tensor.copy_(total.buffer.tensor)
     return Sum(dict(total.losses), buffer)
 
 
-def add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
-    """Sum in the tree's order into ``out``. The tensors are not modified."""
-    if len(tensors) == 1:
-        out.copy_(tensors[0])
-        return
-    sums = list(tensors)
-    for into, other in tree_order(len(tensors)):
-        if sums[into] is not tensors[into]:
-            sums[into].add_(sums[other])
-        else:
-            target = out if into == 0 else None
-            sums[into] = torch.add(sums[into], sums[other], out=target)
+def add_tree(
+    batch: BatchShape, runs: Sequence[Range], tensors: Sequence[torch.Tensor], out: torch.Tensor
+) -> None:
+    """The gradient from the sums of these runs, in canonical order. They are not modified."""
+    own: set[int] = set()  # ids of tensors that are made here
+
+    def add(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        if id(left) in own:
+            return left.add_(right)
+        total = torch.add(left, right, out=out if left is tensors[0] else None)
+        own.add(id(total))
+        return total
+
+    total = add_up(batch, runs, tensors, add)
+    torch.add(total, 0.0, out=out)  # see above: no -0.0
 
 
 class GradientSums:
-    """The sums of one agent: leaves, chunks and reduced gradients. ``reduced``: buffers by step and
-    range of layers."""
+    """The sums of one agent: those of runs of leaves, and reduced gradients."""
 
     def __init__(self, state: State) -> None:
-        self.reduced: dict[tuple[int, int, int], Buffer] = {}
+        # (step, lo, hi, number of slices) -> all slices of the reduced gradient
+        self._reduced: dict[tuple[int, int, int, int], Buffer] = {}
         self._state, self._store, self._checks = state, state.store, state.checks
         self._pool = Pool(state.setup.device)
 
@@ -170,73 +173,61 @@ class GradientSums:
         leaf, into = self._state.batch.leaf_of(task.index), task.index % size + 1
         span = (task.lo, task.hi)
         if into == size:
-            self._store[Item.leaf(task.step, span, leaf)] = total
+            self._store[Item.sum(task.step, span, (leaf, leaf + 1))] = total
         else:
             self._store[Item.partial(task.step, span, leaf, into)] = total
 
     def fold(self, task: Instruction) -> None:
-        """FOLD: add a leaf to its chunk."""
-        batch, (lo, hi) = self._state.batch, (task.lo, task.hi)
-        chunk = batch.chunk_of(task.index)
-        leaves = batch.leaves_of(chunk)
-        done = task.index - leaves.start
-        leaf: Sum = self._store[Item.leaf(task.step, (lo, hi), task.index)]
-        before: Sum | None = None
-        if done:
-            before = self._store[Item.folded(task.step, (lo, hi), chunk, done)]
-        total = self._add_leaf(task, before, leaf)
-        buffer = flatten(self._pool, total, self._state.outlines(lo, hi))
-        if done + 1 < len(leaves):
-            self._store[Item.folded(task.step, (lo, hi), chunk, done + 1)] = total
-            return
-        layout = self.layout(lo, hi)
-        for z in range(batch.chunks):
-            piece = buffer.tensor[layout.slice_of(z, batch.chunks)]
+        """FOLD: add up the sums of two runs of leaves."""
+        step, span, (first, end) = task.step, (task.lo, task.hi), task.ranges[0]
+        parameters = self._state.outlines(*span)
+        left: Sum = self._store[Item.sum(step, span, (first, task.index))]
+        right: Sum = self._store[Item.sum(step, span, (task.index, end))]
+        is_checked = self._checks.is_task_due(task)
+        both = [copied(self._pool, x, parameters) for x in (left, right)] if is_checked else []
+        if left.buffer is None and right.buffer is not None:
+            both.reverse()  # in the order of ``merge``: of two NaN, the first one's bits stay
+        total = merge(self._pool, left, right, parameters)
+        if both:
+            again = merge(self._pool, both[0], both[1], parameters)
+            found = [digest([flatten(self._pool, x, parameters).tensor]) for x in (total, again)]
+            self._checks.compare(task, found[0], found[1])
+        self._store[Item.sum(step, span, (first, end))] = total
+
+    def slice(self, task: Instruction) -> None:
+        """SLICE: cut a sum, to which nothing is added any more, into slices of one buffer."""
+        step, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
+        total: Sum = self._store[Item.sum(step, span, run)]
+        parameters = self._state.outlines(*span)
+        is_checked = total.buffer is None and self._checks.is_task_due(task)
+        again = copied(self._pool, total, parameters).buffer if is_checked else None
+        buffer = flatten(self._pool, total, parameters)
+        if again is not None:
+            self._checks.compare(task, digest([buffer.tensor]), digest([again.tensor]))
+        layout = self.layout(*span)
+        for z in range(slices):
+            piece = buffer.tensor[layout.slice_of(z, slices)]
             losses = total.losses if z == 0 else {}
-            self._store[Item.chunk(task.step, (lo, hi), chunk, z)] = Slice(piece, losses, buffer)
-
-    def _add_leaf(self, task: Instruction, before: Sum | None, leaf: Sum) -> Sum:
-        """The chunk with one more leaf, flat. before: None for the first leaf."""
-        parameters = self._state.outlines(task.lo, task.hi)
-
-        def add(before: Sum | None, leaf: Sum) -> Sum:
-            total = leaf if before is None else fold(self._pool, before, leaf, parameters)
-            flatten(self._pool, total, parameters)
-            return total
-
-        if not self._checks.is_due(task.step, task.index):
-            return add(before, leaf)
-        copies_of = None if before is None else copied(self._pool, before), replace(leaf)
-        total, again = add(before, leaf), add(*copies_of)
-        assert total.buffer is not None
-        assert again.buffer is not None
-        self._checks.compare(task, digest([total.buffer.tensor]), digest([again.buffer.tensor]))
-        return total
+            self._store[Item.piece(step, span, run, z, slices)] = Slice(piece, losses, buffer)
 
     def reduce(self, task: Instruction) -> None:
-        """REDUCE: sum a slice over all chunks."""
-        chunks = range(self._state.batch.chunks)
-        names = [Item.chunk(task.step, (task.lo, task.hi), c, task.index) for c in chunks]
-        pieces: list[Slice] = [self._store[name] for name in names]
+        """REDUCE: add up a slice of all sums."""
+        step, span, z, ((_, slices), *runs) = task.step, (task.lo, task.hi), task.index, task.ranges
+        pieces: list[Slice] = [self._store[Item.piece(step, span, x, z, slices)] for x in runs]
         losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
-        item = Item.red(task.step, (task.lo, task.hi), task.index)
+        item = Item.red(step, span, z, slices)
         target = self._reduced_slice(item)
         tensors = [piece.tensor for piece in pieces]
-        add_tree(tensors, out=target.tensor)
-        if self._checks.is_due(task.step, task.index):
+        add_tree(self._state.batch, runs, tensors, out=target.tensor)
+        if self._checks.is_task_due(task):
             again = torch.empty_like(target.tensor)
-            add_tree(tensors, out=again)
+            add_tree(self._state.batch, runs, tensors, out=again)
             self._checks.compare(task, digest([target.tensor]), digest([again]))
         self._store[item] = Slice(target.tensor, losses, target.buffer)
 
     def to_send(self, item: Item) -> Sum:
-        """A sum as a flat buffer. It is copied if it may still grow."""
-        payload: Sum = self._store[item]
-        if payload.buffer is None:
-            flatten(self._pool, payload, self._state.outlines(item.lo, item.hi))
-        if item.kind is not Kind.LEAF:
-            return copied(self._pool, payload)
-        return Sum(dict(payload.losses), payload.buffer)
+        """A sum as a flat buffer of its own, since it may still grow."""
+        return copied(self._pool, self._store[item], self._state.outlines(item.lo, item.hi))
 
     def flatten(self, total: Sum, parameters: Sequence[torch.Tensor]) -> None:
         """Copy the sum into memory of its own."""
@@ -253,27 +244,19 @@ class GradientSums:
     def drop_reduced(self, item: Item) -> None:
         """Free a slice, and its buffer with the last one."""
         self._store.pop(item, None)
-        if not self._has_slice(item):
-            self.reduced.pop((item.step, item.lo, item.hi), None)
+        if not any(item._replace(part=z) in self._store for z in range(item.slices)):
+            self._reduced.pop((item.step, item.lo, item.hi, item.slices), None)
 
     def _reduced_slice(self, item: Item) -> Slice:
-        layout = self.layout(item.lo, item.hi)
-        buffer = self.reduced.get((item.step, item.lo, item.hi))
+        layout, key = self.layout(item.lo, item.hi), (item.step, item.lo, item.hi, item.slices)
+        buffer = self._reduced.get(key)
         if buffer is None:
-            buffer = self._pool.take(layout.size)
-            self.reduced[item.step, item.lo, item.hi] = buffer
-        return Slice(
-            buffer.tensor[layout.slice_of(item.part, self._state.batch.chunks)], {}, buffer
-        )
+            buffer = self._reduced[key] = self._pool.take(layout.size)
+        return Slice(buffer.tensor[layout.slice_of(item.part, item.slices)], {}, buffer)
 
-    def _has_slice(self, item: Item) -> bool:
-        """Whether any slice of this reduced gradient is here. They share one buffer."""
-        slices = range(self._state.batch.chunks)
-        return any(item._replace(part=part) in self._store for part in slices)
-
-    def gradient(self, cut: Range, step: int) -> Buffer:
-        """The reduced gradient of a range as one flat buffer."""
-        return self.reduced[(step, *cut)]
+    def gradient(self, cut: Range, step: int, slices: int) -> Buffer:
+        """The reduced gradient of a range as one flat buffer. slices: all of them are here."""
+        return self._reduced[(step, *cut, slices)]
 
     def layout(self, lo: int, hi: int) -> Layout:
         """Where the parameters of these layers lie in a reduced gradient."""

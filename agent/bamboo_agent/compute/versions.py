@@ -41,8 +41,8 @@ class Versions:
             self._layers[layer].version = task.step + 1
         if not record.finite:
             return
-        cut = task.ranges[0]
-        buffer, layout = self._sums.gradient(cut, task.step), self._sums.layout(*cut)
+        cut, (_, slices) = task.ranges
+        buffer, layout = self._sums.gradient(cut, task.step, slices), self._sums.layout(*cut)
         scale = optim.clip_scale(record.grad_norm, self._state.setup.clip_norm)
         for layer in range(task.lo, task.hi):
             flat = buffer.tensor[layout.layers[layer]]

@@ -22,7 +22,7 @@ from bamboo_core.model.claims import (
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import Instruction
+from bamboo_core.model.program import Instruction, voted
 from bamboo_core.protocol.messages import CommitRecord
 
 Numbers = tuple[float | None] | tuple[tuple[int, float | None], ...]
@@ -118,8 +118,9 @@ class Votes:
         """VOTE: norms, losses and claims of this agent."""
         norms: dict[int, float] = {}
         losses: Losses = {}
-        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
-            buffer, layout = self._sums.gradient(cut, task.step), self._sums.layout(*cut)
+        for cut, held, (_, slices) in voted(task.ranges):
+            buffer = self._sums.gradient(cut, task.step, slices)
+            layout = self._sums.layout(*cut)
             for layer in range(*held):
                 flat = buffer.tensor[layout.layers[layer]]
                 norm = torch.linalg.vector_norm(flat)
@@ -127,7 +128,7 @@ class Votes:
                     again = torch.linalg.vector_norm(flat)
                     self._checks.compare(task, digest([norm]), digest([again]))
                 norms[layer] = float(norm)
-            losses |= self._store[Item.red(task.step, cut, 0)].losses
+            losses |= self._store[Item.red(task.step, cut, 0, slices)].losses
         said = self._claims.of(task.step) | self._copies(task)
         self._store[Item.vote(task.step, self._state.setup.agent)] = Vote(norms, losses, said)
 
@@ -140,7 +141,7 @@ class Votes:
         is_due = sampling.are_copies_due(step, self._state.setup.save_every)
         if not (is_due or self._claims.is_again(step)):
             return {}
-        held = (layer for span in task.ranges[1::2] for layer in range(*span))
+        held = (layer for span in task.ranges[1::3] for layer in range(*span))
         return {Item.ver(step, x): Said(0, self._layers[x].checksum()) for x in held}
 
     def commit(self, task: Instruction) -> CommitRecord:

@@ -10,7 +10,7 @@ import torch
 
 from bamboo_agent.device.buffer_pool import Buffer
 from bamboo_core.model.ids import Fence
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import BULK, Item
 from bamboo_core.protocol.messages import CommitRecord
 
 
@@ -19,9 +19,6 @@ class Lane(IntEnum):
 
     BOUNDARY = 0
     BULK = 1
-
-
-_BULK = frozenset({Kind.ACT, Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind.RED, Kind.VER})
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Frame:
     @property
     def lane(self) -> Lane:
         """The lane that the frame is queued in."""
-        return Lane.BULK if self.item.kind in _BULK else Lane.BOUNDARY
+        return Lane.BULK if self.item.kind in BULK else Lane.BOUNDARY
 
     def lend(self) -> None:
         """Call before handing the frame to a transport."""

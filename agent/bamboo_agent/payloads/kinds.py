@@ -15,7 +15,7 @@ Losses = dict[int, float]
 
 @dataclass
 class Sum:
-    """PART, LEAF or FOLDED: either ``parts``, one tensor per parameter, or a flat ``buffer``.
+    """PART or SUM: either ``parts``, one tensor per parameter, or a flat ``buffer``.
 
     A part that is None stands for zeros: no micro-batch has used the parameter.
     """
@@ -27,7 +27,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Slice:
-    """CHUNK or RED: one of C slices of a buffer. Only slice 0 has losses."""
+    """PIECE or RED: one of k slices of a buffer. Only slice 0 has losses."""
 
     tensor: torch.Tensor
     losses: Losses

@@ -72,11 +72,11 @@ def _unpack(
 ) -> Any:
     if kind in (Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD):
         return tuple(None if t is None else t.to(device) for t in tensors)
-    if kind in (Kind.PART, Kind.LEAF, Kind.FOLDED):
+    if kind in (Kind.PART, Kind.SUM):
         (flat,) = tensors
         assert flat is not None
         return Sum(_by_number(meta["losses"]), Buffer(flat.to(device)))
-    if kind in (Kind.CHUNK, Kind.RED):
+    if kind in (Kind.PIECE, Kind.RED):
         (flat,) = tensors
         assert flat is not None
         return Slice(flat.to(device), _by_number(meta["losses"]))

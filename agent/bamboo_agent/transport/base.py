@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bamboo_agent.payloads.frames import Frame
-from bamboo_core.api.progress import Sent
+from bamboo_core.api.progress import Goodput, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
 
@@ -51,6 +51,10 @@ class Transport(Protocol):
     @property
     def sent(self) -> tuple[Sent, ...]:
         """The bytes sent until now, by zone. Any thread may ask."""
+
+    @property
+    def goodput(self) -> Goodput | None:
+        """How fast the network has been lately; None: not measured. Any thread may ask."""
 
     @property
     def is_idle(self) -> bool:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bamboo_agent.addresses import split_address
 from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.transport import handshake
 from bamboo_agent.transport.handshake import Greeting, RefusedError
@@ -46,6 +47,27 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+
+
+def connecting(address: str) -> socket.socket:
+    """A socket that connects; an error of the connection appears at the first write.
+
+    OSError, ValueError: the address is not one.
+    """
+    host, port = split_address(address)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        tune(sock)
+        sock.connect_ex((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def own_address(sock: socket.socket) -> str:
+    """Where the other end of the connection reaches this machine."""
+    return str(sock.getsockname()[0])
 
 
 class Lines:
@@ -135,6 +157,18 @@ class Outgoing:
         """Whether the kernel has all bytes, and the peer has those that went by a group."""
         is_empty = not (self._segment or self._ending or any(self.queues) or any(self._current))
         return is_empty and self.stream.is_flushed and (self.group is None or self.group.is_idle)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the network has not taken all that may leave now."""
+        waits = self.wants_write or (self.group is not None and not self.group.is_idle)
+        return self.is_open and waits
+
+    @property
+    def delivered(self) -> int:
+        """Bytes that the peer's machine has got, in the life of the link."""
+        by_group = self.group.taken_bytes if self.group is not None else 0
+        return self.stream.delivered + by_group
 
     def purge(self, fence: Fence) -> None:
         """Drop frames of lower fences that have not been started."""

@@ -10,7 +10,7 @@ from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.transport.base import Arrived, Broken
 from bamboo_agent.transport.traffic import Traffic
-from bamboo_core.api.progress import Sent
+from bamboo_core.api.progress import Goodput, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
 
@@ -73,6 +73,11 @@ class MemoryTransport:
     def sent(self) -> tuple[Sent, ...]:
         """The bytes sent until now, by zone."""
         return self._traffic.sent()
+
+    @property
+    def goodput(self) -> Goodput | None:
+        """There is no network."""
+        return None
 
     @property
     def is_idle(self) -> bool:

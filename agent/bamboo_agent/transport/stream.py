@@ -8,10 +8,13 @@ agents that know the plan's key (compare tls-server-end-point, RFC 5929).
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import socket
 import ssl
+import struct
+import termios
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 _IOV_MAX = 512
 _CHUNK_BYTES = 1 << 18
+_QUEUED = struct.Struct("i")
 _LIFE = timedelta(days=3650)  # of a certificate whose date nobody checks
 
 
@@ -38,6 +42,10 @@ class Stream(Protocol):
     @property
     def has_received(self) -> bool:
         """Whether there are bytes that a selector does not see."""
+
+    @property
+    def delivered(self) -> int:
+        """Bytes sent that the other machine has confirmed, encrypted or not."""
 
     @property
     def binding(self) -> bytes:
@@ -73,14 +81,21 @@ class Plain:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self.received = 0
+        self.received = self._sent = 0
+
+    @property
+    def delivered(self) -> int:
+        """See :class:`Stream`."""
+        return self._sent - _queued(self._socket)
 
     def flush(self) -> None:
         """See :class:`Stream`."""
 
     def send(self, pieces: Sequence[memoryview]) -> int:
         """See :class:`Stream`."""
-        return self._socket.sendmsg(pieces[:_IOV_MAX])
+        count = self._socket.sendmsg(pieces[:_IOV_MAX])
+        self._sent += count
+        return count
 
     def receive(self, into: memoryview) -> int:
         """See :class:`Stream`."""
@@ -182,6 +197,7 @@ class Secure:
         self._out = memoryview(b"")
         self._scratch = memoryview(bytearray(_CHUNK_BYTES))
         self.received, self.is_partial = 0, False
+        self._sent = 0  # encrypted
 
     @property
     def has_received(self) -> bool:
@@ -244,6 +260,11 @@ class Secure:
         return not self.is_flushed or (has_more and not self._waits_for_peer)
 
     @property
+    def delivered(self) -> int:
+        """See :class:`Stream`."""
+        return self._sent - _queued(self._socket)
+
+    @property
     def is_flushed(self) -> bool:
         """See :class:`Stream`."""
         return not (len(self._out) or self._encrypted.pending)
@@ -253,7 +274,9 @@ class Secure:
         while not self.is_flushed:
             if not len(self._out):
                 self._out = memoryview(self._encrypted.read())
-            self._out = self._out[self._socket.send(self._out) :]
+            count = self._socket.send(self._out)
+            self._sent += count
+            self._out = self._out[count:]
 
     def _begin_flush(self) -> None:
         try:
@@ -266,6 +289,15 @@ class Secure:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _queued(sock: socket.socket) -> int:
+    """Bytes that the kernel has taken and the other machine has not confirmed; 0: it cannot say."""
+    try:
+        answer = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(_QUEUED.size))
+    except OSError:
+        return 0
+    return int(_QUEUED.unpack(answer)[0])
 
 
 def _first(pieces: Sequence[memoryview]) -> memoryview | bytes:

@@ -21,16 +21,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from bamboo_agent.addresses import split_address
 from bamboo_agent.device.receive_buffers import ReceiveMemory
 from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.ipc.shared_progress import MOST_PAIRS
 from bamboo_agent.payloads.frames import Frame, Lane
 from bamboo_agent.strangers import Refusals, Strangers
 from bamboo_agent.transport.base import Arrived, Broken
+from bamboo_agent.transport.goodput import Meter
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
 from bamboo_agent.transport.incoming import Incoming
-from bamboo_agent.transport.links import Outgoing, tune
+from bamboo_agent.transport.links import Outgoing, connecting, own_address, tune
 from bamboo_agent.transport.process_group.control import ControlError
 from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
@@ -38,7 +38,7 @@ from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.stream import Identity, Plain
 from bamboo_agent.transport.traffic import Arrivals, Traffic, Write
 from bamboo_agent.transport.wire import WireError
-from bamboo_core.api.progress import Sent
+from bamboo_core.api.progress import Goodput, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
 
@@ -152,6 +152,11 @@ class TcpTransport:
         return self._loop.traffic.sent()
 
     @property
+    def goodput(self) -> Goodput | None:
+        """How fast the network has been lately; None: not measured. Any thread may ask."""
+        return self._loop.goodput.figures()
+
+    @property
     def is_idle(self) -> bool:
         """Whether all frames handed over have left for the kernel, or will never."""
         return self._sent == self._loop.handled and self._loop.is_idle
@@ -194,7 +199,7 @@ class _Loop:
         self._refusals = Refusals(log)
         self._incoming: set[Incoming] = set()
         self._over_at: float | None = None
-        self.traffic = Traffic()
+        self.traffic, self.goodput = Traffic(), Meter()
         self.handled = 0
 
     def run(self) -> None:
@@ -252,6 +257,7 @@ class _Loop:
         if fence < self._key_fence:
             return
         self._key, self._key_fence, self._peers = key, fence, peers
+        self.goodput.expect(peers)
         for link in self._strangers:
             if link.is_waiting_for_key:
                 self._guarded(link, link.greet)
@@ -292,7 +298,7 @@ class _Loop:
             self._suspect(peer, "the plan has no address for it")
             return None
         try:
-            sock = _connecting(known.data_address)
+            sock = connecting(known.data_address)
         except (OSError, ValueError) as error:
             self._suspect(peer, str(error))
             return None
@@ -302,7 +308,7 @@ class _Loop:
         if self._groups is not None:
             tell = Tell(self._poster(link), link.say)
             carried = partial(self.traffic.add_by_group, known.zone)
-            link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell, carried)
+            link.group = Sender(self._groups, peer, lambda: own_address(sock), tell, carried)
         self._outgoing[peer] = link
         return link
 
@@ -322,7 +328,7 @@ class _Loop:
         if self._groups is not None:
             link.group = Receiver(
                 self._groups,
-                lambda: _own_address(sock),
+                lambda: own_address(sock),
                 lambda: self._fence,
                 Tell(self._poster(link), link.say),
                 link.taken,
@@ -376,6 +382,14 @@ class _Loop:
     def _note(self, link: Outgoing | Incoming) -> None:
         if isinstance(link, Incoming) and link in self._incoming:
             self._arrivals.note(link)
+            now = time.monotonic()
+            self.goodput.receiving.note(link, link.peer, link.received, now, is_busy=link.is_coming)
+
+    def _measure(self, link: Outgoing) -> None:
+        sending = self.goodput.sending
+        if link.is_busy or sending.follows(link):
+            peer, now = link.greeting.listener, time.monotonic()
+            sending.note(link, peer, link.delivered, now, is_busy=link.is_busy)
 
     def _is_known(self, link: Outgoing | Incoming) -> bool:
         if isinstance(link, Outgoing):
@@ -427,7 +441,9 @@ class _Loop:
         self._close_stream(link)
         if isinstance(link, Outgoing):
             del self._outgoing[link.greeting.listener]
+            self.goodput.sending.forget(link)
         else:
+            self.goodput.receiving.forget(link)
             self._strangers.discard(link)
             self._incoming.discard(link)
             self._arrivals.forget(link)
@@ -441,6 +457,8 @@ class _Loop:
     def _watch(self, link: Outgoing | Incoming) -> None:
         if not self._is_known(link):
             return
+        if isinstance(link, Outgoing):
+            self._measure(link)
         mask = selectors.EVENT_WRITE if link.wants_write else 0
         # Who waits for a plan is not read, so what it sends must not wake us again and again.
         if isinstance(link, Outgoing) or not link.is_waiting_for_key:
@@ -477,24 +495,3 @@ class _Loop:
             self._forget(incoming)
         self._selector.close()
         self._listening.close()
-
-
-def _connecting(address: str) -> socket.socket:
-    """A socket that connects; an error of the connection appears at the first write.
-
-    OSError, ValueError: the address is not one.
-    """
-    host, port = split_address(address)
-    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        tune(sock)
-        sock.connect_ex((host, port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _own_address(sock: socket.socket) -> str:
-    """Where the other end of the connection reaches this machine."""
-    return str(sock.getsockname()[0])

@@ -10,7 +10,7 @@ from bamboo_core.api.progress import MOST_ZONES, OTHERS, Lane, Sent
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 
-_SUMS: Final = (Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind.RED)
+_SUMS: Final = (Kind.PART, Kind.SUM, Kind.PIECE, Kind.RED)
 _COPIES: Final = (Kind.VER, Kind.ACT)
 LANES: Final[Mapping[Kind, Lane]] = {
     kind: Lane.SUMS if kind in _SUMS else Lane.COPIES if kind in _COPIES else Lane.BOUNDARY

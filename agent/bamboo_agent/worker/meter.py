@@ -6,7 +6,7 @@ import time
 
 from bamboo_agent.compute.held import HeldLayers
 from bamboo_agent.device.host_blocks import Tally
-from bamboo_core.api.progress import Ahead, Sent
+from bamboo_core.api.progress import Ahead, Goodput, Sent
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import COMPUTE, Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord, Progress
@@ -33,7 +33,13 @@ class Meter:
         elif instruction.op in COMPUTE:
             self._busy_s += elapsed_s
 
-    def end_step(self, commit: CommitRecord, fence: Fence, sent: tuple[Sent, ...]) -> Progress:
+    def end_step(
+        self,
+        commit: CommitRecord,
+        fence: Fence,
+        sent: tuple[Sent, ...],
+        goodput: Goodput | None = None,
+    ) -> Progress:
         """The figures of the step that ends. The next one begins. sent: since the start."""
         now, sent_bytes = time.perf_counter(), sum(sum(s.by_lane().values()) for s in sent)
         progress = Progress(
@@ -45,6 +51,7 @@ class Meter:
             ahead=self._ahead(),
             hosted=self._held.figures,
             sent=sent,
+            goodput=goodput,
         )
         self._sent_bytes, self._busy_s, self._ended_at = sent_bytes, 0.0, now
         return progress

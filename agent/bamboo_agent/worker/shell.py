@@ -261,8 +261,8 @@ class Worker:
             elif isinstance(effect, Retract):
                 self.backend.retract(is_new=effect.is_new)
             elif isinstance(effect, StepEnded):
-                fence, sent = self.executor.fence, self._transport.sent
-                self._send(self._meter.end_step(effect.commit, fence, sent))
+                fence, moved = self.executor.fence, self._transport
+                self._send(self._meter.end_step(effect.commit, fence, moved.sent, moved.goodput))
             else:
                 self._send_to_operator(effect)
 

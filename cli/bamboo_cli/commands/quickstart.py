@@ -58,6 +58,11 @@ from bamboo_core.api.spec import Channel
     type=click.Choice([each.value for each in Channel]),
     help="What carries large tensors between agents.  [default: the job's]",
 )
+@click.option(
+    "--grid",
+    metavar="PIPELINESxSTAGES",
+    help="Train on this grid, such as 1x1. The final state is the same.  [default: the job's]",
+)
 def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
     from bamboo_cli.quickstart.local_cluster import ClusterOptions

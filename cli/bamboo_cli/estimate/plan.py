@@ -6,7 +6,8 @@ The grid, the cut and the verdict come from the core's own functions, which the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from bamboo_core.api import quantities
 from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.counts import counted
+from bamboo_core.planning.displays import preview
+from bamboo_core.planning.displays.preview import OneLoss
+from bamboo_core.planning.requests import Bound
 from bamboo_core.protection import facts, shapes
-from bamboo_core.protection.choice import Estimate, Verdict, choose
+from bamboo_core.protection.choice import Estimate, Recovery, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
 from bamboo_core.protocol.messages import LayerCost
 
@@ -28,6 +32,7 @@ _LEAST, _MOST = 1e-9, 1e9
 _BANDWIDTH = LIMITS["spec.transport.bandwidthGbps"]  # no job may have another
 """Of an option that is not 0. Times and sizes that follow from such numbers stay finite."""
 _LEAST_BYTES = 1 << 20  # of a device
+_MOST_TASKS = 1 << 13  # micro-batches of all agents; more would take minutes to plan
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,60 @@ class JobPlan:
     costs: Costs
     cut: tuple[tuple[int, int], ...]
     verdict: Verdict
+
+    @cached_property
+    def one_loss(self) -> OneLoss | None:
+        """The cost of one loss in each later step; None: it is fatal, or not known."""
+        if not self.is_small:
+            return None
+        return preview.one_loss(
+            self.planned_spec, self.costs.layers, memory_bytes=self.costs.memory_bytes
+        )
+
+    @property
+    def why_no_loss(self) -> str:
+        """Why there is no cost of one loss; empty: there is one."""
+        spec, found = self.planned_spec, self.verdict.facts
+        if spec.pipelines.count == 1 and not spec.redundancy.mode.keeps_copies:
+            return (
+                f"one lost agent ends the attempt: in {spec.redundancy.mode.value} nobody else has"
+                " its layers, so training goes on from the newest checkpoint"
+            )
+        if self.one_loss is not None:
+            return ""
+        if not any(x.parameter_bytes for x in self.costs.layers):
+            return "what one loss costs is not shown: the sizes of the layers are not known"
+        return (
+            "what one loss costs is not shown: of"
+            f" {counted(found.agents, 'agent')} with {found.microbatches} micro-batches each, the"
+            " ways to share its work take too long to compare"
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its steps are soon planned."""
+        return self.verdict.facts.agents * self.verdict.facts.microbatches <= _MOST_TASKS
+
+    @cached_property
+    def step_s(self) -> float:
+        """A step without a loss: as --step says; else by a dry run of the planner's programs over
+        the network, in which outputs of stages cost nothing; of a large grid, as Auto estimates."""
+        found = self.verdict.facts
+        if "step_s" in found.measured or not self.is_small:
+            return found.step_s
+        if self.one_loss is not None:
+            return self.one_loss.usual_s
+        return preview.usual_s(
+            self.planned_spec, self.costs.layers, memory_bytes=self.costs.memory_bytes
+        )
+
+    @property
+    def planned_spec(self) -> JobSpec:
+        """The spec in the mode that the job will have."""
+        spec = self.spec
+        if spec.redundancy.mode is not RedundancyMode.AUTO:
+            return spec
+        return replace(spec, redundancy=replace(spec.redundancy, mode=self.verdict.mode))
 
     @property
     def shortage(self) -> str:
@@ -233,7 +292,12 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
         "costs": plan.costs.source,
         "device": plan.costs.device or None,
         "cut": [_stage(plan, s) for s in range(len(plan.cut))],
-        "facts": {name: _plain(value) for name, value in asdict(found).items()},
+        "facts": {
+            **{x.name: _plain(getattr(found, x.name)) for x in fields(found) if x.name != "steps"},
+            "empty_share": found.share,
+        },
+        "stepSeconds": plan.step_s,
+        "oneLoss": _one_loss(plan.one_loss),
         "modes": [_mode(e) for e in plan.verdict.estimates],
         "shortage": plan.shortage or None,
         "requested": plan.spec.redundancy.mode.value,
@@ -252,14 +316,35 @@ def _stage(plan: JobPlan, stage: int) -> dict[str, Any]:
     }
 
 
+def _one_loss(found: OneLoss | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    ways = (found.ways.taken, *found.ways.others)
+    return {
+        "seat": list(found.seat),
+        "usualSeconds": found.usual_s,
+        "taken": found.ways.taken.way,
+        "ways": [
+            {
+                "way": x.way,
+                "stepSeconds": x.step_s,
+                "atLeast": x.bound is Bound.LEAST,
+                "atMost": x.bound is Bound.MOST,
+            }
+            for x in ways
+        ],
+    }
+
+
 def _mode(estimate: Estimate) -> Mapping[str, Any]:
     return {
         "mode": estimate.mode.value,
         "excluded": estimate.excluded or None,
         "overhead": _plain(estimate.overhead),
+        "expectedStep": _plain(estimate.step),
         "pauseSeconds": _plain(estimate.pause_s),
         "fatalPerHour": _plain(estimate.fatal_per_hour),
-        "lostSecondsPerHour": _plain(estimate.lost_s_per_hour),
+        "lostSecondsPerHour": _plain(estimate.lost_s),
         "deviceBytes": estimate.device_bytes,
         "hostBytes": estimate.host_bytes,
         "replicaHostBytes": estimate.replica_host_bytes,
@@ -269,5 +354,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no infinity."""
+    """JSON knows no infinity and no classes."""
+    if isinstance(value, Recovery):
+        return asdict(value)
     return None if isinstance(value, float) and not isfinite(value) else value

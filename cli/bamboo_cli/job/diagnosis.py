@@ -65,7 +65,7 @@ def explain(
     job = read_job(manifest, now)
     found = [*_unseen(manifest), *_stale(job), *_conditions(manifest, job, now)]
     if job.ended is None:
-        found += [*_unplaced(pods, now), *_not_started(pods, nodes)]
+        found += [*_unplaced(pods, now), *_not_started(pods, nodes), *_network(job)]
     zones = agent_zones(pods, nodes)
     training: Held | None = None
     is_unreadable = False
@@ -96,6 +96,18 @@ def _unseen(manifest: Manifest) -> list[Finding]:
         text = "The operator has not read the newest spec yet, so what follows is older."
         return [Finding(text, "wait some seconds; if it lasts, read the operator's log")]
     return []
+
+
+def _network(job: Job) -> list[Finding]:
+    if not job.is_network_slow:
+        return []
+    return [
+        Finding(
+            f"The network gives less than spec.transport.bandwidthGbps: {job.network}.",
+            "see who else uses it, and whether the machines limit it; a slow network makes each"
+            " step longer",
+        )
+    ]
 
 
 def _stale(job: Job) -> list[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from bamboo_cli.job.configuration import Configuration, configuration
@@ -82,6 +83,8 @@ class Job:
     channel: str  # that carries large tensors; "" until an agent is ready
     channel_reason: str
     group_share: float | None  # of the bytes between agents; None: there are no groups
+    network: str  # what agents measure of it, in words; empty: nothing yet
+    is_network_slow: bool  # plans count with less than the spec says
     conditions: tuple[ConditionLine, ...]
     paused: tuple[Paused, ...] = ()  # since the job began; a cause without pauses is missing
     repeated_steps: int = 0  # committed steps that restores have undone
@@ -207,6 +210,9 @@ def _read(manifest: Manifest) -> Job:
         channel=transport.get("channel", "") + ", encrypted" * transport.get("encrypted", False),
         channel_reason=transport.get("reason", ""),
         group_share=transport.get("groupShare"),
+        network=_network(transport),
+        is_network_slow="measuredGbps" in transport
+        and transport["plannedGbps"] < (spec.get("transport") or {}).get("bandwidthGbps", inf),
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
         paused=tuple(_paused(each) for each in totals.get("pauses") or []),
         repeated_steps=totals.get("repeatedSteps", 0),
@@ -215,6 +221,17 @@ def _read(manifest: Manifest) -> Job:
         configuration=configuration(spec),
         processors=tuple(_processor(each) for each in status.get("processors") or []),
     )
+
+
+def _network(transport: Manifest) -> str:
+    measured, slowest = transport.get("measuredGbps"), transport.get("slowestPair")
+    if measured is None:
+        return ""
+    text = f"agents measure {measured:g} Gb/s between them"
+    text += f", plans count with {transport['plannedGbps']:g}"
+    if slowest:
+        text += f"; slowest: {slowest['from']} to {slowest['to']}, {slowest['gbps']:g} Gb/s"
+    return text
 
 
 def _left(status: Manifest) -> Left | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ def final_hashes(job: Job) -> tuple[str, ...]:
         return tuple(entry["sha256"] for entry in files)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{path} is not a readable checkpoint manifest: {error}") from error
+
+
+def digest(hashes: Sequence[str]) -> str:
+    """A short name of all layers' bits, to compare two runs by eye."""
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
 def differing_layers(one: tuple[str, ...], other: tuple[str, ...]) -> list[int]:

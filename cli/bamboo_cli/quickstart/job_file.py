@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,26 @@ def over_channel(manifest: Manifest, channel: str | None) -> Manifest:
     given = spec.get("transport")
     transport = (given if isinstance(given, dict) else {}) | {"channel": channel}
     return manifest | {"spec": spec | {"transport": transport}}
+
+
+def over_grid(manifest: Manifest, grid: str | None) -> Manifest:
+    """The job on another grid, such as ``1x4``: one pipeline of four stages; None: as it is.
+
+    CommandError if the grid cannot be read.
+    """
+    spec = manifest.get("spec")
+    if grid is None or not isinstance(spec, dict):
+        return manifest
+    found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", grid)
+    if found is None:
+        raise CommandError(
+            f"--grid {grid} is no grid; give the pipelines and the stages of each, such as 2x4."
+        )
+    count, stages = map(int, found.groups())
+    given = spec.get("pipelines")
+    pipelines = dict(given) if isinstance(given, dict) else {}
+    pipelines.pop("min", None)  # of another number of pipelines
+    return manifest | {"spec": spec | {"pipelines": pipelines | {"count": count, "stages": stages}}}
 
 
 def check_room(spec: JobSpec, local: ClusterOptions) -> None:

@@ -18,7 +18,12 @@ from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import Job
 from bamboo_cli.quickstart import local_cluster
 from bamboo_cli.quickstart.closing_report import final_report, verdict
-from bamboo_cli.quickstart.final_state import Comparison, differing_layers, final_hashes
+from bamboo_cli.quickstart.final_state import (
+    Comparison,
+    differing_layers,
+    digest,
+    final_hashes,
+)
 from bamboo_cli.quickstart.injection import Injector
 from bamboo_cli.quickstart.job_file import (
     EXAMPLE,
@@ -26,6 +31,7 @@ from bamboo_cli.quickstart.job_file import (
     check_room,
     faults_for,
     over_channel,
+    over_grid,
     read_manifest,
 )
 from bamboo_cli.quickstart.local_cluster import provision
@@ -50,6 +56,7 @@ class Options:
     picture: Path | None = None  # where to write the SVG
     report: Path | None = None  # where to write the page; None: in the user's state folder
     channel: str | None = None  # in the place of the file's spec.transport.channel
+    grid: str | None = None  # in the place of the file's spec.pipelines
     cluster: local_cluster.ClusterOptions = field(default_factory=local_cluster.ClusterOptions)
 
 
@@ -58,6 +65,7 @@ def run_quickstart(options: Options, console: Console) -> int:
     the undisturbed run's."""
     stopwatch = Stopwatch()
     manifest = over_channel(read_manifest(options.file), options.channel)
+    manifest = over_grid(manifest, options.grid)
     spec = read_spec(manifest, options.file)
     check_room(spec, options.cluster)
     check_file("--picture", options.picture, "run.svg")
@@ -76,6 +84,8 @@ def run_quickstart(options: Options, console: Console) -> int:
         comparison: Comparison | None = None
         if injector.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, stopwatch)
+        is_kept = job.ended == "Complete" and spec.checkpoint is not None
+        final = digest(final_hashes(job)) if is_kept else ""
         log = FaultLog(injector.hits, session.events(job), injector.left)
         local.keep, local.job = options.cluster.keep, (job.namespace, job.name)
     undisturbed = comparison.undisturbed_loss if comparison else ()
@@ -87,6 +97,12 @@ def run_quickstart(options: Options, console: Console) -> int:
     if local.keep:
         local_cluster.print_next_steps(local, console)
     write_page(report_path(options.report), run, equality, console)
+    if final:
+        console.print(
+            f"The final state is {final}: the same on every grid, whatever is lost.",
+            highlight=False,
+            soft_wrap=True,
+        )
     return 0 if is_success(job, log, comparison) else 1
 
 

@@ -128,6 +128,9 @@ class EventFact(StrEnum):
     """Number of committed steps that are computed again because a restore has undone them."""
     REDONE_TASKS = "redoneTasks"
     """Least number of forwards and backwards of the interrupted step that are computed again."""
+    NETWORK_GBPS = "networkGbps"
+    """Network between two agents with which the plan counts: the lower of the field
+    spec.transport.bandwidthGbps and of what agents have measured for a while."""
     PROCESSOR = "processor"
     """Kind of processor that computes from the step on."""
     PROCESSOR_BEFORE = "processorBefore"
@@ -192,6 +195,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.LOADED_LAYERS,
         EventFact.REPEATED_STEPS,
         EventFact.REDONE_TASKS,
+        EventFact.NETWORK_GBPS,
     ),
     EventReason.STALLED: (EventFact.CAUSE, EventFact.AGENTS),
     EventReason.STEP_SKIPPED: (EventFact.STEP, EventFact.LAYER),

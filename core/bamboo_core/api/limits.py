@@ -12,7 +12,6 @@ from typing import Any
 
 from bamboo_core.api.records import Limits, Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.model import numerics as canonical
 
 _STEPS = 1_000_000_000
 _SAMPLES = 16_777_216
@@ -117,30 +116,21 @@ def evals(spec: JobSpec, validation_samples: int) -> int:
     return validation_samples // spec.training.micro_batch_size
 
 
-def tasks(spec: JobSpec, evals: int = 0, *, chunks: int | None = None) -> int:
+def tasks(spec: JobSpec, evals: int = 0) -> int:
     """About how many tasks a step has: the planner's time and memory grow with them.
 
-    Each stage has four for a micro-batch and one for a micro-batch of the validation, and a slice
-    of each chunk goes to the collector of each chunk. chunks: of the job's first plan, which it
-    keeps whatever its spec says later; None: it has none yet.
+    Each stage has four for a micro-batch and one for a micro-batch of the validation, and each
+    pipeline sends a slice of its sum to each other one.
     """
-    g, grid = spec.training.microbatches, spec.pipelines
-    kept = canonical.chunks(grid.count, g) if chunks is None else chunks
-    return grid.stages * (4 * g + kept**2 + evals)
+    grid = spec.pipelines
+    return grid.stages * (4 * spec.training.microbatches + grid.count**2 + evals)
 
 
-def task_problems(spec: JobSpec, chunks: int | None = None) -> list[Problem]:
-    """A step has more tasks than can be planned. chunks: as for :func:`tasks`."""
-    if (count := tasks(spec, chunks=chunks)) <= MOST_TASKS:
+def task_problems(spec: JobSpec) -> list[Problem]:
+    """A step has more tasks than can be planned."""
+    if (count := tasks(spec)) <= MOST_TASKS:
         return []
     training, grid = spec.training, spec.pipelines
-    if chunks is not None:
-        text = (
-            f"{grid.stages} makes steps of {count} tasks with the {chunks} chunks of gradients that"
-            f" the job keeps since its first plan, and at most {MOST_TASKS} can be planned: lower"
-            " it, or create a new BambooJob with a lower spec.pipelines.count"
-        )
-        return [Problem("spec.pipelines.stages", text)]
     text = (
         f"{training.global_batch_size} makes {training.microbatches} micro-batches of"
         f" {training.micro_batch_size} samples; with spec.pipelines.count {grid.count} and stages"

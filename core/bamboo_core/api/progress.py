@@ -7,10 +7,15 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple, TypeVar
 
+from bamboo_core.model.ids import AgentId
+
 MOST_ZONES = 8
 """Zones with a name of their own in what is counted by zone."""
 OTHERS = "others"
 """All zones beyond these."""
+
+MOST_SLOW_PEERS = 2
+"""Peers that an agent names in each direction with what it says of its network."""
 
 _Number = TypeVar("_Number", int, float)
 
@@ -89,6 +94,45 @@ class Sent:
         """The bytes of each lane."""
         values = (self.boundary_bytes, self.sum_bytes, self.copy_bytes)
         return dict(zip(Lane, values, strict=True))
+
+
+@dataclass(frozen=True)
+class PeerRate:
+    """How fast bytes go to an agent, or come from it."""
+
+    peer: AgentId
+    rate: float  # bytes per second
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """What one agent's network has passed lately, in bytes per second; 0: not measured.
+
+    Only transfers that are large enough count, and all that run at once count together. So the rate
+    of a peer is what passed to all peers while bytes went to it.
+    """
+
+    sending: float = 0.0
+    receiving: float = 0.0
+    slowest_to: tuple[PeerRate, ...] = ()  # slowest first, at most MOST_SLOW_PEERS
+    slowest_from: tuple[PeerRate, ...] = ()
+
+
+class SlowPair(NamedTuple):
+    """The pair of agents between which bytes go most slowly, as both ends have measured."""
+
+    sender: AgentId
+    receiver: AgentId
+    rate: float  # bytes per second
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the network of a job gives, in bytes per second."""
+
+    planned: float = 0.0  # with which the next plan counts; 0: not known
+    measured: float = 0.0  # by agents; 0: not yet, by this operator
+    slowest: SlowPair | None = None  # None: no pair is known from both ends
 
 
 class Unwritten(NamedTuple):

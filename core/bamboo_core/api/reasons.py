@@ -240,6 +240,9 @@ class FailureCause(StrEnum):
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
     """The agent's code, args, data, library versions or first results differ from those of the
     others."""
+    VERSION_DIFFERS = "VersionDiffers"
+    """The agent's image has another version of Bamboo than the operator, whose programs it would
+    not understand, so it was refused. The operator tries again after a pause."""
     IMPOSSIBLE_REPORT = "ImpossibleReport"
     """The agent reported something that no agent of the job can hold, such as a layer that the
     model does not have. No agent of Bamboo sends that."""

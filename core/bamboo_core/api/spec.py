@@ -45,11 +45,17 @@ class RedundancyMode(StrEnum):
 
 
 class RecoveryPolicy(StrEnum):
-    """How far a lost agent's work is spread."""
+    """How a lost agent's work is shared. Auto: in the way by which the step is the shortest."""
 
+    AUTO = "Auto"
     SHADOW = "Shadow"
     PEERS = "Peers"
     DIFFUSE = "Diffuse"
+
+    @property
+    def relieves_slow(self) -> bool:
+        """Whether slow agents give work to others although no seat is empty."""
+        return self in (RecoveryPolicy.AUTO, RecoveryPolicy.DIFFUSE)
 
 
 class Channel(StrEnum):
@@ -301,7 +307,7 @@ class JobSpec:
     numerics: Numerics = Numerics.CANONICAL
     seed: int = 0
     redundancy: RedundancySpec = RedundancySpec()
-    recovery: RecoveryPolicy = field(default=RecoveryPolicy.DIFFUSE, metadata={"under": "policy"})
+    recovery: RecoveryPolicy = field(default=RecoveryPolicy.AUTO, metadata={"under": "policy"})
     placement: PlacementSpec = PlacementSpec()
     transport: TransportSpec = TransportSpec()
     corruption: CorruptionSpec = CorruptionSpec()
@@ -354,15 +360,11 @@ def identity_hash(spec: JobSpec) -> str:
 
 
 def batch_shape(spec: JobSpec) -> canonical.BatchShape:
-    """L and C for a new job, which keeps them for ever. ValueError if G < pipelines.max."""
-    g, pipelines = spec.training.microbatches, spec.pipelines
-    if spec.numerics is Numerics.FAST:
-        return canonical.choose_fast(
-            microbatches=g, pipelines=pipelines.count, pipelines_max=pipelines.max
-        )
+    """L and C for a new job, which keeps them for ever. ValueError if it has fewer leaves than
+    ``pipelines.max``.
+
+    ``numerics`` makes no difference: fewer, larger leaves save nothing (ADR 50).
+    """
     return canonical.choose(
-        microbatches=g,
-        pipelines=pipelines.count,
-        stages=pipelines.stages,
-        pipelines_max=pipelines.max,
+        microbatches=spec.training.microbatches, pipelines_max=spec.pipelines.max
     )

@@ -72,7 +72,7 @@ from bamboo_core.graph.reports import Extent, impossible
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.zones import feasible_pipelines
-from bamboo_core.protocol.admission import newest_term
+from bamboo_core.protocol.admission import foreign, newest_term
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
@@ -276,7 +276,9 @@ class Arbiter:
         if isinstance(state.phase, Waiting):
             state.membership.remember(hello)
         state.membership.connect(hello, key)
-        if agent in state.membership.members:
+        if text := foreign(hello):
+            losses.foreign(state, agent, text)
+        elif agent in state.membership.members:
             self._returned(agent, hello, now)
 
     def _welcome(self) -> Welcome:
@@ -388,11 +390,8 @@ class Arbiter:
     def _try_start(self, phase: Waiting, desired: DesiredState, now: float) -> None:
         """From nothing, or from a checkpoint: with a full grid."""
         state, membership, spec = self.state, self.state.membership, self.state.job.spec
-        usable, stages, adjacency = (
-            membership.usable(),
-            spec.pipelines.stages,
-            spec.placement.adjacency,
-        )
+        stages, adjacency = spec.pipelines.stages, spec.placement.adjacency
+        usable = membership.usable()
         if desired.suspended:
             endings.rest(state, phase)
             return
@@ -496,5 +495,5 @@ def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
         ledger=Ledger(job.spec.training.steps),
         epoch=durable.plan.epoch,
         phase=phase,
-        protection=Protection(durable.hazard, durable.measured),
+        protection=Protection(durable.hazard, durable.measured, durable.empty),
     )

@@ -9,16 +9,20 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter import last_write
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.arbiter_state.state import InForce, State
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import is_enough, pipelines_for
+from bamboo_core.placement.plan import Move
+from bamboo_core.planning.requests import Relocation
 
 _MARGIN_S = 2.0
 _RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
 _STRAGGLER_PAUSE_S = 600.0
-_SPEED_PAUSE_S = 60.0  # between two plans that differ only in the speeds of agents
+_PAUSE_S = 60.0  # between two plans that differ only in the speeds of agents or in the network
+_MOST_MOVES = 3  # to other stages, of the same agents
 
 
 def transition_s(step_s: float) -> float:
@@ -79,16 +83,62 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
         return _catching_up(in_force, learning, now), frozenset()
-    is_diffuse = state.job.spec.recovery is RecoveryPolicy.DIFFUSE  # else no work moves for it
-    is_due = is_diffuse and now >= in_force.begun_at + _SPEED_PAUSE_S
-    if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
-        return "agents have become slower or faster", frozenset()
+    if now >= in_force.begun_at + _PAUSE_S and (why := _changed(state, in_force)):
+        return why, frozenset()
+    if found := _due_move(state):
+        return _moving(found), frozenset()
     is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s
     if not is_settled or not fresh:
         return "", frozenset()
     if going and are_replaced:
         return f"{', '.join(going)} are replaced", set(going)
     return _joining(state, in_force, desired), frozenset()
+
+
+def _changed(state: State, in_force: InForce) -> str:
+    """Why the plan would share work in another way now. Empty: nothing has changed."""
+    policy = state.job.spec.recovery
+    if policy.relieves_slow and state.speeds.is_worth_a_plan(in_force.speeds):
+        return "agents have become slower or faster"
+    if policy is not RecoveryPolicy.SHADOW and network.is_worth_a_plan(state, in_force):
+        return "the network is slower or faster than the plan expects"
+    return ""
+
+
+def take_move(state: State) -> Move | None:
+    """The move that the next plan makes: one that has begun, under this leader or another, or one
+    that is due."""
+    if state.durable.move is not None:
+        return state.durable.move
+    if (found := _due_move(state)) is None:
+        return None
+    fleet, count = state.moves
+    members = frozenset(state.membership.members)
+    state.moves = members, count + 1 if members == fleet else 1
+    return found.move
+
+
+def _moving(found: Relocation) -> str:
+    text = f"{found.move.agent} moves to stage {found.move.to.stage}"
+    if found.then < found.now < inf:  # else it makes the job safer
+        text += f", so that a step takes {1 - found.then / found.now:.0%} less time"
+    return text
+
+
+def _due_move(state: State) -> Relocation | None:
+    """The move of an agent to another stage that is to be made now.
+
+    Only while nothing else is about to change: a newcomer may take the seat. A fleet makes a few
+    moves at most, so that no error of the costs stops it again and again.
+    """
+    in_force, membership = state.in_force, state.membership
+    if in_force is None or in_force.relocation is None:
+        return None
+    plan, (fleet, count) = in_force.plan, state.moves
+    is_same = membership.members == {*plan.live} and not (leavers(state) or membership.standby())
+    is_mended = state.ledger.progress.committed >= plan.target
+    is_worn = fleet == membership.members and count >= _MOST_MOVES
+    return in_force.relocation if is_same and is_mended and not is_worn else None
 
 
 def _is_saved(state: State, step: int) -> bool:

@@ -114,6 +114,15 @@ def refuse(state: State, agent: AgentId, refusal: Refusal) -> None:
     state.fence_suspect(agent)
 
 
+def foreign(state: State, agent: AgentId, text: str) -> None:
+    """The agent would not understand its programs. Others of the same image would not either, so
+    the job does not end: the controller tells, and tries again."""
+    cause = FailureCause.VERSION_DIFFERS
+    state.record(EventReason.AGENT_REFUSED, text, Severity.WARNING, agents=agent, cause=cause)
+    lose(state, agent, cause, confirmed=False)
+    state.fence_suspect(agent)
+
+
 def misreported(state: State, agent: AgentId, what: str) -> None:
     """The agent says that it holds what no agent of the job can hold. Nothing of it counts."""
     text = f"its report names {what}, which no agent of this job can hold"

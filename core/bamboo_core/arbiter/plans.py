@@ -15,6 +15,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter import files, last_write, redundancy, rounds
 from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import Durable, computed_on
 from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.state import (
@@ -34,6 +35,7 @@ from bamboo_core.planning.requests import (
     Fatal,
     PlannerFault,
     PlanResult,
+    Relocation,
     Unplaceable,
 )
 from bamboo_core.protocol.admission import ONE_KIND
@@ -50,6 +52,10 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
     if isinstance(result, Continuations):
         if isinstance(state.phase, Running):
             _continue(state, result)
+        return
+    if isinstance(result, Relocation):
+        if isinstance(state.phase, Running) and state.in_force is not None:
+            state.in_force.relocation = result
         return
     if isinstance(result, PlannerFault):
         if isinstance(state.phase, Planning | Running):
@@ -112,7 +118,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     membership.members = set(plan.members)
     is_suspending = plan.last < state.job.spec.training.steps
     assert isinstance(state.phase, Planning)
-    speeds = state.phase.speeds
+    speeds, bytes_per_s = state.phase.speeds, state.phase.network
     redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
     look_s = last_write.look_s(state, now)
     directives = _with_facts(decision.directives, durable, look_s)
@@ -122,9 +128,11 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         is_suspending,
         shortage=decision.shortage,
         speeds=speeds,
+        network=bytes_per_s,
         begun_at=now,
         redone=redone.parts,
     )
+    state.wire.begin(plan.members)
     state.is_loading, state.listing = decision.loads > 0, Listing()
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
     if decision.copies or state.copied_at == inf:
@@ -146,6 +154,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         cut=plan.cut,
         step_cut=plan.step_cut,
         target=plan.target,
+        move=plan.move,
         processors=_processors(state, plan.target),
         committed=decision.committed,
     )
@@ -228,6 +237,8 @@ def _continue(state: State, result: Continuations) -> None:
     state.phase.detail = ""
     state.faults = 0
     state.in_force.continuations, state.in_force.told = result.directives, result.told
+    if result.expected:  # else costs are not measured, and times mean nothing to users
+        state.in_force.sharing = result.sharing
     state.in_force.continuations_by = inf
     state.speeds.begin(state.in_force.plan.fence, state.in_force.plan.target, result.expected)
     for agent in sorted(state.membership.members & result.directives.keys()):
@@ -236,7 +247,8 @@ def _continue(state: State, result: Continuations) -> None:
 
 def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
     plan = decision.plan
-    facts: dict[str, str | int] = {
+    assert state.in_force is not None
+    facts: dict[str, str | int | float] = {
         "epoch": plan.fence.epoch,
         "step": plan.target,
         "pipelines": len(plan.pipelines),
@@ -249,12 +261,14 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
         "loaded_layers": decision.loads,
         "repeated_steps": repeated,
         "redone_tasks": redone,
+        "network_gbps": _gbps(state.in_force.network),
     }
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
         f" {plan.target}, {counted(len(plan.live), 'agent')}"
     )
     made = "loaded" if plan.target else "built"
+    is_slow = state.in_force.network < network.most(state)
     parts = [
         f"{counted(plan.holes, 'seat')} empty" if plan.holes else "",
         f"{len(plan.leaving)} leaving" if plan.leaving else "",
@@ -263,11 +277,16 @@ def _record_plan(state: State, decision: Decision, repeated: int, redone: int, m
         f"{counted(decision.loads, 'layer')} {made}" if decision.loads else "",
         f"{counted(repeated, 'committed step')} repeated" if repeated else "",
         f"{counted(redone, 'task')} computed again" if redone else "",
+        f"network as measured: {facts['network_gbps']} Gb/s" if is_slow else "",
         mode,
     ]
     state.record(
         EventReason.PLANNED, ", ".join([text, *filter(None, parts)]), Severity.NORMAL, **facts
     )
+
+
+def _gbps(bytes_per_s: float) -> float:
+    return float(f"{bytes_per_s * 8 / 1e9:.3g}")
 
 
 def resumed(state: State, step: int) -> None:

@@ -7,19 +7,17 @@ that a new leader goes on with both. Other modes leave everything here as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter.changes import leavers
 from bamboo_core.arbiter_state.events import Planned
-from bamboo_core.arbiter_state.state import Interrupted, Planning, State, Vacancy
+from bamboo_core.arbiter_state.state import Interrupted, Over, Planning, Seats, State
 from bamboo_core.model.ids import AgentId
-from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.planning.requests import Decision
 from bamboo_core.protection import facts
-from bamboo_core.protection.measured import Measured, interrupted_s, usual
+from bamboo_core.protection.measured import interrupted_s, usual
 
 _COUNT_S = 60.0  # between two counts of the agents that may be lost
 _WORTH = 1.25  # growth of the agent-hours since the last write that is worth another one
@@ -42,14 +40,21 @@ def lost(state: State, agent: AgentId) -> None:
 
 
 def count(state: State) -> None:
-    """Add the time since the last count: agents that were members then could be lost in it."""
+    """Add the time since the last count: agents that were members then could be lost in it, and
+    seats that were empty then were so until now."""
     if not is_auto(state):
         return
     known, membership = state.protection, state.membership
     if known.counted_at is not None:
-        known.hazard = known.hazard.exposed(known.zones, state.real_s - known.counted_at)
+        passed_s = state.real_s - known.counted_at
+        known.hazard = known.hazard.exposed(known.zones, passed_s)
+        known.empty = known.empty.passed(*known.seats, passed_s)
     known.counted_at = state.real_s
     known.zones = membership.zones(membership.members & membership.agents.keys())
+    seats = _seats(state)
+    if seats.wanted == known.seats.wanted:
+        known.empty = known.empty.taken(max(0, known.seats.empty - seats.empty))
+    known.seats = seats
 
 
 def look(state: State) -> None:
@@ -57,19 +62,33 @@ def look(state: State) -> None:
     known = state.protection
     if not is_auto(state) or known.counted_at is None:
         return
-    if state.real_s < known.counted_at + _COUNT_S:
+    if state.real_s < known.counted_at + _COUNT_S and _seats(state) == known.seats:
         return
     count(state)
-    if known.hazard.agent_hours > max(_LEAST_HOURS, _WORTH * state.durable.hazard.agent_hours):
-        state.out.save(hazard=known.hazard.rounded())
+    is_more = known.hazard.agent_hours > _worth(state.durable.hazard.agent_hours)
+    if is_more or known.empty.seat_s / 3600 > _worth(state.durable.empty.seat_s / 3600):
+        state.out.save(hazard=known.hazard.rounded(), empty=known.empty.rounded())
 
 
-def spec_of_plan(state: State) -> JobSpec:
-    """The spec with the network of the next plan. The user may change it while the job runs."""
-    spec, desired = state.job.spec, state.desired
-    if desired is None or desired.bandwidth_gbps in (None, spec.transport.bandwidth_gbps):
-        return spec  # the same object, by which the explorer knows its plans
-    return replace(spec, transport=replace(spec.transport, bandwidth_gbps=desired.bandwidth_gbps))
+def _worth(hours: float) -> float:
+    return max(_LEAST_HOURS, _WORTH * hours)
+
+
+def _seats(state: State) -> Seats:
+    """Those of the grid that the job asks for. An attempt that waits for its first plan has as many
+    as it has agents; before that nothing is known of them, nor while nobody replaces agents."""
+    known, desired, membership = state.protection, state.desired, state.membership
+    in_force, is_over = state.in_force, isinstance(state.phase, Over)
+    if desired is None or desired.suspended or is_over:
+        return Seats()
+    wanted = desired.pipelines * state.job.spec.pipelines.stages
+    if in_force is not None:
+        taken = len(membership.members & in_force.plan.seats.keys())
+    elif known.seats.wanted:
+        taken = len(membership.agents)
+    else:
+        return Seats()
+    return Seats(wanted, max(0, wanted - taken))
 
 
 def open_mode(state: State) -> facts.OpenMode | None:
@@ -78,12 +97,10 @@ def open_mode(state: State) -> facts.OpenMode | None:
         return None
     count(state)
     assert state.desired is not None
-    membership, stages = state.membership, state.job.spec.pipelines.stages
+    membership = state.membership
     staying = membership.members - leavers(state)
-    return facts.OpenMode(
-        _seen(state, membership.zones(staying & membership.agents.keys())),
-        pipelines_for(len(staying), stages=stages, wanted=state.desired.pipelines),
-    )
+    zones = membership.zones(staying & membership.agents.keys())
+    return facts.OpenMode(_seen(state, zones), state.desired.pipelines)
 
 
 def answered(state: State, answer: Planned) -> None:
@@ -106,7 +123,8 @@ def _seen(state: State, zones: Mapping[str, int]) -> facts.Seen:
         step_pipelines=measured.pipelines,
         stop_s=usual(measured.stops),
         restart_s=usual(measured.restarts),
-        refill_s=usual(measured.refills),
+        empty=known.empty,
+        goodput=state.wire.settled,
         current=state.durable.mode,
     )
 
@@ -118,7 +136,12 @@ def put_in_force(state: State) -> str:
         return ""
     count(state)
     known = state.protection
-    state.out.save(mode=verdict.mode, hazard=known.hazard.rounded(), measured=known.measured)
+    state.out.save(
+        mode=verdict.mode,
+        hazard=known.hazard.rounded(),
+        empty=known.empty.rounded(),
+        measured=known.measured,
+    )
     return f"redundancy {verdict.mode.value}" if verdict.mode is not before else ""
 
 
@@ -140,7 +163,8 @@ def _lose_seat(state: State, agent: AgentId) -> None:
     in_force, known = state.in_force, state.protection
     if in_force is None or agent not in in_force.plan.seats:
         return
-    known.vacancies.append(Vacancy(state.real_s, _taken(state)))
+    if known.seats.wanted:  # from now on
+        known.seats = known.seats._replace(empty=min(known.seats.wanted, known.seats.empty + 1))
     if state.stopped_at is None:
         known.interrupted = _interrupted(state)
 
@@ -164,7 +188,6 @@ def committed(state: State, step: int) -> None:
         measured = measured.stopped(now - interrupted.begun_at - interrupted.expected_s)
     if known.started_at is not None and measured.step_s:
         measured = measured.restarted(now - known.started_at - measured.step_s)
-    measured = _refill(state, measured, known.started_at if known.started_at is not None else now)
     known.interrupted = known.started_at = None
     if measured != known.measured:
         known.measured = measured
@@ -178,27 +201,10 @@ def _interrupted(state: State) -> Interrupted | None:
     step, begun_at = known.committed
     if plan.holes or known.verdict is None or mode is None:
         return None
-    step_s = known.measured.step_s if known.measured.pipelines == len(plan.pipelines) else 0.0
+    grids = {len(plan.pipelines), known.measured.pipelines, known.verdict.facts.pipelines}
+    step_s = known.measured.step_s if len(grids) == 1 else 0.0
     expected_s = interrupted_s(known.verdict, mode, step_s)
     return Interrupted(step + 1, begun_at, expected_s) if expected_s is not None else None
-
-
-def _refill(state: State, measured: Measured, now: float) -> Measured:
-    """Vacancies end when as many seats are taken as before, whoever has them."""
-    assert state.desired is not None
-    known, taken = state.protection, _taken(state)
-    most = state.desired.pipelines * state.job.spec.pipelines.stages
-    for vacancy in known.vacancies:
-        if vacancy.taken <= taken:
-            measured = measured.refilled(now - vacancy.since)
-    known.vacancies = [v for v in known.vacancies if taken < v.taken <= most]
-    return measured
-
-
-def _taken(state: State) -> int:
-    """Seats of the plan in force that have an agent."""
-    assert state.in_force is not None
-    return len(state.membership.members & state.in_force.plan.seats.keys())
 
 
 def refusal(state: State, decision: Decision) -> str:

@@ -17,8 +17,9 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import last_write, redundancy, refusals
-from bamboo_core.arbiter.changes import is_short, leavers, without_vote
+from bamboo_core.arbiter.changes import is_short, leavers, take_move, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter_state.state import (
@@ -243,7 +244,9 @@ def _ask_planner(state: State, now: float) -> None:
     state.requests += 1
     request, mode = _make_request(state, reports), redundancy.open_mode(state)
     answer_by = now + state.job.timing.continuation_s
-    state.phase = Planning(state.requests, reports, request.speeds, answer_by=answer_by)
+    state.phase = Planning(
+        state.requests, reports, request.speeds, request.bytes_per_s, answer_by=answer_by
+    )
     state.out.at_once(ComputePlan(state.requests, request, mode))
 
 
@@ -367,7 +370,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         may_learn = may_learn and not after
     return PlanRequest(
         fence=state.fence,
-        spec=redundancy.spec_of_plan(state),
+        spec=network.spec_of_plan(state),
         batch=_keep_batch(state),
         layers=ready.layers,
         costs=ready.costs,
@@ -391,7 +394,9 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),
+        goodput=state.wire.settled,
         question=durable.question,
+        move=take_move(state),
     )
 
 

@@ -25,6 +25,7 @@ from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
 from bamboo_core.arbiter.plans import resumed
 from bamboo_core.arbiter.rounds import begin
+from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.state import (
     Collecting,
@@ -64,6 +65,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         state.ledger.whole_s = progress.step_s or state.ledger.whole_s
         redundancy.stepped(state, progress.step_s)
     state.speeds.learn(agent, progress, now)
+    state.wire.learn(agent, progress.goodput, now, network.most(state))
     if progress.fence >= state.durable.void:
         state.settle_dispute(step)
     if state.ledger.learn(agent, progress, now):

@@ -18,12 +18,12 @@ from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
 from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.processors import Kinds, ProcessorKind, bounded
-from bamboo_core.placement.plan import Cut, Pipeline
+from bamboo_core.placement.plan import Cut, Move, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
-from bamboo_core.protection.measured import Measured
+from bamboo_core.protection.measured import EmptySeats, Measured
 from bamboo_core.protocol.messages import Fork as Fork
 from bamboo_core.protocol.messages import Manifest
 
@@ -62,17 +62,19 @@ class Durable:
     cut: Cut = ()
     step_cut: Cut = ()
     target: int = 0
+    move: Move | None = None  # that has begun
     batch: BatchShape | None = None
     manifests: tuple[Manifest, ...] = ()  # sealed checkpoints, oldest first
     # (attempt, step) of checkpoints that are torn or could not be written: the newest few, and all
     # that ``manifests`` names
     bad: tuple[tuple[int, int], ...] = ()
     committed: int = -1  # newest commit known when this was written
-    # Of mode Auto: the mode of the newest plan (None: it is another one), the losses seen, and how
-    # long things have taken.
+    # Of mode Auto: the mode of the newest plan (None: it is another one), the losses seen, how long
+    # things have taken, and how long seats were empty.
     mode: RedundancyMode | None = None
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     measured: Measured = Measured()  # noqa: RUF009 - frozen
+    empty: EmptySeats = EmptySeats()  # noqa: RUF009 - frozen
     # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
     void: Fence = Fence()
     voided: tuple[int, ...] = ()  # the newest steps of this attempt that were void, ``void`` last
@@ -259,14 +261,19 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["departed"] = _pack(" ".join(d.departed))
     if d.step_cut != d.cut:
         out["stepCut"] = [list(r) for r in d.step_cut]
+    if d.move is not None:
+        out["move"] = [d.move.agent, *d.move.to]
     if d.mode is not None:
         out["mode"] = d.mode.value
     if d.hazard.zones:
         out["hazard"] = [[z.zone, z.losses, z.agent_s] for z in d.hazard.zones]
     if d.measured != Measured():
         m = d.measured
-        durations = (list(m.stops), list(m.refills), list(m.restarts))
-        out["measured"] = [m.pipelines, m.step_s, *durations]
+        # an earlier version reads refills in the middle
+        out["measured"] = [m.pipelines, m.step_s, list(m.stops), [], list(m.restarts)]
+    if d.empty != EmptySeats():
+        e = d.empty
+        out["emptySeats"] = [e.seat_s, e.empty_s, e.pair_s, e.refilled]
     if d.void != Fence():
         out["void"] = list(d.void)
     if d.question is not None:
@@ -319,6 +326,7 @@ def _read(value: dict[str, Any]) -> Durable:
         cut=cut,
         step_cut=_cut(value["stepCut"]) if "stepCut" in value else cut,
         target=int(value.get("target", 0)),
+        move=_move(*value["move"]) if "move" in value else None,
         batch=None if batch is None else BatchShape(*batch),
         manifests=tuple(Manifest(*m) for m in value.get("manifests", ())),
         bad=tuple((int(a), int(s)) for a, s in value.get("bad", ())),
@@ -326,6 +334,7 @@ def _read(value: dict[str, Any]) -> Durable:
         mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
         hazard=_hazard(value.get("hazard", ())),
         measured=_measured(value["measured"]) if "measured" in value else Measured(),
+        empty=_empty(*value["emptySeats"]) if "emptySeats" in value else EmptySeats(),
         void=Fence(*value.get("void", ())),
         voided=tuple(int(step) for step in value.get("voided", ())),
         disputants=tuple(AgentId(agent) for agent in value.get("disputants", ())),
@@ -348,6 +357,10 @@ def _restored(name: Any, step: Any, attempt: Any) -> Restored:
     return Restored(str(name), int(step), int(attempt))
 
 
+def _move(agent: Any, pipeline: Any, stage: Any) -> Move:
+    return Move(AgentId(agent), Coordinate(int(pipeline), int(stage)))
+
+
 def _cut(value: Any) -> Cut:
     return tuple((int(lo), int(hi)) for lo, hi in value)
 
@@ -357,8 +370,12 @@ def _hazard(value: Any) -> Hazard:
 
 
 def _measured(value: Any) -> Measured:
-    pipelines, step_s, stops, refills, restarts = value
-    return Measured(int(pipelines), float(step_s), tuple(stops), tuple(refills), tuple(restarts))
+    pipelines, step_s, stops, _refills, restarts = value
+    return Measured(int(pipelines), float(step_s), tuple(stops), tuple(restarts))
+
+
+def _empty(seat_s: Any, empty_s: Any, pair_s: Any, refilled: Any) -> EmptySeats:
+    return EmptySeats(float(seat_s), float(empty_s), float(pair_s), float(refilled))
 
 
 def _processor(device: Any, products: Any, step: Any, attempt: Any) -> ProcessorKind:

@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress, Unwritten
+from bamboo_core.api.progress import Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import JobSpec, RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning.requests import PlanRequest, PlanResult
+from bamboo_core.planning.requests import Comparison, PlanRequest, PlanResult
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.facts import OpenMode
 from bamboo_core.protocol.channels import Route
@@ -280,6 +280,7 @@ class ArbiterStatus:
     checkpoint: Manifest | None
     copies: dict[int, int]  # layer -> live agents that hold it by plan
     route: Route | None  # of items between agents; None: no agent is ready yet
+    network: Network  # between agents
     stall: str  # who holds up the training, and how; empty: nobody
     unreachable: str  # why a checkpoint that is needed cannot be read; empty: none is, or it can
     stalls: dict[StallCause, int]  # how many there were
@@ -287,6 +288,7 @@ class ArbiterStatus:
     mode: RedundancyMode | None  # that Auto has put in force; None: the spec's own mode holds
     verdict: Verdict | None  # why
     shortage: str  # why the smallest device does not suffice for the mode; empty: it does
+    sharing: Comparison | None  # how lost work is shared; None: none is lost, or nothing compared
     unwritten: Unwritten | None  # None: the last checkpoint is written, or not due yet
     outcome: Outcome | None
     reason: str

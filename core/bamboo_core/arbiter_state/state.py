@@ -30,16 +30,17 @@ from bamboo_core.arbiter_state.waits import Deadlines, Incident
 from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.evidence.speed import Speeds
 from bamboo_core.evidence.stalls import StallCause
+from bamboo_core.evidence.wire import Wire
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import redone
 from bamboo_core.planning.redone import Part, Redone
-from bamboo_core.planning.requests import Decision
+from bamboo_core.planning.requests import Comparison, Decision, Relocation
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
-from bamboo_core.protection.measured import Measured
+from bamboo_core.protection.measured import EmptySeats, Measured
 from bamboo_core.protocol.clock import Backlog, PatientClock
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
@@ -93,6 +94,7 @@ class Planning:
     request: int
     reports: dict[AgentId, AgentReport]
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # that the planner was told
+    network: float = inf  # as speeds; bytes per second
     detail: str = "computing the plan"
     answer_by: float = inf
 
@@ -141,9 +143,6 @@ _NAMES: Mapping[type, ArbiterPhase] = {
     Running: ArbiterPhase.RUNNING,
     Over: ArbiterPhase.OVER,
 }
-
-
-# ---------------------------------------------------------------- state
 
 
 @dataclass
@@ -197,12 +196,15 @@ class InForce:
     continuations_by: float = inf  # then the planner has taken too long for its second part
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)
     told: tuple[frozenset[Part], frozenset[Part]] | None = None  # as in Continuations
+    sharing: Comparison | None = None  # as in Continuations
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # with which it was made
+    network: float = inf  # as speeds; bytes per second between two agents
     begun_at: float = 0.0
     redone: frozenset[Part] = frozenset()  # of the target step, that plans for it have counted
     sent_at: dict[AgentId, float] = field(default_factory=dict)  # when its first directive left
     continued_at: dict[AgentId, float] = field(default_factory=dict)  # the same of the rest
     caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
+    relocation: Relocation | None = None  # that the planner advises
 
     def told_in(self, step: int) -> frozenset[Part]:
         """Tasks that agents were told to compute in a step."""
@@ -288,11 +290,11 @@ class Interrupted(NamedTuple):
     expected_s: float  # that the step should take, if the others go on at once
 
 
-class Vacancy(NamedTuple):
-    """A seat has lost its agent."""
+class Seats(NamedTuple):
+    """Seats of the grid that the job asks for; none: they do not count now."""
 
-    since: float  # real time
-    taken: int  # seats of all pipelines that had an agent before
+    wanted: int = 0
+    empty: int = 0
 
 
 @dataclass
@@ -301,13 +303,14 @@ class Protection:
 
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     measured: Measured = Measured()  # noqa: RUF009 - frozen
+    empty: EmptySeats = EmptySeats()  # noqa: RUF009 - frozen
     verdict: Verdict | None = None  # of this leader, in the newest answer of the planner
-    counted_at: float | None = None  # real time until which ``hazard`` counts; None: never yet
+    counted_at: float | None = None  # until when the first and third count; real time
     zones: dict[str, int] = field(default_factory=dict)  # members by zone since then
     committed: tuple[int, float] = (-1, 0.0)  # newest step, and when (real time)
     interrupted: Interrupted | None = None  # until training goes on
     started_at: float | None = None  # of an attempt that has committed nothing yet; real time
-    vacancies: list[Vacancy] = field(default_factory=list)
+    seats: Seats = Seats()  # noqa: RUF009 - since then
 
     def hold(self) -> None:
         """How long training stands still now does not show what a loss costs."""
@@ -316,7 +319,7 @@ class Protection:
     def end(self) -> None:
         """Nobody replaces agents now."""
         self.hold()
-        self.vacancies.clear()
+        self.seats = Seats()
 
 
 @dataclass
@@ -338,9 +341,11 @@ class State:
     is_loading: bool = False  # members read or make initial weights, which takes long
     copied_at: float = inf  # newest step in which layers may have been copied between agents
     learner_plans: int = 0  # plans in a row that had learners
+    moves: tuple[frozenset[AgentId], int] = (frozenset(), 0)  # made by this fleet, and how many
     incident: Incident = field(default_factory=Incident)
     stalls: Stalls = field(default_factory=Stalls)
     speeds: Speeds = field(default_factory=Speeds)
+    wire: Wire = field(default_factory=Wire)
     protection: Protection = field(default_factory=Protection)
     disputes: tuple[tuple[int, int], int] = ((0, -1), 0)  # newest (attempt, step), and how often
     straggler_after: float = -inf  # not before is another agent replaced because it is slow

@@ -94,11 +94,11 @@ def settle(
         )
         if end.start is not None:
             known = _with_start(spec, known, end, end.start, failure, training, old)
-            continue
-        known = failures.add(known, failure, words.message, policy)
+        else:
+            known = failures.add(known, failure, words.message, policy)
+            until = max(until, now + _pause_s(known, failure))
         if failure.is_tolerated and words.is_refused:
             known = failures.add_refusal(known, now=now)
-        until = max(until, now + _pause_s(known, failure))
     left = _left(view, training, memory, before)
     known = _without_old_starts(spec, view, training, known, left, now)
     return replace(memory, failures=known, not_before=max(until, known.paused_until))
@@ -119,12 +119,13 @@ def _with_start(
     if failure.agent in old:
         failure = replace(failure, machine="", is_tolerated=True)
         return failures.add(known, failure, words.message, policy)
-    is_heard, template = failure.agent in training.heard, turns.template(spec)
+    is_heard = failure.agent in training.heard and not words.is_refused
+    template = turns.template(spec)
     is_another = not is_heard and known.starts.is_counted_at(now)
     is_tolerated = failure.is_tolerated or is_another
     failure = replace(failure, is_tolerated=is_tolerated, template=template)
     known = failures.add(known, failure, words.message, policy)
-    text = f"{words.message}; {end.remedy}"
+    text = f"{words.message}; {end.remedy}" if end.remedy else words.message
     return failures.add_start(
         known, seat.slot, seat.incarnation, text, template, step=failure.step, is_heard=is_heard,
         is_counted=not is_heard and not is_tolerated, now=now,
@@ -217,7 +218,8 @@ def _fresh(
     first: dict[AgentId, LastWords] = {}
     for words in training.failed:
         first.setdefault(words.agent, words)
-    found = [_End(words) for agent, words in first.items() if agent not in settled]
+    seats = {pod.agent: Awaited(pod.slot, pod.incarnation) for pod in view.pods}
+    found = [_said(x, seats.get(agent)) for agent, x in first.items() if agent not in settled]
     known = {*settled, *first}
     ended = [p for p in view.pods if ends.is_judged(p, training, now) and p.agent not in known]
     ended.sort(key=lambda pod: (pod.incarnation, pod.name))
@@ -234,6 +236,13 @@ def _fresh(
         elif not ends.is_excused(pod, view, training, memory):
             found.append(_failed_start(pod))
     return sorted(found, key=lambda end: (end.words.is_user_error, end.counts))
+
+
+def _said(words: LastWords, seat: Awaited | None) -> _End:
+    """An agent's own word. The image of one of another version is wrong, and not its node."""
+    if words.is_refused and words.cause == FailureCause.VERSION_DIFFERS:
+        return _End(replace(words, node="", machine=""), seat, counts=False)
+    return _End(words)
 
 
 def _taken(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason, user_reason
 from bamboo_core.api.records import Problem
@@ -32,6 +32,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
+from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 
@@ -85,8 +86,10 @@ class JobStatus:
     # (number of live copies, layers that have as many), fewest first; empty while not training.
     copies: tuple[tuple[int, str], ...] = ()
     route: Route | None = None  # of items between agents; None: not known
+    network: Network = Network()  # noqa: RUF009 - frozen; between agents
     mode: RedundancyMode | None = None  # that Auto has put in force
     verdict: Verdict | None = None  # why
+    sharing: Comparison | None = None  # how lost work is shared
     losses: Losses = Losses()  # noqa: RUF009 - frozen
     stalls: tuple[tuple[str, int], ...] = ()  # (cause, number since this operator leads the job)
     failures: Failures = Failures()  # noqa: RUF009 - frozen
@@ -131,8 +134,10 @@ def status_of(
         checkpoint_caveat=training.checkpoint_caveat,
         copies=conditions.layers_by_copies(training.copies) if seen.is_training else (),
         route=training.route,
+        network=training.network,
         mode=training.mode,
         verdict=training.verdict,
+        sharing=training.sharing if seen.is_training else None,
         losses=memory.losses,
         failures=memory.failures,
         stalls=training.stalls,

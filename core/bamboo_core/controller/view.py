@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress, Unwritten
+from bamboo_core.api.progress import Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
@@ -24,6 +24,7 @@ from bamboo_core.evidence.pod_troubles import LACKS, NO_TROUBLE, Missing, PodTro
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.placement.plan import Pipeline
+from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -364,9 +365,11 @@ class TrainingView:
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
     route: Route | None = None  # of items between agents; None: no agent is ready yet
+    network: Network = Network()  # noqa: RUF009 - frozen; between agents
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     mode: RedundancyMode | None = None  # that Auto has put in force; None: the spec's own holds
     verdict: Verdict | None = None  # why; None: the present leader has made no plan yet
+    sharing: Comparison | None = None  # how lost work is shared; None: as in ArbiterStatus
     shortage: str = ""  # why the smallest device does not suffice for the mode; empty: it does
     stall: str = ""  # who holds up the training, and how; empty: nobody
     unreachable: str = ""  # why a checkpoint that is needed cannot be read, and what to do

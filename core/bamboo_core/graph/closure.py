@@ -215,7 +215,7 @@ class _Closure:
         for stage in dict.fromkeys(stage for stage, _ in spans):
             gradients += self._gradients.reduced(agent, stage)
         for stage, span in spans:
-            ranges += [self._goals.cut[stage], span]
+            ranges += [self._goals.cut[stage], span, (0, self._gradients.slices(stage))]
             versions |= dict.fromkeys(self._versions.dependencies(agent, span))
         vote = Instruction(Op.VOTE, ranges=tuple(ranges))
         self._votes[agent] = self._builder.add(agent, vote, [*gradients, *versions])
@@ -255,7 +255,8 @@ class _Closure:
                 *self._versions.dependencies(agent, (lo, hi)),
                 *self._periodic_tasks.saves(agent, (lo, hi)),
             ]
-            update = Instruction(Op.UPDATE, 0, lo, hi, ranges=(self._goals.cut[stage],))
+            ranges = self._goals.cut[stage], (0, self._gradients.slices(stage))
+            update = Instruction(Op.UPDATE, 0, lo, hi, ranges=ranges)
             self._updates.setdefault(agent, []).append(self._builder.add(agent, update, waits))
 
     def _end_older(self) -> None:

@@ -1,14 +1,16 @@
 """The part of the closure that produces the reduced gradients of the target step.
 
-Demand is traced backward: missing slices, then chunks, leaf sums, weight gradients, input
-gradients and forwards. Tasks are then added in the order in which they run.
+Demand is traced backward: missing slices, then sums, weight gradients, input gradients and
+forwards. Tasks are then added in the order in which they run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bamboo_core.graph import cover
 from bamboo_core.graph.builder import GraphBuilder
+from bamboo_core.graph.cover import Cover
 from bamboo_core.graph.tasks import Dependency, Gather, TaskId, Transfer
 from bamboo_core.graph.versions import Versions
 from bamboo_core.model.ids import AgentId, Range
@@ -17,6 +19,7 @@ from bamboo_core.model.program import Instruction, Op
 
 _new = tuple.__new__  # a large grid has tens of thousands of tasks: this spares __new__
 _NO_AGENT = AgentId("")
+_UNKNOWN = TaskId(_NO_AGENT, Instruction(Op.FOLD))
 
 
 class Gradients:
@@ -43,9 +46,11 @@ class Gradients:
         self._forward: dict[tuple[int, int], TaskId] = {}
         self._backward: dict[tuple[int, int], TaskId] = {}
         self._weight: dict[tuple[int, int], TaskId] = {}
-        self._folds: dict[tuple[int, int], tuple[AgentId, int]] = {}
-        self._folded: dict[tuple[int, int], TaskId] = {}
+        self._covers: dict[int, Cover] = {}
+        # stage -> the sums that are reduced, each with the task that slices it; None: it is sliced
+        self._sliced: dict[int, list[tuple[Range, TaskId | None]]] = {}
         self._reduce: dict[int, list[tuple[Item, TaskId | None]]] = {}
+        self._counts: dict[int, int] = {}
         self._owners: dict[tuple[int, int], AgentId] = {}
         self._by_stage: dict[int, list[AgentId]] = {}
         self._red: dict[tuple[AgentId, int], list[Dependency]] = {}
@@ -66,7 +71,7 @@ class Gradients:
         for s in reversed(stages):
             self._make_backwards(s)
         for s in stages:
-            self._make_folds(s)
+            self._make_sums(s)
 
     def owner(self, stage: int, leaf: int) -> AgentId:
         """The agent that computes the leaf: the one that has done most of it, else as assigned."""
@@ -112,10 +117,18 @@ class Gradients:
             self._gathered[stage] = Gather(items, makers) if is_whole else None
         return self._gathered[stage]
 
+    def slices(self, stage: int) -> int:
+        """Into how many slices the stage's gradient is cut: one for each agent that computes it."""
+        if stage not in self._counts:
+            begun = self._builder.index.slices(self._cut[stage])
+            self._counts[stage] = begun or len(self._stage_owners(stage))
+        return self._counts[stage]
+
     def _slices(self, stage: int) -> list[tuple[Item, TaskId | None]]:
         """The slices of the stage's reduced gradient, each with the task that makes it, if any."""
         if stage not in self._reduce:
-            items = [Item.red(0, self._cut[stage], z) for z in range(self._batch.chunks)]
+            count = self.slices(stage)
+            items = [Item.red(0, self._cut[stage], z, count) for z in range(count)]
             self._reduce[stage] = [
                 (item, None if self._builder.exists(item) else self._make_reduce(stage, item.part))
                 for item in items
@@ -125,39 +138,15 @@ class Gradients:
     # ------------------------------------------------------------ demand
 
     def _demand_sums(self, stage: int) -> None:
-        """Find the chunks to fold, the leaf from which to fold them, and the missing leaves."""
-        cut = self._cut[stage]
-        slices = range(self._batch.chunks)
-        lacking = [z for z in slices if not self._builder.exists(Item.red(0, cut, z))]
-        for c in slices:
-            if all(self._builder.exists(Item.chunk(0, cut, c, z)) for z in lacking):
-                continue
-            _, done = self._folds[stage, c] = self._collector(stage, c)
-            for leaf in self._batch.leaves_of(c)[done:]:
-                if not self._builder.exists(Item.leaf(0, cut, leaf)):
-                    for m in self._batch.microbatches_of(leaf)[self._summed(stage, leaf) :]:
-                        self._w[stage][m] = True
-
-    def _collector(self, stage: int, chunk: int) -> tuple[AgentId, int]:
-        """The agent that folds the chunk, and how many of its leaves are folded already."""
-        cut, index = self._cut[stage], self._builder.index
-        begun = index.counts(Kind.FOLDED, cut, chunk)
-        staying = sorted(a for a in begun if a not in index.short_notice)
-        first = max(staying, key=begun.__getitem__, default=AgentId(""))
-        done = begun.get(first, 0)
-        short_notice = index.short_notice_count(Kind.FOLDED, cut, chunk)
-        if done:
-            return first, max(done, short_notice)
-        leaves: dict[AgentId, int] = {}
-        for leaf in self._batch.leaves_of(chunk):
-            agent = self._maker(stage, leaf)
-            leaves[agent] = leaves.get(agent, 0) + 1
-        return min(leaves, key=lambda a: (-leaves[a], a)), short_notice
-
-    def _maker(self, stage: int, leaf: int) -> AgentId:
-        holders = self._builder.index.where.get(Item.leaf(0, self._cut[stage], leaf), ())
-        staying = [a for a in holders if a not in self._builder.index.short_notice]
-        return staying[0] if staying else self.owner(stage, leaf)
+        """Find the sums to reduce, and the leaves that they lack."""
+        span, index = self._cut[stage], self._builder.index
+        if index.slices(span) and not index.lacking(span):
+            return
+        found = cover.find(index, self._batch, span, lambda leaf: self.owner(stage, leaf))
+        self._covers[stage] = found
+        for leaf in found.leaves:
+            for m in self._batch.microbatches_of(leaf)[self._summed(stage, leaf) :]:
+                self._w[stage][m] = True
 
     def _summed(self, stage: int, leaf: int) -> int:
         """Micro-batches in the unfinished sum with which the leaf continues."""
@@ -257,53 +246,73 @@ class Gradients:
         leaf = self._batch.leaf_of(m)
         return self._builder.fetch(Item.partial(0, self._cut[stage], leaf, before), agent)
 
-    def _make_folds(self, stage: int) -> None:
-        for c in range(self._batch.chunks):
-            if (stage, c) in self._folds:
-                self._make_fold(stage, c)
+    def _make_sums(self, stage: int) -> None:
+        if stage not in self._covers:
+            return
+        lo, hi = self._cut[stage]
+        slices = 0, self.slices(stage)
+        found = self._sliced[stage] = []
+        for run, agent in self._covers[stage].addends:
+            if agent is None:
+                found.append((run, None))
+                continue
+            waits = (self._make_sum(stage, run, agent),)
+            task = _task(Op.SLICE, lo, hi, 0, (run, slices))
+            found.append((run, self._builder.add(agent, task, waits)))
 
-    def _make_fold(self, stage: int, chunk: int) -> None:
-        collector, done = self._folds[stage, chunk]
-        lo, hi = cut = self._cut[stage]
-        before: Dependency | None = None
-        if done:
-            folded = Item.folded(0, cut, chunk, done)
-            before = self._builder.fetch(folded, collector)
-        for leaf in self._batch.leaves_of(chunk)[done:]:
-            maker = self._weight.get((stage, self._batch.microbatches_of(leaf)[-1]))
-            item = Item.leaf(0, cut, leaf)
-            waits = (before, self._get(item, collector, maker))
-            before = self._builder.add(collector, _task(Op.FOLD, lo, hi, leaf), waits)
-        assert isinstance(before, TaskId)
-        self._folded[stage, chunk] = before
+    def _make_sum(self, stage: int, run: Range, agent: AgentId) -> Dependency | None:
+        """How the agent gets the sum of the run; None: it has it."""
+        lo, hi = self._cut[stage]
+        todo = [run]
+        while (made := self._begin_sum(stage, todo[-1], agent)) is _UNKNOWN:
+            todo.append(cover.parts(self._batch, todo[-1])[0])
+        before: Dependency | None = made
+        for whole in reversed(todo[:-1]):
+            _, rest = cover.parts(self._batch, whole)
+            waits = (before, self._make_sum(stage, rest, agent))
+            before = self._builder.add(agent, _task(Op.FOLD, lo, hi, rest[0], (whole,)), waits)
+        return before
+
+    def _begin_sum(self, stage: int, run: Range, agent: AgentId) -> Dependency | None:
+        """The same of a run that exists or is a leaf; _UNKNOWN: it must be added up."""
+        first, end = run
+        builder, item = self._builder, Item.sum(0, self._cut[stage], run)
+        if builder.held(agent, item):
+            return None
+        if run in self._covers[stage].fetched:
+            return builder.fetch(item, agent)
+        if end - first > 1:
+            return _UNKNOWN
+        return self._weight[stage, self._batch.microbatches_of(first)[-1]]
 
     def _make_reduce(self, stage: int, z: int) -> TaskId:
         lo, hi = cut = self._cut[stage]
-        owners = self._stage_owners(stage)
+        owners, slices = self._stage_owners(stage), self.slices(stage)
         owner = owners[z % len(owners)]
-        waits: list[Dependency | None] = []
-        reduce = _task(Op.REDUCE, lo, hi, z)
-        if (makers := self._made_sums(stage)) is not None:
-            items = addends(cut, 0, z, self._batch.chunks)
+        runs = tuple([run for run, _ in self._sliced[stage]])
+        reduce = _task(Op.REDUCE, lo, hi, z, ((0, slices), *runs))
+        if (makers := self._makers(stage)) is not None:
+            items = addends(cut, 0, z, slices, runs)
             return self._builder.add(owner, reduce, (Gather(items, makers),))
-        for c in range(self._batch.chunks):
-            item, maker = Item.chunk(0, cut, c, z), self._folded.get((stage, c))
-            if maker is None or self._builder.index.has_slices:
-                waits.append(self._get(item, owner, maker))
+        waits: list[Dependency | None] = []
+        for run, maker in self._sliced[stage]:
+            item = Item.piece(0, cut, run, z, slices)
+            if maker is None:
+                waits.append(self._builder.fetch(item, owner))
             elif maker[0] == owner:
                 waits.append(maker)
             else:
                 waits.append(_new(Transfer, (item, maker[0], owner, maker)))
         return self._builder.add(owner, reduce, waits)
 
-    def _made_sums(self, stage: int) -> tuple[TaskId, ...] | None:
-        """The tasks that make the stage's chunks, if they are gathered: not if any exists."""
+    def _makers(self, stage: int) -> tuple[TaskId, ...] | None:
+        """The tasks that slice the stage's sums, if they are gathered: not if any exists."""
         if not self._gathers or self._builder.index.has_slices:
             return None
         if stage not in self._sums:
-            made = [self._folded.get((stage, c)) for c in range(self._batch.chunks)]
-            found = tuple(task for task in made if task is not None)
-            self._sums[stage] = found if len(found) == len(made) else None
+            tasks = [task for _, task in self._sliced[stage]]
+            found = tuple(task for task in tasks if task is not None)
+            self._sums[stage] = found if len(found) == len(tasks) else None
         return self._sums[stage]
 
     def _stage_owners(self, stage: int) -> list[AgentId]:

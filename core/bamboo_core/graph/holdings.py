@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from bamboo_core.graph.tasks import Holdings
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 
-_BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED, Kind.PREFIX})
+_BOUND = frozenset({Kind.ACT, Kind.PART, Kind.SUM, Kind.PREFIX})
 """A staying agent never sends these: it may be writing them, or it needs them itself."""
 
 
@@ -33,11 +33,15 @@ class HoldingsIndex:
         self.held: dict[AgentId, set[Item]] = {}
         self.where: dict[Item, list[AgentId]] = {}  # agents that can send the item
         self._commits: set[int] = set()  # steps whose commit record an agent knows
-        # unfinished sum -> agent -> how much its sum contains
+        # what is unfinished -> agent -> how much of it is done
         self._counts: dict[tuple[Kind, Range, int], dict[AgentId, int]] = {}
-        self._slices: dict[tuple[int, int, int], set[int]] = {}
+        # (step, lo, hi) -> number of slices -> those of the reduced gradient that exist
+        self._reduced: dict[tuple[int, int, int], dict[int, set[int]]] = {}
+        # (lo, hi) -> number of slices -> run of leaves -> those of its sum that exist
+        self._pieces: dict[Range, dict[int, dict[Range, set[int]]]] = {}
+        self._sums: dict[Range, dict[Range, list[AgentId]]] = {}  # (lo, hi) -> run -> holders
         self.is_begun = False  # something of the target step exists
-        self.has_slices = False  # some agent holds a CHUNK, of whatever step
+        self.has_slices = False  # some agent holds a PIECE, of whatever step
         # (lo, hi, leaf) -> agent -> how much of the leaf it has done, in half micro-batches
         self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
         for agent in sorted(holdings):
@@ -62,13 +66,24 @@ class HoldingsIndex:
                     continue
             if item.kind is not Kind.VOTE:
                 self.where.setdefault(item, []).append(agent)
-            if item.kind is Kind.CHUNK:
-                self.has_slices = True
+            if item.kind is Kind.PIECE:
+                self._read_piece(item)
             if item.kind is Kind.RED:
-                self._slices.setdefault(item[1:4], set()).add(item.part)
+                found = self._reduced.setdefault(item[1:4], {})
+                found.setdefault(item.slices, set()).add(item.part)
+
+    def _read_piece(self, item: Item) -> None:
+        self.has_slices = True
+        if item.step == 0:
+            found = self._pieces.setdefault((item.lo, item.hi), {}).setdefault(item.slices, {})
+            found.setdefault(item.run, set()).add(item.part)
 
     def _read_unfinished(self, agent: AgentId, item: Item) -> None:
         if item.step != 0:
+            return
+        if item.kind is Kind.SUM:
+            sums = self._sums.setdefault((item.lo, item.hi), {})
+            sums.setdefault(item.run, []).append(agent)
             return
         if item.part:  # PREFIX: layers done of a micro-batch
             counts = self._counts.setdefault((item.kind, (item.lo, item.hi), item.index), {})
@@ -78,14 +93,56 @@ class HoldingsIndex:
             done = self.done.setdefault((item.lo, item.hi, leaf), {})
             done[agent] = done.get(agent, 0) + (2 * item.part or 1)
 
-    def _reduced_ranges(self) -> dict[tuple[int, int], Range]:
-        """(step, layer) -> a range with the layer whose reduced gradient exists in full."""
-        found: dict[tuple[int, int], Range] = {}
-        for (step, lo, hi), slices in sorted(self._slices.items()):
-            if len(slices) == self._batch.chunks:
-                for layer in range(lo, hi):
-                    found.setdefault((step, layer), (lo, hi))
+    def _reduced_ranges(self) -> dict[tuple[int, int], tuple[Range, int]]:
+        """(step, layer) -> a range with the layer whose reduced gradient exists in full, and the
+        number of its slices."""
+        found: dict[tuple[int, int], tuple[Range, int]] = {}
+        for (step, lo, hi), each in sorted(self._reduced.items()):
+            for slices, known in sorted(each.items()):
+                if len(known) == slices:
+                    for layer in range(lo, hi):
+                        found.setdefault((step, layer), ((lo, hi), slices))
         return found
+
+    def slices(self, span: Range) -> int:
+        """Into how many slices the stage's gradient is cut in the target step; 0: it is not yet.
+
+        A step keeps the number with which it has begun. If agents that had been lost come back with
+        another one, the number with most results counts.
+        """
+        reduced = self._reduced.get((0, *span), {})
+        pieces = self._pieces.get(span, {})
+        return max(
+            sorted({*reduced, *pieces}),
+            key=lambda n: (
+                len(reduced.get(n, ())) / n,
+                sum(map(len, pieces.get(n, {}).values())) / n,
+            ),
+            default=0,
+        )
+
+    def lacking(self, span: Range) -> Sequence[int]:
+        """The slices of the stage's reduced gradient that nobody has, if it is cut in slices."""
+        slices = self.slices(span)
+        known = self._reduced.get((0, *span), {}).get(slices, ())
+        return [z for z in range(slices) if z not in known]
+
+    def sliced(self, span: Range) -> Set[Range]:
+        """Runs of leaves of which every slice exists that is still to be added up."""
+        pieces = self._pieces.get(span, {}).get(self.slices(span), {})
+        lacking = frozenset(self.lacking(span))
+        return {run for run, known in pieces.items() if lacking <= known}
+
+    def sums(self, span: Range) -> Mapping[Range, Sequence[AgentId]]:
+        """Run of leaves -> agents that hold its sum in one piece."""
+        return self._sums.get(span, {})
+
+    def summed(self, span: Range) -> frozenset[int]:
+        """Leaves that some sum contains which can be used."""
+        if self.slices(span) and not self.lacking(span):
+            return frozenset(range(self._batch.leaves))
+        runs = {*self.sliced(span), *self.sums(span)}
+        return frozenset(leaf for run in runs for leaf in range(*run))
 
     def _usable(self, versions: Mapping[int, int]) -> dict[int, int]:
         """layer -> version, for the layers that can be brought to the target version."""
@@ -109,7 +166,7 @@ class HoldingsIndex:
         return {layer: tuple(by[min(by)]) for layer, by in ranked.items()}
 
     def count(self, agent: AgentId, kind: Kind, span: Range, index: int) -> int:
-        """How much the agent's unfinished sum (PART of a leaf, FOLDED of a chunk) contains.
+        """How many micro-batches the agent's PART of a leaf contains.
 
         PREFIX of a micro-batch: how many layers of the stage are done.
         """

@@ -32,6 +32,7 @@ class Extent(NamedTuple):
     def _bounds(self) -> dict[Kind, tuple[int, int]]:
         """Kind -> above the greatest index, and above the greatest part."""
         batch = self.batch
+        slices = batch.leaves  # at most one for each agent with a leaf
         of_microbatch, of_step = (batch.microbatches, 1), (1, 1)
         of_validation = (self.evals, 1)
         return {
@@ -40,10 +41,9 @@ class Extent(NamedTuple):
             Kind.INGRAD: of_microbatch,
             Kind.PREFIX: (batch.microbatches, self.layers + 1),
             Kind.PART: (batch.leaves, batch.leaf_size + 1),
-            Kind.LEAF: (batch.leaves, 1),
-            Kind.FOLDED: (batch.chunks, batch.leaves + 1),
-            Kind.CHUNK: (batch.chunks, batch.chunks),
-            Kind.RED: (1, batch.chunks),
+            Kind.SUM: (batch.leaves, 1),
+            Kind.PIECE: (batch.leaves, slices),
+            Kind.RED: (1, slices),
             Kind.EVAL: of_validation,
             Kind.SCORE: of_validation,
             Kind.VOTE: of_step,
@@ -56,8 +56,9 @@ class Extent(NamedTuple):
 def impossible(report: AgentReport, extent: Extent) -> str:
     """The first part of a report that no agent of the job can hold; empty: it may be true."""
     steps, layers, bounds = extent.steps, extent.layers, extent._bounds()
+    most = extent.batch.leaves
     for item in report.items:  # there may be a hundred thousand
-        kind, step, lo, hi, index, part, _ = item
+        kind, step, lo, hi, index, part, _, leaves, slices = item
         indices, parts = bounds[kind]
         if not (
             0 <= step <= steps
@@ -65,6 +66,8 @@ def impossible(report: AgentReport, extent: Extent) -> str:
             and hi <= layers
             and index < indices
             and part < parts
+            and (0 < leaves <= most - index if kind in _RUNS else not leaves)
+            and (part < slices <= most if kind in _SLICES else not slices)
         ):
             return f"item {str(item)[:_SHOWN]}"
     for layer, version in report.versions.items():
@@ -76,4 +79,5 @@ def impossible(report: AgentReport, extent: Extent) -> str:
     return f"the end of step {report.ended}" if report.ended > steps else ""
 
 
+_RUNS, _SLICES = (Kind.SUM, Kind.PIECE), (Kind.PIECE, Kind.RED)
 _SHOWN = 80  # characters of an item, whose numbers may be long

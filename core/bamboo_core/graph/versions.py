@@ -57,17 +57,17 @@ class Versions:
 
     def _update(self, agent: AgentId, layer: int, step: int) -> TaskId:
         """Roll a laggard's layer forward, with all layers of the same range that lag too."""
-        cut = self._index.reduced_in[step, layer]
+        cut, slices = self._index.reduced_in[step, layer]
         have = self._index.have[agent]
         lo, hi = run_around(layer, cut, lambda x: have.get(x, 0) <= step and x in have)
         key = (agent, lo, step)
         if key not in self._updates:
             older = (self._version(agent, x, step) for x in range(lo, hi))
             waits: list[Dependency | None] = [*dict.fromkeys(older)]
-            for z in range(self._builder.batch.chunks):
-                waits.append(self._builder.fetch(Item.red(step, cut, z), agent))
+            for z in range(slices):
+                waits.append(self._builder.fetch(Item.red(step, cut, z, slices), agent))
             waits.append(self._builder.fetch(Item.commit(step), agent))
-            update = Instruction(Op.UPDATE, step, lo, hi, ranges=(cut,))
+            update = Instruction(Op.UPDATE, step, lo, hi, ranges=(cut, (0, slices)))
             self._updates[key] = self._builder.add(agent, update, waits)
         return self._updates[key]
 

@@ -1,6 +1,6 @@
 """Answers to the arbiter's orders of plans. Pure and slow: a shell runs it off its event loop.
 
-Mode Auto chooses here, since the first estimates of a grid take most of a second.
+Mode Auto chooses here, since the first estimates of a grid take up to 8 s.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ def answers(
         request = replace(request, spec=replace(request.spec, redundancy=redundancy))
     for result in plan(request, is_wanted):
         yield Planned(order.id, result, verdict)
+    if verdict is not None:  # agents have their programs: nobody waits now
+        verdict.facts.steps.prepare(is_wanted)
 
 
 def _choose(request: PlanRequest, mode: facts.OpenMode) -> Verdict:
     costs = request.costs or facts.even_costs(request.layers)
-    return choose(facts.gather(request.spec, costs, mode.seen, pipelines=mode.pipelines))
+    given = request.spec, costs, mode.seen
+    return choose(facts.gather(*given, pipelines=mode.pipelines, batch=request.batch))

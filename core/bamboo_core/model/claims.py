@@ -98,12 +98,12 @@ class DisputedError(Exception):
 
 def about_gradient(step: int, layer: int) -> Item:
     """The name of what a vote says of a layer's reduced gradient."""
-    return Item.red(step, (layer, layer + 1), 0)
+    return Item.red(step, (layer, layer + 1), 0, 2)
 
 
 def about_losses(step: int, layers: int) -> Item:
     """The name of what a vote says of the losses. layers: of the model; the last one has them."""
-    return Item.red(step, (layers - 1, layers), 1)
+    return Item.red(step, (layers - 1, layers), 1, 2)
 
 
 def name_of(forward: Instruction) -> Item:

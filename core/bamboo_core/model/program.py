@@ -29,12 +29,15 @@ class Op(StrEnum):
     B = "B"  # [lo:hi] m: backward, I and W in one
     I = "I"  # noqa: E741  [lo:hi] m: input gradient
     W = "W"  # [lo:hi] m: weight gradient, added to the leaf sum
-    FOLD = "FOLD"  # [lo:hi] l: add the sum of leaf l to its chunk
-    REDUCE = "REDUCE"  # [lo:hi] z: add slice z of all chunks, in tree order
+    FOLD = "FOLD"  # [lo:hi] l a:b: add the sums of leaves a..l-1 and l..b-1
+    SLICE = "SLICE"  # [lo:hi] a:b 0:k: cut the sum of leaves a..b-1 into k slices, to send them
+    REDUCE = "REDUCE"  # [lo:hi] z 0:k a:b b:c ...: add slice z of k of these sums, in tree order
     V = "V"  # [lo:hi] m: forward of a validation micro-batch
-    VOTE = "VOTE"  # ranges: attest the reduced gradients and versions of these layers
+    # ranges, three for each stage: its layers, the agent's layers of it, 0:k with k slices. Attest
+    # the reduced gradients and versions of the agent's layers
+    VOTE = "VOTE"
     COMMIT = "COMMIT"  # agents: commit the step, since all of these have voted
-    UPDATE = "UPDATE"  # [lo:hi]: optimizer step
+    UPDATE = "UPDATE"  # [lo:hi] a:b 0:k: optimizer step; the stage's layers, and its k slices
     SAVE = "SAVE"  # [lo:hi]: write version `step` of these layers (in the background)
     SEAL = "SEAL"  # write the manifest of version `step` once every layer's file is recorded
     END = "END"  # free what the step has retained
@@ -140,10 +143,7 @@ class Messages:
             pairs = zip(items, peers, strict=True)
             return [f"{begin}{item.__str__()}{middle}{peer}" for item, peer in pairs]
         start, end, numbers = begin + found[0], found[1] + middle, found[2]
-        return [
-            f"{start}{number}{end}{peer}" if number else f"{begin}{item.__str__()}{middle}{peer}"
-            for item, number, peer in zip(items, numbers, peers, strict=True)
-        ]
+        return [f"{start}{number}{end}{peer}" for number, peer in zip(numbers, peers, strict=True)]
 
 
 def _picked(values: Sequence[_T], places: list[int]) -> tuple[_T, ...]:
@@ -228,6 +228,11 @@ _WORD = re.compile(
     r"m(?P<index>\d+)|\((?P<item>[^)]*)\)|[<>](?P<peer>\S+)|(?P<lo>\d+):(?P<hi>\d+)"
     r"|\{(?P<agents>[^}]*)\}|@(?P<step>-?\d+)|/(?P<every>\d+)"
 )
+
+
+def voted(ranges: tuple[Range, ...]) -> Iterator[tuple[Range, Range, Range]]:
+    """The ranges of a VOTE: of the cut, the agent's layers within it, and the slices."""
+    return zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True)
 
 
 def parse_instruction(line: str) -> Instruction:

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from bamboo_core.model.ids import Range
-from bamboo_core.model.items import Item, Kind, addends, slices_of
+from bamboo_core.model.items import Item, Kind, addends, pieces_of
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, Program, layers_done
+from bamboo_core.model.program import Instruction, Op, Program, layers_done, voted
 
 _NONE: tuple[Item, ...] = ()
 _new = tuple.__new__  # tens of thousands of rules are looked at for one plan: this spares __new__
@@ -64,13 +64,13 @@ def _fresh(x: Instruction, batch: BatchShape, layers: int) -> Rule:
 
 def _update(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     _, k, lo, hi, _, _, _, ranges, _, _ = x
-    needed = _update_needs((lo, hi), ranges[0], k, batch)
+    needed = _update_needs((lo, hi), ranges[0], k, ranges[1][1])
     return Rule(needed, versions(lo, hi, k), _NONE, versions(lo, hi, k + 1))
 
 
 @lru_cache(maxsize=256)
-def _update_needs(span: Range, cut: Range, step: int, batch: BatchShape) -> tuple[Item, ...]:
-    return (*versions(*span, step), *reduced(cut, step, batch), Item.commit(step))
+def _update_needs(span: Range, cut: Range, step: int, slices: int) -> tuple[Item, ...]:
+    return (*versions(*span, step), *reduced(cut, step, slices), Item.commit(step))
 
 
 def _save(x: Instruction, batch: BatchShape, layers: int) -> Rule:
@@ -124,7 +124,9 @@ def _backward(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     leaf, before = batch.leaf_of(m), m % batch.leaf_size
     sums = (Item.partial(k, span, leaf, before),) if before else _NONE
     is_full = before + 1 == batch.leaf_size
-    total = Item.leaf(k, span, leaf) if is_full else Item.partial(k, span, leaf, before + 1)
+    total = (
+        Item.sum(k, span, (leaf, leaf + 1)) if is_full else Item.partial(k, span, leaf, before + 1)
+    )
     return _new(Rule, ((*needed, *received, *sums), (act, *sums), received, (*made, total)))
 
 
@@ -132,43 +134,45 @@ def _backward(x: Instruction, batch: BatchShape, layers: int) -> Rule:
 
 
 def _fold(x: Instruction, batch: BatchShape, layers: int) -> Rule:
-    _, k, lo, hi, leaf = x[:5]
-    span, chunk = (lo, hi), batch.chunk_of(leaf)
-    leaves = batch.leaves_of(chunk)
-    done = leaf - leaves.start
-    spent: tuple[Item, ...] = (Item.leaf(k, span, leaf),)
-    if done:
-        spent = (*spent, Item.folded(k, span, chunk, done))
-    if done + 1 < len(leaves):
-        return _new(Rule, (spent, spent, _NONE, (Item.folded(k, span, chunk, done + 1),)))
-    return Rule(spent, spent, _NONE, slices_of(span, k, chunk, batch.chunks))
+    _, k, lo, hi, middle = x[:5]
+    span, (first, end) = (lo, hi), x[7][0]
+    spent = Item.sum(k, span, (first, middle)), Item.sum(k, span, (middle, end))
+    return _new(Rule, (spent, spent, _NONE, (Item.sum(k, span, (first, end)),)))
+
+
+def _slice(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi = x[:4]
+    span, (run, (_, slices)) = (lo, hi), x[7]
+    spent = (Item.sum(k, span, run),)  # nothing may be added to what others have
+    return _new(Rule, (spent, spent, _NONE, pieces_of(span, k, run, slices)))
 
 
 def _reduce(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     _, k, lo, hi, z = x[:5]
-    span = (lo, hi)
-    return Rule(addends(span, k, z, batch.chunks), _NONE, _NONE, (Item.red(k, span, z),))
+    span, ((_, slices), *runs) = (lo, hi), x[7]
+    made = (Item.red(k, span, z, slices),)
+    return _new(Rule, (addends(span, k, z, slices, tuple(runs)), _NONE, _NONE, made))
 
 
 @lru_cache(maxsize=256)
-def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> tuple[Item, ...]:
+def reduced(cut: Range, step: int, slices: int) -> tuple[Item, ...]:
     """All slices of the reduced gradient of one range of the cut."""
-    return tuple(Item.red(step, cut, z) for z in range(batch.chunks))
+    return tuple(Item.red(step, cut, z, slices) for z in range(slices))
 
 
 # ---------------------------------------------------------------- the end of a step
 
 
 def _vote(x: Instruction, batch: BatchShape, layers: int) -> Rule:
-    return Rule(_vote_needs(x[7], x[1], batch))
+    return Rule(_vote_needs(x[7], x[1]))
 
 
 @lru_cache(maxsize=256)
-def _vote_needs(ranges: tuple[Range, ...], step: int, batch: BatchShape) -> tuple[Item, ...]:
-    """``ranges`` are flattened pairs: a range of the cut, and the agent's layers within it."""
-    pairs = zip(ranges[::2], ranges[1::2], strict=True)
+def _vote_needs(ranges: tuple[Range, ...], step: int) -> tuple[Item, ...]:
     return tuple(
-        x for cut, own in pairs for x in (*reduced(cut, step, batch), *versions(*own, step))
+        x
+        for cut, own, (_, slices) in voted(ranges)
+        for x in (*reduced(cut, step, slices), *versions(*own, step))
     )
 
 
@@ -206,6 +210,7 @@ _RULES: dict[Op, Callable[[Instruction, BatchShape, int], Rule]] = {
     Op.W: _backward,
     Op.V: _validate,
     Op.FOLD: _fold,
+    Op.SLICE: _slice,
     Op.REDUCE: _reduce,
     Op.VOTE: _vote,
     Op.COMMIT: _commit,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bamboo_core.model.program import Instruction, Op
+
 
 def is_due(step: int, index: int, every: int) -> bool:
     """Whether this one is checked. index: micro-batch, leaf, slice or layer; every: 0 means never.
@@ -10,6 +12,14 @@ def is_due(step: int, index: int, every: int) -> bool:
     layer is left out.
     """
     return every > 0 and (step + index) % every == 0
+
+
+def is_task_due(task: Instruction, every: int) -> bool:
+    """Whether the result of this instruction is checked. It is counted by its micro-batch or slice;
+    a FOLD by the leaf at which its runs meet, where no other one of the step meets; a SLICE by the
+    first leaf."""
+    index = task.ranges[0][0] if task.op is Op.SLICE else task.index
+    return is_due(task.step, index, every)
 
 
 COMPARE_EVERY = 100

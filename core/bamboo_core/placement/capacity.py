@@ -8,10 +8,10 @@ from bamboo_core.model.ids import AgentId
 
 
 def pipelines_for(agents: int, *, stages: int, wanted: int) -> int:
-    """D when seats may stay empty: N / P rounded up (ADR 16).
+    """Rows of the grid when seats may stay empty: the fewest that have a seat for each agent.
 
-    With up to P - 1 empty seats, spreading their work over all agents is faster than dropping a
-    pipeline, and no agent moves. With P or more, one pipeline less leaves no agent without a seat.
+    With less than P empty seats no agent moves; with more, one row less leaves no agent without a
+    seat. How many pipelines compute then is decided by comparison (ADR 57).
     """
     return max(1, min(wanted, -(-agents // stages)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId, Coordinate, Fence, Range
@@ -18,6 +19,13 @@ Pipeline = tuple[AgentId | None, ...]
 
 Cut = tuple[Range, ...]
 """Stage -> its layers, in all pipelines."""
+
+
+class Move(NamedTuple):
+    """An agent leaves its seat, if it has one, for an empty one."""
+
+    agent: AgentId
+    to: Coordinate
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Plan:
     # Newcomers without a seat -> layers that they copy while the others train. Learners have no
     # vote, and no agent waits for them.
     learners: dict[AgentId, tuple[Range, ...]] = field(default_factory=dict)
+    move: Move | None = None  # a learner has left a seat, and is to get this one
 
     @property
     def layers(self) -> int:

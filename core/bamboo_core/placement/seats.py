@@ -19,7 +19,9 @@ from bamboo_core.placement.zones import (
     explain,
     feasible,
     feasible_pipelines,
+    is_apart,
     next_zone,
+    ring_neighbours,
     zones_for_slots,
 )
 
@@ -125,7 +127,7 @@ class _Seating:
         previous: Seats,
         adjacency: Adjacency,
     ) -> None:
-        self.stages, self.pipelines = stages, pipelines
+        self.stages, self.pipelines, self.adjacency = stages, pipelines, adjacency
         self.together = adjacency is Adjacency.CLUSTER
         self.known = {c.agent: c for c in candidates}
         self.grid: list[Candidate | None] = [None] * (stages * pipelines)
@@ -159,18 +161,14 @@ class _Seating:
 
     def neighbours(self, seat: int) -> Iterator[int]:
         """The previous and the next seat of the ring."""
-        first = seat - seat % self.stages
-        for other in {(seat - first - 1) % self.stages, (seat - first + 1) % self.stages}:
-            if first + other != seat:
-                yield first + other
+        stage = seat % self.stages
+        for other in ring_neighbours(stage, self.stages):
+            yield seat - stage + other
 
     def fits(self, zone: str, seat: int) -> bool:
         """Whether an agent of the zone may take the seat."""
-        if self.together:
-            return True
-        return all(
-            (other := self.grid[n]) is None or other.zone != zone for n in self.neighbours(seat)
-        )
+        around = (other.zone for n in self.neighbours(seat) if (other := self.grid[n]) is not None)
+        return is_apart(zone, around, self.adjacency)
 
     def is_full(self) -> bool:
         return None not in self.grid

@@ -6,7 +6,7 @@ feasible iff the sum over the zones of min(agents, D * floor(P/2)) is at least D
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bamboo_core.api.spec import Adjacency
@@ -27,6 +27,16 @@ def capacity(zones: Mapping[str, int], *, stages: int, pipelines: int, adjacency
     """Number of seats that the agents can fill; at most D * P."""
     limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
     return min(sum(min(n, limit) for n in zones.values()), stages * pipelines)
+
+
+def ring_neighbours(stage: int, stages: int) -> set[int]:
+    """The stages before and after it in the ring; none if it is alone."""
+    return {(stage - 1) % stages, (stage + 1) % stages} - {stage}
+
+
+def is_apart(zone: str, around: Iterable[str], adjacency: Adjacency) -> bool:
+    """Whether an agent of the zone may sit between ring neighbours of these zones."""
+    return adjacency is Adjacency.CLUSTER or zone not in around
 
 
 def zone_limit(*, stages: int, pipelines: int, adjacency: Adjacency) -> int:

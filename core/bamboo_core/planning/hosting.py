@@ -6,6 +6,7 @@ See :mod:`bamboo_core.scheduling.device_memory` for the decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from bamboo_core.api.spec import RedundancySpec
 from bamboo_core.model.ids import AgentId, Range
@@ -13,6 +14,7 @@ from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import Need, Sizes, need, shortage
+from bamboo_core.scheduling.sharing import orders
 
 
 def memory_of(
@@ -51,11 +53,22 @@ def shortage_of(
     return found and f"spec.redundancy.mode is {redundancy.mode.value}, but {found}"
 
 
+def room_for_sums(
+    plan: Plan, redundancy: RedundancySpec, costs: Sequence[LayerCost], memory_bytes: int
+) -> float:
+    """Sums of a stage's gradient for which an agent with two stages has memory; inf: not known."""
+    if not costs:
+        return inf
+    found = memory_of(plan, redundancy, costs, memory_bytes)
+    return device_memory.most_sums(found, _sizes(plan, costs), memory_bytes)
+
+
 def _sizes(plan: Plan, costs: Sequence[LayerCost]) -> Sizes:
     microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
     if not costs:
         return Sizes(len(plan.cut), microbatches, 0, 0, 0, 0)
-    return Sizes.of(plan.cut, costs, microbatches=microbatches)
+    sums = orders.sums_at_once(plan.batch, max(1, len(plan.pipelines)))
+    return Sizes.of(plan.cut, costs, microbatches=microbatches, sums=sums)
 
 
 def replicas(plan: Plan) -> dict[AgentId, tuple[Range, ...]]:

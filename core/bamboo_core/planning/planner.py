@@ -9,8 +9,9 @@ first part.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from operator import itemgetter
 
 from bamboo_core.api import limits
@@ -20,12 +21,15 @@ from bamboo_core.graph.closure import Goals, LayersLost, Periodic, TaskGraph
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Op, single
-from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of
-from bamboo_core.planning import hosting, messages, redone
+from bamboo_core.placement import moves
+from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan, layers_of, ranges_of
+from bamboo_core.planning import comparison, hosting, messages, redone, relocation
+from bamboo_core.planning.comparison import Shortest
 from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
 from bamboo_core.planning.requests import (
+    Comparison,
     Continuations,
     Decision,
     Expected,
@@ -33,14 +37,19 @@ from bamboo_core.planning.requests import (
     PlannerFault,
     PlanRequest,
     PlanResult,
+    Relocation,
 )
 from bamboo_core.planning.team import NoPlanError, Seating
 from bamboo_core.protocol.messages import Directive
-from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
-from bamboo_core.scheduling.costs import transfers, unequal
+from bamboo_core.scheduling import dry_run, inflight, schedule
+from bamboo_core.scheduling.candidates import Candidate, candidates, likeliest
+from bamboo_core.scheduling.costs import transfers
 from bamboo_core.scheduling.device_memory import Need
+from bamboo_core.scheduling.inflight import Variant
 from bamboo_core.scheduling.remaining import remaining, stage_weights
-from bamboo_core.scheduling.schedule import Costs
+from bamboo_core.scheduling.schedule import Costs, Schedule
+from bamboo_core.scheduling.sharing import orders
+from bamboo_core.scheduling.sharing.step_work import Seats, StepWork, unequal
 
 _OP, _EVERY = itemgetter(0), itemgetter(9)  # of an instruction; hundreds of thousands are visited
 _RECV, _VER = Op.RECV, Kind.VER
@@ -75,7 +84,9 @@ def run(planning: _Planning, is_wanted: IsWanted = _always) -> Iterator[PlanResu
         decision = planning.decide()
         yield decision
         if decision.plan.target < decision.plan.last:
-            yield planning.proceed(decision)
+            yield (rest := planning.proceed(decision))
+            if (move := planning.relocate(decision.plan, rest)) is not None:
+                yield move
     except NoPlanError as none:
         yield none.result
     except _OvertakenError:
@@ -115,7 +126,7 @@ class _Planning:
         """The programs after the target step; NoPlanError if they cannot run."""
         self._check_wanted()
         plan, directives = decision.plan, decision.directives
-        steady, final = self._undisturbed(plan)
+        steady, final, compared = self._undisturbed(plan)
         known = self._request.participants
         return Continuations(
             messages.continuations(
@@ -128,7 +139,37 @@ class _Planning:
             ),
             self._expected(plan, steady) if self._request.costs else {},
             (redone.told_by({a: d.resume for a, d in directives.items()}), redone.told_by(steady)),
+            compared,
         )
+
+    def relocate(self, plan: Plan, rest: Continuations) -> Relocation | None:
+        """The move of an agent to another stage that makes later steps shorter, if one pays."""
+        if rest.sharing is None or not relocation.is_open(self._request, plan):
+            return None
+        now = rest.sharing.taken.step_s
+        found = relocation.tries(self._request, plan, now, self._moved)
+        likely = [(move, after, self._length_after(after)) for move, after in found]
+        lengths = [
+            (move, after, self._length_after(after, every=True))
+            for move, after, _ in relocation.finalists(likely)
+        ]
+        return relocation.best(self._request, plan, now, lengths)
+
+    def _length_after(self, plan: Plan, *, every: bool = False) -> float:
+        """Time of a later step after a move, with lost work shared in the likeliest way, or in the
+        shortest of all; inf: its programs cannot run, but others' may."""
+        self._check_wanted()
+        step = self._whole(plan)
+        options = self._options(plan, step) if every else [self._likeliest(plan, step)]
+        try:
+            found = self._steady(plan, step, options, is_exact=every)
+            return found.comparison.taken.step_s
+        except NoPlanError:
+            return inf
+
+    def _moved(self, plan: Plan, move: Move) -> Plan:
+        seats = moves.moved(plan.pipelines, move)
+        return replace(plan, pipelines=seats, wants=self._seating.wants(seats, plan.live))
 
     def _expected(self, plan: Plan, steady: Programs) -> dict[AgentId, Expected]:
         durations = self._costs.durations()
@@ -145,13 +186,14 @@ class _Planning:
         """Programs for the rest of the target step."""
         holders, extended = self._step_holders(plan)
         seats = self._step_seats(plan)
-        assignment = self._assign(seats, holders, pinned=True, cut=plan.step_cut)
-        is_degraded = self._is_disturbed(plan) or self._is_uneven(assignment, seats)
+        step = self._rest(seats, holders, plan.step_cut)
+        shared = self._likeliest(plan, step)
+        is_degraded = self._is_disturbed(plan) or self._is_uneven(step, shared)
         goals = Goals(
             batch=plan.batch,
             cut=plan.step_cut,
             wants=extended,
-            assignment=assignment,
+            assignment=shared.work,
             coordinator=plan.coordinator,
             target=plan.target,
             last=plan.last,
@@ -176,7 +218,17 @@ class _Planning:
                 ]
                 for a in plan.members
             }
-            return self._best(plan, build, held, plan.step_cut, is_degraded=is_degraded)
+            ways = self._variants(plan, is_degraded=is_degraded)
+            found = self._best(
+                plan,
+                build,
+                plan.step_cut,
+                order=_order(plan, shared),
+                ways=ways[::-1] if is_degraded else ways,  # the split one first
+                enough=inflight.WORTH if is_degraded else 0.0,
+            )
+            self._try(plan, found.programs, held, plan.step_cut)
+            return found.programs
         except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in facts.spared)
             raise NoPlanError(Fatal(layers, facts.committed)) from lost
@@ -191,10 +243,9 @@ class _Planning:
         begun = any(i.step == 0 for items in held for i in items)
         return bool(plan.holes or plan.leaving or begun)
 
-    def _is_uneven(self, work: workmap.WorkMap, seats: workmap.Seats) -> bool:
+    def _is_uneven(self, step: StepWork, shared: Candidate) -> bool:
         """Whether leaves have moved because agents differ in speed."""
-        leaves = self._request.batch.leaves
-        return bool(self._speeds) and workmap.is_moved(work, seats, leaves=leaves)
+        return bool(self._speeds) and step.is_moved(shared.work)
 
     def _step_seats(self, plan: Plan) -> tuple[Pipeline, ...]:
         """Agents keep the leaves they started."""
@@ -227,73 +278,110 @@ class _Planning:
             holders.append(able)
         return holders, {a: ranges_of(x) for a, x in need.items()}
 
-    def _assign(
-        self,
-        seats: tuple[Pipeline, ...],
-        holders: list[list[AgentId]],
-        *,
-        pinned: bool,
-        cut: Cut,
-    ) -> workmap.WorkMap:
-        batch, transfer, index = self._request.batch, self._transfer(cut), self._seating.index
-        if not pinned:
-            weight = stage_weights(batch=batch, cut=cut, costs=self._costs)
-            return workmap.assign(
-                batch=batch,
-                seats=seats,
-                holders=holders,
-                policy=self._spec.recovery,
-                weight=weight,
-                speeds=self._speeds,
-                transfer=transfer,
-            )
+    def _rest(self, seats: Seats, holders: list[list[AgentId]], cut: Cut) -> StepWork:
+        """The rest of the target step."""
+        batch, index = self._request.batch, self._seating.index
         left = remaining(index, batch=batch, cut=cut, holders=holders, costs=self._costs)
-        return workmap.assign(
+        return StepWork(
             batch=batch,
             seats=seats,
             holders=holders,
-            policy=self._spec.recovery,
             weight=left.weight,
             pinned=left.pinned,
             credit=left.credit,
             base={} if left.is_begun else None,
             speeds=self._speeds,
-            transfer=transfer,
+            transfer=self._transfer(cut),
         )
+
+    def _whole(self, plan: Plan) -> StepWork:
+        """A step after the target step."""
+        wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
+        holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
+        return StepWork(
+            batch=plan.batch,
+            seats=plan.pipelines,
+            holders=holders,
+            weight=stage_weights(batch=plan.batch, cut=plan.cut, costs=self._costs),
+            speeds=self._speeds,
+            transfer=self._transfer(plan.cut),
+        )
+
+    def _likeliest(self, plan: Plan, step: StepWork) -> Candidate:
+        """The work map where nobody can wait for a comparison."""
+        return likeliest(step, self._spec.recovery, hosting.room_for_sums(plan, *self._room))
+
+    def _options(self, plan: Plan, step: StepWork) -> list[Candidate]:
+        """The work maps to compare."""
+        return candidates(step, self._spec.recovery, hosting.room_for_sums(plan, *self._room))
 
     def _transfer(self, cut: Cut) -> tuple[float, ...]:
         """Stage -> seconds that its gradient takes to another agent; empty: not measured."""
-        return transfers(self._request.costs, cut, self._spec.transport.bytes_per_s)
+        return transfers(self._request.costs, cut, self._request.bytes_per_s)
 
-    def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
-        """Programs of the steps after the target step, and of the epilogue."""
-        wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
-        holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
-        assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
-        is_degraded = bool(plan.holes) or self._is_uneven(assignment, plan.pipelines)
-        goals = Goals(
+    def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs, Comparison | None]:
+        """Programs of the steps after the target step, and of the epilogue; how lost work is shared
+        then, if any is."""
+        step = self._whole(plan)
+        has_steps = plan.target + 1 < plan.last
+        compares = has_steps and len(plan.members) <= schedule.MANY  # else it would take too long
+        options = self._options(plan, step) if compares else [self._likeliest(plan, step)]
+        shared, steady = options[0], Programs()
+        compared: Comparison | None = None
+        if has_steps:
+            found = self._steady(plan, step, options, is_exact=compares and bool(shared.way))
+            compared = found.comparison if compares and shared.way else None
+            shared, steady = found.shared, found.made.programs
+        ending = replace(
+            self._later_goals(plan, shared),
+            target=3,
+            periodic=self._periodic(is_suspending=plan.last < self._steps),
+        )
+        build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
+        held = _held(ending)
+        ways = self._variants(plan, is_degraded=False)
+        final = self._best(plan, build, plan.cut, order=(), ways=ways)
+        self._try(plan, final.programs, held, None)
+        return steady, final.programs, compared
+
+    def _steady(
+        self, plan: Plan, step: StepWork, options: list[Candidate], *, is_exact: bool
+    ) -> Shortest:
+        """The shortest programs of a step after the target step. is_exact: by dry runs over the
+        network, where the simulations that schedule the step do not tell."""
+        held = _held(self._later_goals(plan, options[0]))
+        is_degraded = bool(plan.holes) or self._is_uneven(step, options[0])
+        ways = self._variants(plan, is_degraded=is_degraded)
+        ways += tuple(map(inflight.tighter, ways)) if is_exact else ()
+
+        def made(shared: Candidate, ways: Sequence[Variant]) -> Schedule:
+            goals = self._later_goals(plan, shared)
+            build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
+            return self._best(plan, build, plan.cut, order=_order(plan, shared), ways=ways)
+
+        def length(made: Schedule) -> float:
+            self._check_wanted()
+            given = self._request, plan.cut, held, self._costs
+            return comparison.over_network(made.programs, *given)
+
+        ends = length if is_exact else lambda x: x.end
+        best = comparison.in_variants(options, ways, made, ends)
+        self._try(plan, best.made.programs, held, plan.cut)
+        return best
+
+    def _later_goals(self, plan: Plan, shared: Candidate) -> Goals:
+        """The goals of a step that nothing interrupts."""
+        return Goals(
             batch=plan.batch,
             cut=plan.cut,
             wants=plan.wants,
-            assignment=assignment,
+            assignment=shared.work,
             coordinator=plan.coordinator,
             target=1,
             last=3,
             learners=plan.learners,
             periodic=self._periodic(is_suspending=False),
         )
-        steady: Programs = {}
-        if plan.target + 1 < plan.last:
-            build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
-            steady = self._best(plan, build, _held(goals), plan.cut, is_degraded=is_degraded)
-        ending = replace(
-            goals,
-            target=3,
-            periodic=self._periodic(is_suspending=plan.last < self._steps),
-        )
-        build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
-        final = self._best(plan, build, _held(ending), plan.cut, is_degraded=False, has_lanes=False)
-        return steady, final
 
     def _periodic(self, *, is_suspending: bool) -> Periodic:
         spec = self._spec
@@ -305,23 +393,10 @@ class _Planning:
             save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
         )
 
-    def _best(
-        self,
-        plan: Plan,
-        build: _Build,
-        held: _Held,
-        cut: Cut,
-        *,
-        is_degraded: bool,
-        has_lanes: bool = True,
-    ) -> Programs:
-        """The shortest programs among the variants worth trying. has_lanes: whether agents may
-        compute ahead beside them."""
-        made = []
+    def _variants(self, plan: Plan, *, is_degraded: bool) -> tuple[Variant, ...]:
+        """The variants worth trying."""
         measured = self._request.costs
-        sums = dict(zip(cut, self._transfer(cut), strict=False))
-        network = schedule.Network(sums, held, plan.layers)
-        ways = inflight.variants(
+        return inflight.variants(
             plan,
             self._costs,
             self._memory(plan),
@@ -329,23 +404,41 @@ class _Planning:
             knows_memory=bool(measured and self._request.memory_bytes),
             is_degraded=is_degraded,
         )
-        for way in ways:
+
+    def _best(
+        self,
+        plan: Plan,
+        build: _Build,
+        cut: Cut,
+        *,
+        order: Sequence[int],
+        ways: Sequence[Variant],
+        enough: float = 0.0,
+    ) -> Schedule:
+        """The shortest schedule among these variants. order: as in :func:`schedule.build`; enough:
+        as in :func:`inflight.shortest`."""
+        sums = dict(zip(cut, self._transfer(cut), strict=False))
+
+        def made(split: bool, caps: dict[AgentId, int]) -> Schedule:
             self._check_wanted()
-            graph = build(way.split)
+            graph = build(split)
             self._check_wanted()
-            found = schedule.build(
+            return schedule.build(
                 graph,
                 batch=plan.batch,
                 costs=self._costs,
-                caps=way.caps,
-                pipelines=len(plan.pipelines),
+                caps=caps,
+                order=order,
                 speeds=self._speeds,
-                network=network,
+                sums=sums,
+                is_split=split,
             )
-            made.append((found.length * way.price, found))
-        _, best = min(made, key=lambda pair: pair[0])
-        self._try(plan, best.programs, held, cut if has_lanes else None)
-        return best.programs
+
+        return inflight.shortest(
+            ((way.price, made(way.split, way.caps)) for way in ways),
+            enough=enough,
+            price_of_split=self._costs.price_of_split,
+        )
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:
         """The dry run, with what agents compute ahead; NoPlanError if the programs cannot run."""
@@ -399,3 +492,8 @@ def _held(goals: Goals) -> dict[AgentId, list[Item]]:
     """Items that exist when an undisturbed step begins; they are relative to the step."""
     ranges = {**goals.wants, **goals.learners}
     return {agent: [Item.ver(0, x) for x in layers_of(found)] for agent, found in ranges.items()}
+
+
+def _order(plan: Plan, shared: Candidate) -> tuple[int, ...]:
+    """Micro-batch -> its place in the step."""
+    return orders.positions(plan.batch, shared.work, shared.pipelines)

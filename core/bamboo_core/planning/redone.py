@@ -150,16 +150,12 @@ class _Proof:
         batch, index = self.batch, item.index
         if item.kind is Kind.PART:
             return batch.microbatches_of(index)[: item.part]
-        leaves: range | None = None
-        if item.kind is Kind.LEAF:
-            leaves = range(index, index + 1)
-        elif item.kind is Kind.FOLDED:
-            leaves = batch.leaves_of(index)[: item.part]
-        elif item.kind is Kind.CHUNK:
-            leaves = batch.leaves_of(index)
+        leaves = range(0)
+        if item.kind in (Kind.SUM, Kind.PIECE):
+            leaves = range(*item.run)
         elif item.kind is Kind.RED:
             leaves = range(batch.leaves)
-        return (m for leaf in leaves or () for m in batch.microbatches_of(leaf))
+        return (m for leaf in leaves for m in batch.microbatches_of(leaf))
 
     def of(self, part: Part) -> bool:
         """Whether the part was done."""

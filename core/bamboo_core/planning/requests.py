@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
+from typing import NamedTuple
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Program
-from bamboo_core.placement.plan import Cut, Pipeline, Plan
+from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan
 from bamboo_core.planning.redone import Part
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -68,14 +70,22 @@ class PlanRequest:
     memory_bytes: int = 0  # of the smallest device; 0: unknown
     # Relative to the typical agent (absent: 1); the faster of two gets more work.
     speeds: Mapping[AgentId, float] = field(default_factory=dict)
+    goodput: float = inf  # bytes per second between two agents, as measured; inf: it is not
     question: Question | None = None  # a dispute that this plan may settle
+    move: Move | None = None  # to be made, unless it takes the last copy of a layer
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The network between two agents: the spec is the upper bound of what is measured."""
+        return min(self.spec.transport.bytes_per_s, self.goodput)
 
 
 @dataclass(frozen=True)
 class Decision:
     """A plan with a directive for each member.
 
-    :class:`Continuations` follow unless the plan ends with its target step.
+    :class:`Continuations` follow unless the plan ends with its target step, then perhaps a
+    :class:`Relocation`.
     """
 
     plan: Plan
@@ -113,6 +123,30 @@ class Expected:
         return self.step_s + sum(s for n, first, s in self.periodic if not (first + step) % n)
 
 
+class Bound(StrEnum):
+    """What a length says, in words for its reader."""
+
+    NONE = ""  # it takes so long
+    LEAST = "at least"  # it was not run, since its busiest agent alone takes longer than the best
+    MOST = "at most"  # it is far from the best, so only split or only fused backwards were tried
+
+
+class StepTime(NamedTuple):
+    """A step in which lost work is shared in one way."""
+
+    way: str
+    step_s: float
+    bound: Bound = Bound.NONE
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The way that was taken, and what the others would cost, the shortest first."""
+
+    taken: StepTime
+    others: tuple[StepTime, ...] = ()
+
+
 @dataclass(frozen=True)
 class Continuations:
     """Programs of the plan's later steps, for each of its members."""
@@ -122,6 +156,17 @@ class Continuations:
     # what agents compute in the target step, and in each later one; known here to save the time of
     # those who wait after the next loss
     told: tuple[frozenset[Part], frozenset[Part]] | None = None
+    # How lost work is shared in the later steps; None: none is lost, or nothing was compared.
+    sharing: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """Later steps are shorter, or safer, if an agent moves to an empty seat of another stage."""
+
+    move: Move
+    now: float  # length of a step
+    then: float
 
 
 @dataclass(frozen=True)
@@ -147,4 +192,4 @@ class PlannerFault:
     is_defect: bool = True
 
 
-PlanResult = Decision | Continuations | Fatal | Unplaceable | PlannerFault
+PlanResult = Decision | Continuations | Relocation | Fatal | Unplaceable | PlannerFault

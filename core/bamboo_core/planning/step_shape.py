@@ -5,8 +5,10 @@ Shows schedules: for the ``show`` command, benchmarks, and tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph import closure
@@ -17,10 +19,13 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import wants
 from bamboo_core.planning.lanes import lanes
-from bamboo_core.scheduling import dry_run, schedule, workmap
+from bamboo_core.scheduling import candidates, dry_run, schedule
+from bamboo_core.scheduling.candidates import Candidate
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.remaining import stage_weights
+from bamboo_core.scheduling.sharing import orders
+from bamboo_core.scheduling.sharing.step_work import StepWork, WorkMap
 
 TARGET = 1
 """Number of the step."""
@@ -36,13 +41,14 @@ class StepShape:
     lost: tuple[tuple[int, int], ...] = ()  # (pipeline, stage) of the empty seats
     split: bool = False  # I and W instead of B
     mode: RedundancyMode = RedundancyMode.REPLICA
-    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    policy: RecoveryPolicy = RecoveryPolicy.AUTO
     extra: int = 0  # activations in flight beyond P - s
     costs: Costs | None = None  # default: F = I = W = 1
     periodic: closure.Periodic = field(default_factory=closure.Periodic)
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # relative; absent: 1
     relays: bool = True  # whether agents may pass gradients on
     gathers: bool = False  # slices of gradients are gathered, and nobody passes them on
+    most_sums: float = inf  # for which an agent has memory
     transfer: tuple[float, ...] = ()  # of a sum between two agents, for each stage; empty: none
 
     @property
@@ -87,21 +93,30 @@ class StepShape:
             for agent, ranges in self.wants().items()
         }
 
-    def work(self) -> workmap.WorkMap:
-        """The agent of each leaf."""
-        return workmap.assign(
+    @cached_property
+    def step_work(self) -> StepWork:
+        """The work of the step, and who can do it."""
+        return StepWork(
             batch=self.batch,
             seats=self.seats,
             holders=self.holders(),
-            policy=self.policy,
             weight=stage_weights(batch=self.batch, cut=self.cut, costs=self.timing),
             speeds=self.speeds,
             transfer=self.transfer,
         )
 
+    @cached_property
+    def likeliest(self) -> Candidate:
+        """The way to share lost work that is the likeliest to be short."""
+        return candidates.likeliest(self.step_work, self.policy, self.most_sums)
+
+    def work(self) -> WorkMap:
+        """The agent of each leaf, in the likeliest way."""
+        return self.likeliest.work
+
     def wire(self) -> Callable[[Item], float] | None:
         """Time that an item takes an interface: sums do, and slices of them. None: nothing does."""
-        return wire_times(self.sums, self.batch.chunks) if self.transfer else None
+        return wire_times(self.sums) if self.transfer else None
 
     @property
     def sums(self) -> dict[tuple[int, int], float]:
@@ -112,7 +127,7 @@ class StepShape:
         """Programs for work ahead beside these programs."""
         return lanes(programs, cut=self.cut, wants=self.wants(), held={})
 
-    def goals(self, work: workmap.WorkMap) -> closure.Goals:
+    def goals(self, work: WorkMap) -> closure.Goals:
         """The goals of a step that is neither the first nor the last."""
         return closure.Goals(
             batch=self.batch,
@@ -127,28 +142,28 @@ class StepShape:
             periodic=self.periodic,
         )
 
-    def graph(self, work: workmap.WorkMap) -> TaskGraph:
+    def graph(self, work: WorkMap) -> TaskGraph:
         """All tasks of the step."""
         return closure.steady(self.goals(work))
 
     def build(
         self,
         tasks: TaskGraph | None = None,
-        held: Mapping[AgentId, Collection[Item]] | None = None,
+        shared: Candidate | None = None,
     ) -> schedule.Schedule:
-        """The programs of all agents. tasks: default: of a whole step; held: with ``tasks``, what
-        agents hold at the start."""
+        """The programs of all agents. tasks: default: of a whole step; shared: default: in the
+        likeliest way."""
+        shared = shared or self.likeliest
         return schedule.build(
-            tasks or self.graph(self.work()),
+            tasks or self.graph(shared.work),
             batch=self.batch,
             costs=self.timing,
             caps=schedule.caps(self.seats, self.extra),
-            pipelines=self.pipelines,
+            order=orders.positions(self.batch, shared.work, shared.pipelines),
             speeds=self.speeds,
-            network=schedule.Network(
-                self.sums, self.holdings() if held is None else held, self.cut[-1][1]
-            ),
+            sums=self.sums,
             relays=self.relays,
+            is_split=self.split,
         )
 
     def dry_run(

@@ -10,20 +10,20 @@ from math import inf
 from bamboo_core.graph.closure import Holdings
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.placement import partition
+from bamboo_core.placement import moves, partition
 from bamboo_core.placement.capacity import pipelines_for
-from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, wants
+from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
 from bamboo_core.placement.seats import (
     Candidate,
     Infeasible,
+    Seats,
     assign,
     assign_all,
     feasible_pipelines,
 )
 from bamboo_core.planning.requests import Fatal, PlannerFault, PlanRequest, Unplaceable
 from bamboo_core.protocol.messages import LayerCost
-
-_STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
+from bamboo_core.scheduling.device_memory import STATES
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,17 @@ class Seating:
             live=team.live,
             leaving=team.leaving,
             short_notice=team.short_notice,
-            wants=self._wants(team.pipelines, team.live),
+            wants=self.wants(team.pipelines, team.live),
             coordinator=team.live[0],
             batch=request.batch,
             learners=team.learners,
+            move=request.move if self._mover in team.learners else None,
         )
+
+    @property
+    def _mover(self) -> AgentId | None:
+        """The agent that is to get another seat, if any."""
+        return self._request.move.agent if self._request.move is not None else None
 
     def _refuse_silent_restart(self) -> None:
         """Never restart silently from version 0 or a file once later steps are committed.
@@ -159,6 +165,8 @@ class Seating:
         without = self._seats([a for a in staying if a not in learners]) if learners else seats
         if isinstance(without, Infeasible) or not self._is_whole(without):
             return self._team(seats, {})
+        if self._mover in learners and len(without) < len(seats):  # no pipeline goes for a move
+            return self._team(seats, {})
         return self._team(without, learners)
 
     def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | Infeasible:
@@ -174,20 +182,34 @@ class Seating:
             for agent in staying
         ]
         stages, adjacency = self._stages, self._spec.placement.adjacency
+        previous = self._grid(staying)
         if request.is_full:
             number = self._most_pipelines(staying)
             return assign(
-                candidates, stages=stages, pipelines=number, previous=request.grid,
+                candidates, stages=stages, pipelines=number, previous=previous,
                 adjacency=adjacency,
             )  # fmt: skip
         least = pipelines_for(len(staying), stages=stages, wanted=request.pipelines)
         numbers = range(least, request.pipelines + 1)
         return assign_all(
-            candidates, stages=stages, pipelines=numbers, previous=request.grid, adjacency=adjacency
+            candidates, stages=stages, pipelines=numbers, previous=previous, adjacency=adjacency
         )
 
+    def _grid(self, staying: Collection[AgentId]) -> Seats:
+        """The seats of the plan in force, with the move if it may still be made."""
+        request, move = self._request, self._request.move
+        if move is None or request.is_full or request.draining or move.agent not in staying:
+            return request.grid
+        present = tuple(tuple(a if a in staying else None for a in p) for p in request.grid)
+        zones = {a: request.participants[a].zone for a in staying}
+        adjacency = self._spec.placement.adjacency
+        if not moves.is_allowed(present, move, zones=zones, adjacency=adjacency):
+            return request.grid
+        return moves.moved(present, move)
+
     def _learners(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
-        """Newcomers that need too many bytes for all others to wait -> their layers.
+        """Newcomers that need too many bytes for all others to wait -> their layers. An agent that
+        moves is one, and keeps what it holds until it has its new seat.
 
         Empty near the end of the job, and while newcomers are needed to replace a leaver.
         """
@@ -196,13 +218,20 @@ class Seating:
         if request.is_full or self.target + 2 >= self._last or seated & request.draining:
             return {}
         live = live_in(seats)
-        wanted = self._wants(seats, live)
+        wanted = self.wants(seats, live)
+        if request.move is not None and moves.is_made(seats, request.move):
+            seated.discard(request.move.agent)
         lacking = {
             a: lacking_bytes(self.index.have[a], wanted[a], request.costs)
             for a in live
             if a not in seated
         }
-        return {a: wanted[a] for a, n in lacking.items() if n > request.catch_up_above_bytes}
+        learners = {a: wanted[a] for a, n in lacking.items() if n > request.catch_up_above_bytes}
+        mover = self._mover
+        if mover is not None and mover in learners:
+            kept = {*self.index.have[mover], *layers_of(learners[mover])}
+            learners[mover] = ranges_of(kept)
+        return learners
 
     def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
         """Whether the agents with a seat hold every layer."""
@@ -237,9 +266,10 @@ class Seating:
         kept = self.index.held[agent]
         return bool(self.index.have[agent]) or any(i.step >= 0 for i in kept)
 
-    def _wants(
+    def wants(
         self, pipelines: tuple[Pipeline, ...], live: tuple[AgentId, ...]
     ) -> dict[AgentId, tuple[Range, ...]]:
+        """Layers that each of these agents must hold in these seats."""
         return wants(
             pipelines=pipelines,
             cut=self._cut(),
@@ -261,4 +291,4 @@ def lacking_bytes(
     lacking = set(layers_of(wanted)).difference(have)
     if not lacking:
         return -inf
-    return sum(_STATES * costs[x].parameter_bytes for x in lacking) if costs else 0.0
+    return sum(STATES * costs[x].parameter_bytes for x in lacking) if costs else 0.0

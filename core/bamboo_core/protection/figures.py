@@ -24,7 +24,6 @@ from bamboo_core.scheduling.item_bytes import ItemBytes
 _ROUNDS = 4  # M over P of the largest grid that is computed
 _PHASES = (0.8, 1.3)  # of the latency
 _MOST_COPYING = 4  # pipelines: what an agent sends and receives depends little on more
-_FEW_ROUNDS = 2  # M over P: copies are sent after the last micro-batch
 _UNIT = 1 << 30  # bytes; other items have a few
 
 
@@ -58,8 +57,13 @@ def figures(shape: Shape, mode: RedundancyMode) -> Figures:
     ramp = alone.length - one.microbatches * alone.pace
     length = shape.microbatches * alone.pace + ramp * wider
     found = alone
-    if mode is RedundancyMode.EAGER and shape.stages > 1:
-        found = _mean([_run(x, is_eager=True) for x in phases])
+    is_eager = mode is RedundancyMode.EAGER and shape.stages > 1
+    # The way of gradients decides with whether backwards are split, and so what is in flight.
+    splits = one.can_split and (not _takes_time(shape) or _exchanged(_wide(shape), mode).splits)
+    if is_eager or splits != one.can_split:
+        planned = [replace(x, can_split=splits) for x in phases]
+        planned = planned if is_eager else [replace(x, copied=0.0) for x in planned]
+        found = _mean([_run(x, is_eager=is_eager) for x in planned])
     places = [grids.place(s, shape.stages, one.stages) for s in range(shape.stages)]
     return Figures(
         length=length,
@@ -129,33 +133,58 @@ def _copying(shape: Shape) -> float:
     A transfer costs nothing while its agents have time for it.
     0: there is no next stage, or messages take no time.
     """
-    if shape.stages == 1 or not any(shape.sums):
+    if shape.stages == 1 or not _takes_time(shape):
         return 0.0
-    small = grids.smaller(replace(shape, copied=0.0, slices=1, room=0), _FEW_ROUNDS)
-    return _copied(replace(small, pipelines=min(shape.pipelines, _MOST_COPYING)))
+    wide = _wide(shape)
+    none, replica = (_exchanged(wide, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
+    return max(0.0, replica.end - none.end)
+
+
+def _takes_time(shape: Shape) -> bool:
+    """Whether gradients take time on their way."""
+    return any(shape.sums)
+
+
+def _wide(shape: Shape) -> Shape:
+    """A small grid whose gradients take as long as those of the job, between several pipelines.
+
+    Its M over P is that of the job, on which depends what split backwards gain.
+    """
+    small = grids.smaller(replace(shape, copied=0.0, slices=1, room=0), _ROUNDS)
+    alike = max(1, round(shape.microbatches * small.stages / shape.stages))
+    return replace(
+        small,
+        pipelines=min(shape.pipelines, _MOST_COPYING),
+        microbatches=min(small.microbatches, alike),
+    )
+
+
+class _Exchanged(NamedTuple):
+    """An undisturbed step with the way of its gradients."""
+
+    end: float
+    splits: bool  # whether its backwards are split
 
 
 @lru_cache(maxsize=256)
-def _copied(shape: Shape) -> float:
-    whole = grids.with_whole_sums(shape)
-    none, replica = (_end(whole, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
-    return max(0.0, replica - none)
-
-
-def _end(shape: Shape, mode: RedundancyMode) -> float:
+def _exchanged(shape: Shape, mode: RedundancyMode) -> _Exchanged:
+    """Eager is as Replica."""
+    if mode is RedundancyMode.EAGER:
+        return _exchanged(shape, RedundancyMode.REPLICA)
     step, made = grids.whole(shape, mode)
-    return dry_run.dry_run(
+    report = dry_run.dry_run(
         made.programs,
         batch=step.batch,
         layers=step.cut[-1][1],
         holdings=step.holdings(),
         costs=step.timing,
         wire=step.wire(),
-    ).end
+    )
+    return _Exchanged(report.end, made.is_split)
 
 
 def _kept_bytes(step: Layered) -> ItemBytes:
     """Sizes of items that count only activations, in units of one stage."""
     layers = step.cut[-1][1]
     cost = LayerCost(0.0, 0.0, 0, 0, activation_bytes=_UNIT // step.slices)
-    return ItemBytes([cost] * layers, step.batch.chunks)
+    return ItemBytes([cost] * layers)

@@ -1,4 +1,5 @@
 """How often agents are lost: measured in this job and its zones, with a prior until enough is seen.
+How many seats are empty at once follows from it, and whether the next loss takes the last copy.
 
 Losses of one zone are a Poisson process whose rate has a Gamma prior. The prior of the job is
 ``PRIOR`` losses per agent-hour, worth one loss; that of a zone is the job's rate, worth as much. So
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import exp, lgamma, log, prod
 
 PRIOR = 0.05
 """Losses per agent-hour that a job without a record expects."""
@@ -96,3 +98,55 @@ class Hazard:
     def _with(zones: Iterable[ZoneRecord]) -> Hazard:
         ranked = sorted(zones, key=lambda z: (-z.losses, -z.agent_s, z.zone))
         return Hazard(tuple(sorted(ranked[:_MOST_ZONES], key=lambda z: z.zone)))
+
+
+# ---------------------------------------------------------------- empty seats
+
+
+def empty_share(hazard: float, empty_s: float) -> float:
+    """The share of time in which a seat is empty that loses its agent so many times an hour and
+    then stays empty for so long, on average."""
+    lost = hazard * empty_s / 3600
+    return lost / (1 + lost)
+
+
+def chances(seats: int, share: float, together: float = 0.0) -> tuple[float, ...]:
+    """The chance that f seats are empty, for f = 0, 1, ... ``seats``.
+
+    Each seat is empty for a share of the time. Then f is binomial, however long each seat stays
+    empty. If seats are empty together (a pool runs dry), the share itself varies: f is
+    beta-binomial, and ``together`` is the correlation of two seats. With a larger share, at
+    least so many empty seats are never less likely.
+    """
+    if share <= 0:
+        return (1.0,) + (0.0,) * seats
+    if together < 1e-6:
+        found = [
+            exp(_ways(seats, f) + f * log(share) + (seats - f) * log(1 - share))
+            for f in range(seats + 1)
+        ]
+    else:
+        weight = 1 / together - 1
+        a, b = share * weight, (1 - share) * weight
+        base = _beta(a, b)
+        found = [
+            exp(_ways(seats, f) + _beta(a + f, b + seats - f) - base) for f in range(seats + 1)
+        ]
+    total = sum(found)
+    return tuple(x / total for x in found)
+
+
+def last_copy_chance(seats: int, empty: int, others: int) -> float:
+    """The chance that all of ``others`` seats are empty, which hold what a lost agent held, if
+    ``empty`` of ``seats`` are and any of them but the lost agent's may be."""
+    if others > empty:
+        return 0.0
+    return prod((empty - i) / (seats - 1 - i) for i in range(others))
+
+
+def _ways(seats: int, empty: int) -> float:
+    return lgamma(seats + 1) - lgamma(empty + 1) - lgamma(seats - empty + 1)
+
+
+def _beta(a: float, b: float) -> float:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bamboo_core.protection.choice import Facts
@@ -33,6 +33,10 @@ def inputs(facts: Facts) -> tuple[Input, ...]:
         is_measured = field in facts.measured
         return Input(name, getattr(facts, field), Source.MEASURED if is_measured else otherwise)
 
+    gbps = replace(
+        seen("bandwidthGbps", "bytes_per_s", Source.SPEC), value=facts.bytes_per_s * 8 / 1e9
+    )
+    share = Source.MEASURED if "empty_share" in facts.measured else Source.COMPUTED
     memory = [seen("deviceMemoryBytes", "memory_bytes")] if facts.memory_bytes else []
     return (
         seen("hazardPerAgentHour", "hazard_per_agent_hour"),
@@ -48,10 +52,12 @@ def inputs(facts: Facts) -> tuple[Input, ...]:
         seen("activationBytes", "activation_bytes"),
         *memory,
         Input("hostMemoryBytes", facts.host_memory_bytes, Source.SPEC),
-        Input("bandwidthGbps", facts.bytes_per_s * 8 / 1e9, Source.SPEC),
+        gbps,
         Input("hostBandwidthGbps", facts.host_bytes_per_s * 8 / 1e9, Source.ASSUMED),
         seen("stopSeconds", "stop_s"),
         seen("refillSeconds", "refill_s"),
+        Input("emptySeatShare", facts.share, share),
+        Input("emptySeatsTogether", facts.empty_together, share),
         seen("restartSeconds", "restart_s"),
         Input("checkpointSeconds", facts.checkpoint_s, Source.COMPUTED),
     )

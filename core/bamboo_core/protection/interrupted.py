@@ -5,7 +5,8 @@ Detection, decision and new connections cost nothing here; running instructions 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bamboo_core.graph import closure
@@ -15,7 +16,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Program
 from bamboo_core.planning.step_shape import TARGET, StepShape
-from bamboo_core.scheduling import dry_run, workmap
+from bamboo_core.scheduling import dry_run, inflight
+from bamboo_core.scheduling.candidates import likeliest
 from bamboo_core.scheduling.dry_run import DryRunResult
 from bamboo_core.scheduling.remaining import Remaining, remaining
 from bamboo_core.scheduling.schedule import Schedule
@@ -36,20 +38,16 @@ class Stopped(NamedTuple):
     elapsed: float  # when the last agent stopped
 
 
-def length(before: StepShape, after: StepShape, *, at: float) -> float:
-    """Length of a step that begins as ``before``, is stopped at a time, and goes on as ``after``.
+def resumed(stopped: Stopped, *variants: StepShape) -> float:
+    """Length of the whole step, in the unit of the costs, if it goes on in the variant that the
+    planner takes, as in :func:`rest`.
 
-    ``at`` and the result are in the unit of the costs. The seats of ``after`` are those of
-    ``before``, but for lost ones. RuntimeError if the rest cannot run.
+    Variants differ in their schedules only. Their seats are those of the stopped step, but for lost
+    ones. RuntimeError if the rest cannot run.
     """
-    return resumed(stop(before, at=at), after)
-
-
-def resumed(stopped: Stopped, after: StepShape) -> float:
-    """Length of the whole step if it goes on like this. RuntimeError if the rest cannot run."""
-    found = rest(after, {a: stopped.holdings[a] for a in after.live})
+    found = rest(variants[0], {a: stopped.holdings[a] for a in variants[0].live}, variants[1:])
     if not found.report.ok:
-        raise RuntimeError(f"{after.lost}: {found.report}")
+        raise RuntimeError(f"{variants[0].lost}: {found.report}")
     return stopped.elapsed + found.report.end
 
 
@@ -77,27 +75,30 @@ def stop(
     return Stopped({a: _settled(items) for a, items in held.items()}, elapsed)
 
 
-def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
-    """The work that is left for the agents of ``shape``, given what they hold."""
+def rest(
+    shape: StepShape, holdings: Mapping[AgentId, Holdings], others: Sequence[StepShape] = ()
+) -> Rest:
+    """The work that is left for the agents of ``shape``, given what they hold. others: variants of
+    its schedule that are tried, too, if a split one is not close to what no other falls below."""
     index = HoldingsIndex(holdings, batch=shape.batch, target=TARGET, short_notice=frozenset())
     left = remaining(
         index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
-    work = workmap.assign(
-        batch=shape.batch,
-        seats=shape.seats,
-        holders=shape.holders(),
-        policy=shape.policy,
-        weight=left.weight,
-        pinned=left.pinned,
-        base={},
-        credit=left.credit,
-        transfer=shape.transfer,
+    step = replace(
+        shape.step_work, weight=left.weight, pinned=left.pinned, base={}, credit=left.credit
     )
+    shared = likeliest(step, shape.policy, shape.most_sums)
     held = {
         a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
-    made = shape.build(closure.missing(shape.goals(work), holdings, index=index), held)
+    made = inflight.shortest(
+        (
+            (1.0, x.build(closure.missing(x.goals(shared.work), holdings, index=index), shared))
+            for x in sorted((shape, *others), key=lambda x: not x.split)
+        ),
+        enough=inflight.WORTH,
+        price_of_split=shape.timing.price_of_split,
+    )
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,

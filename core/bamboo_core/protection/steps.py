@@ -5,18 +5,21 @@ Stages are taken as equal: each is as long as the costliest one. Memory is that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
-from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protection.choice import MODES
 from bamboo_core.protection.figures import Figures, figures
 from bamboo_core.protection.grids import Shape
+from bamboo_core.protection.loss_cost import with_empty
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import Need, Sizes
+from bamboo_core.scheduling.sharing import orders
 
 _GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
 _FINE = 1 / 16  # of I and W over B
@@ -37,6 +40,7 @@ class Load:
     pipelines: int  # D
     memory_bytes: int  # of the smallest device; 0: unknown
     host_bytes_per_s: float  # between a device and host memory
+    batch: BatchShape  # how the batch is summed
 
     @property
     def microbatches(self) -> int:
@@ -66,7 +70,12 @@ class Load:
     @property
     def sizes(self) -> Sizes:
         """Sizes of the largest stage."""
-        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches)
+        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches, sums=self.sums)
+
+    @property
+    def sums(self) -> int:
+        """Sums of gradients that an agent holds at once."""
+        return orders.sums_at_once(self.batch, self.pipelines)
 
 
 @dataclass(frozen=True)
@@ -87,13 +96,36 @@ def planned(load: Load) -> dict[RedundancyMode, Planned]:
     return {mode: _planned(load, mode) for mode in MODES}
 
 
-def _planned(load: Load, mode: RedundancyMode) -> Planned:
-    need = device_memory.need(
+@dataclass(frozen=True)
+class SeveralEmpty:
+    """How long steps are with empty seats. What is asked is computed then, and remembered."""
+
+    load: Load
+
+    def slower(self, mode: RedundancyMode, pipelines: int, empty: int) -> float:
+        """As :class:`bamboo_core.protection.choice.Steps` says."""
+        if pipelines == self.load.pipelines and not empty:
+            return 1.0
+        return with_empty(_shape(self.load, _need(self.load, mode)), mode, pipelines, empty)
+
+    def prepare(self, is_wanted: Callable[[], bool]) -> None:
+        for pipelines in range(self.load.pipelines, 0, -1):
+            for mode in MODES[:2]:  # Eager is as Replica
+                if is_wanted():
+                    self.slower(mode, pipelines, len(self.load.cut) - 1)
+
+
+def _need(load: Load, mode: RedundancyMode) -> Need:
+    return device_memory.need(
         load.sizes,
         mode,
         memory_bytes=load.memory_bytes,
         host_memory_bytes=load.spec.redundancy.host_memory_bytes,
     )
+
+
+def _planned(load: Load, mode: RedundancyMode) -> Planned:
+    need = _need(load, mode)
     found = figures(_shape(load, need), mode)
     return Planned(
         found,
@@ -101,7 +133,8 @@ def _planned(load: Load, mode: RedundancyMode) -> Planned:
             load.stages,
             mode,
             need,
-            microbatches=load.microbatches,
+            leaf_size=load.batch.leaf_size,
+            sums=orders.sums_in_turn(load.batch, load.pipelines),
             in_flight=found.in_flight,
             ahead=[min(count, need.ahead) for count in found.kept],
         ),
@@ -124,11 +157,13 @@ def _shape(load: Load, need: Need) -> Shape:
         spare=need.spare if load.memory_bytes else None,
         policy=load.spec.recovery,
         loads=tuple(_load(sum(c.forward_s for c in s), forward_s) for s in stages),
+        boundaries=tuple(_transfer(s[-1].output_bytes / bytes_per_s, forward_s) for s in stages),
         sums=tuple(
-            _sum(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
+            _transfer(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
         ),
-        leaf_size=batch_shape(load.spec).leaf_size,
+        leaf_size=load.batch.leaf_size,
         room=need.ahead,
+        most_sums=device_memory.most_sums(need, sizes, load.memory_bytes),
     )
     if not all(c.can_split for c in load.costs):
         return shape
@@ -147,8 +182,8 @@ def _load(stage_s: float, forward_s: float) -> float:
     return max(_LIGHT, round(stage_s / forward_s / _LIGHT) * _LIGHT) if forward_s > 0 else 1.0
 
 
-def _sum(transfer_s: float, forward_s: float) -> float:
-    """The time of a stage's gradient to another agent, in forwards, in grains that grow with it."""
+def _transfer(transfer_s: float, forward_s: float) -> float:
+    """The time of something large to another agent, in forwards, in grains that grow with it."""
     if forward_s <= 0 or transfer_s <= _LEAST_LATENCY * forward_s:
         return 0.0
     return 2 ** (round(log2(transfer_s / forward_s) * _STEPS) / _STEPS)

@@ -15,6 +15,7 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import (
+    LANGUAGE,
     AgentMessage,
     AgentReport,
     Disputed,
@@ -77,6 +78,19 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
         )
         return Refusal(Reason.CHECKPOINT_FAILED, text)
     return None
+
+
+def foreign(hello: Hello) -> str:
+    """Why the agent would not understand the operator, and what to do; empty: it does."""
+    if hello.language == LANGUAGE:
+        return ""
+    text = f"agent {hello.agent} speaks language {hello.language} of programs, this operator"
+    if hello.language < LANGUAGE:
+        return (
+            f"{text} {LANGUAGE}: rebuild the image that spec.worker.image names with the"
+            " bamboo-train of the operator's version"
+        )
+    return f"{text} {LANGUAGE}: upgrade the chart to the version of the agents' bamboo-train"
 
 
 ONE_KIND = (

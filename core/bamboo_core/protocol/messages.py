@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bamboo_core.api.progress import Ahead, Hosted, Sent
+from bamboo_core.api.progress import Ahead, Goodput, Hosted, Sent
 from bamboo_core.model.claims import Claim as Claim
 from bamboo_core.model.claims import Dispute as Dispute
 from bamboo_core.model.claims import Question as Question
@@ -16,6 +16,10 @@ from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Program
+
+LANGUAGE = 1
+"""Number of the language of programs, items and messages. It grows with each change that an agent
+of the version before would not understand. 0: an agent from before it had a number."""
 
 # ---------------------------------------------------------------- agent -> operator
 
@@ -52,6 +56,7 @@ class Hello:
     liveness_address: str  # host:port for liveness sockets between supervisors
     fence: Fence = Fence()  # newest adopted
     has_state: bool = False  # holds items of fence.attempt
+    language: int = LANGUAGE  # that the agent speaks
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ class Progress:
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen; since the worker's start
     hosted: Hosted = Hosted()  # noqa: RUF009 - as ahead
     sent: tuple[Sent, ...] = ()  # by zone, as ahead
+    goodput: Goodput | None = None  # None: nothing is measured
 
 
 class Cause(StrEnum):

@@ -1,14 +1,17 @@
-"""Costs of tasks: time per layer, in any unit, and the speeds of agents."""
+"""Costs of tasks: time per layer, in any unit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.ids import Range
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
+
+_BITS = 32  # of a cost; 21 more are left for sums
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,30 @@ class Costs:
             tuple(x.weight_gradient_s if x.can_split else x.backward_s for x in profile),
             latency,
             can_split=all(x.can_split for x in profile),
+        )
+
+    @property
+    def price_of_split(self) -> float:
+        """Time of I and W over that of B, for the layer where it is most; at least 1."""
+        halves = zip(self.input_gradient, self.weight_gradient, self.fused, strict=True)
+        return max((1.0, *((i + w) / b for i, w, b in halves if b)))
+
+    def rounded(self) -> Costs:
+        """Costs that differ by less than a billionth of the largest one, and whose sums are exact:
+        equal loads compare as equal, in whatever order they were added up."""
+        every = (self.forward, self.fused, self.input_gradient, self.weight_gradient, self.ahead)
+        most = max((x for costs in every for x in costs), default=0.0)
+        unit = math.ldexp(1.0, math.frexp(most)[1] - _BITS)
+        rounded = (tuple(round(x / unit) * unit for x in costs) for costs in every)
+        forward, fused, input_gradient, weight_gradient, ahead = rounded
+        return Costs(
+            forward,
+            fused,
+            input_gradient,
+            weight_gradient,
+            self.latency,
+            can_split=self.can_split,
+            ahead=ahead,
         )
 
     def durations(self) -> Durations:
@@ -77,19 +104,7 @@ def _prefix(costs: tuple[float, ...]) -> list[float]:
 def transfers(
     profile: Sequence[LayerCost], cut: Sequence[Range], bytes_per_s: float
 ) -> tuple[float, ...]:
-    """Stage -> seconds that the sum of a leaf takes to another agent. Empty without a profile."""
+    """Stage -> seconds that a sum of its gradient takes to another agent; empty: no profile."""
     if not profile:
         return ()
     return tuple(sum(x.parameter_bytes for x in profile[lo:hi]) / bytes_per_s for lo, hi in cut)
-
-
-def unequal(agents: Collection[AgentId], speeds: Mapping[AgentId, float]) -> dict[AgentId, float]:
-    """Relative speeds of these agents (default 1); empty if they are equal.
-
-    ValueError if a speed is not positive.
-    """
-    for agent, speed in speeds.items():
-        if speed <= 0:
-            raise ValueError(f"the speed of {agent} is {speed}; it must be positive")
-    out = {a: speeds.get(a, 1.0) for a in agents}
-    return out if len(set(out.values())) > 1 else {}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.protocol.messages import LayerCost
 
-RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
 USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
-STATES = 3  # times the parameters' bytes: weight, Adam's two. What a replica keeps in host memory
+STATES = 3  # times the parameters' bytes: weight, Adam's two. What a copy of a layer has
 BEYOND = 8  # most activations in flight beyond P (measured: more gains nothing)
 _REDUCED = 1  # times the parameters' bytes: a replica's update needs the reduced gradient
 _MOMENTS = STATES - 1  # without the weight
@@ -31,9 +31,17 @@ class Sizes:
     layer_bytes: int  # parameters of the largest layer
     activation_bytes: int  # kept from a forward to its backward
     boundary_bytes: int  # the output
+    sums: int = 2  # of gradients that an agent holds at once: see sharing.orders
+
+    @property
+    def resident(self) -> int:
+        """How many times the parameters' bytes an agent needs for a stage that it computes."""
+        return STATES + _REDUCED + self.sums
 
     @staticmethod
-    def of(cut: Sequence[Range], costs: Sequence[LayerCost], *, microbatches: int) -> Sizes:
+    def of(
+        cut: Sequence[Range], costs: Sequence[LayerCost], *, microbatches: int, sums: int = 2
+    ) -> Sizes:
         """The sizes of a cut. costs: one per layer, at least one."""
         stages = [costs[lo:hi] for lo, hi in cut]
         return Sizes(
@@ -43,6 +51,7 @@ class Sizes:
             layer_bytes=max(c.parameter_bytes for c in costs),
             activation_bytes=max(sum(c.activation_bytes for c in s) for s in stages),
             boundary_bytes=max(c.output_bytes for c in costs),
+            sums=sums,
         )
 
 
@@ -83,6 +92,16 @@ def fits(found: Need, memory_bytes: int) -> bool:
     return not memory_bytes or found.after_loss_bytes <= USABLE * memory_bytes
 
 
+def most_sums(found: Need, sizes: Sizes, memory_bytes: int) -> float:
+    """Sums of a stage's gradient for which an agent with two stages has memory. memory_bytes: of
+    the smallest device; 0: unknown."""
+    if not memory_bytes:
+        return inf
+    taken = found.after_loss_bytes + found.spare * sizes.activation_bytes
+    left = max(0, int(USABLE * memory_bytes) - taken) // max(1, sizes.parameter_bytes)
+    return 2 * sizes.sums + left
+
+
 def shortage(
     sizes: Sizes, mode: RedundancyMode, *, memory_bytes: int, host_memory_bytes: int
 ) -> str:
@@ -118,23 +137,31 @@ def held_bytes(
     mode: RedundancyMode,
     found: Need,
     *,
-    microbatches: int,
+    leaf_size: int,
+    sums: Sequence[Sequence[int]],
     in_flight: Sequence[int],
     ahead: Sequence[float],
 ) -> int:
     """The bytes on the fullest device in an undisturbed step.
 
-    stages: costs of each stage's layers; found: what is where. For each stage, in_flight: most
-    activations of its agent at once; ahead: forwards that it computes ahead and keeps.
+    stages: costs of each stage's layers; found: what is where; leaf_size: micro-batches in a leaf;
+    sums: pipeline -> sums of gradients that its agents hold at each of their leaves, in turn. For
+    each stage, in_flight: most activations of its agent at once; ahead: forwards that it computes
+    ahead and keeps.
+
+    Most sums wait at the last leaves, when hardly any activation is left in flight.
     """
+    microbatches = leaf_size * max(map(len, sums))
     sizes = [Sizes.of(((0, len(x)),), x, microbatches=microbatches) for x in stages]
     outputs = [x[-1].output_bytes for x in stages]
+    left = [(count, leaf_size * (len(x) - at)) for x in sums for at, count in enumerate(x)]
 
     def own(s: int) -> int:
+        size, activation = sizes[s].parameter_bytes, sizes[s].activation_bytes
         boundaries = outputs[s] + (outputs[s - 1] if s else 0)
         return (
-            RESIDENT * sizes[s].parameter_bytes
-            + in_flight[s] * sizes[s].activation_bytes
+            (STATES + _REDUCED) * size
+            + max(count * size + min(in_flight[s], after) * activation for count, after in left)
             + microbatches * boundaries
         )
 
@@ -223,7 +250,7 @@ def _without_lane(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> int:
     device.
     """
     own = (
-        RESIDENT * sizes.parameter_bytes
+        sizes.resident * sizes.parameter_bytes
         + sizes.stages * sizes.activation_bytes
         + 2 * sizes.microbatches * sizes.boundary_bytes
     )
@@ -241,7 +268,7 @@ def _replica(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> tuple[int, i
     and the optimizer's state stays.
     """
     size = sizes.parameter_bytes
-    idle, taken = (STATES + _REDUCED) * size, RESIDENT * size
+    idle, taken = (STATES + _REDUCED) * size, sizes.resident * size
     if hosts:
         moved = _MOMENTS if mode is RedundancyMode.EAGER else STATES
         idle += moved * (sizes.layer_bytes - size)

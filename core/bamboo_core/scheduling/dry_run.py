@@ -1,18 +1,19 @@
 """The dry run: executes a set of programs on item names alone, before agents get them.
 
 It shares the executor's rules (bamboo_core.model.rules), so a program that passes here runs there.
-It is stricter in two points: an item counts as received only after its RECV, and messages between
-two agents must be received in the order in which they are sent.
+It is stricter in two points: an item counts as received only after its RECV, and messages of one
+lane between two agents must be received in the order in which they are sent.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from heapq import heappop, heappush
 from math import inf
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Messages, Op, Program, parts_of
 from bamboo_core.model.rules import needs, prepare, rule
@@ -51,6 +52,8 @@ def dry_run(
     a layer's state, which is counted with it; wire: time that an item takes an interface, which
     sends, and receives, one item after the other (default: none); measures: whether times and peaks
     are wanted. Faults do not depend on them without lanes, since agents wait only for messages.
+
+    On the wire small items have a lane of their own, and do not wait for large ones.
     """
     if wire is not None:
         programs = _one_by_one(programs)
@@ -94,9 +97,9 @@ def stopped(
 
 
 _SEND, _RECV, _VOTE, _UPDATE = Op.SEND, Op.RECV, Op.VOTE, Op.UPDATE
-_SAVE, _FOLD = Op.SAVE, Op.FOLD
+_SAVE, _SLICE = Op.SAVE, Op.SLICE
 _VERSIONED = frozenset({Op.INIT, Op.LOAD, Op.UPDATE})  # these make or consume VER
-_VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
+_VER, _PIECE, _RED = Kind.VER, Kind.PIECE, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
 
 
@@ -114,7 +117,7 @@ class _Run(DryRunStock):
         bytes_of: Callable[[Item], int] | None = None,
         measures: bool = True,
     ) -> None:
-        super().__init__(batch, bytes_of, measures)
+        super().__init__(bytes_of, measures)
         self.batch, self.layers, self.periodic = batch, layers, periodic
         self.durations, self.latency = costs.durations(), costs.latency
         self.agents = {a: DryRunAgent(a, p, parts_of(p)) for a, p in programs.items()}
@@ -124,6 +127,10 @@ class _Run(DryRunStock):
                     self.gain(self.agents[name], item, False)
         self.until = inf
         self.wire: Callable[[Item], float] | None = None
+        # Items on their way to an interface, by when their first bytes are there: that time, number
+        # of the item, its time, the item, sender, receiver.
+        self.moving: list[tuple[float, int, float, Item, AgentId, DryRunAgent]] = []
+        self.numbered = 0
         self.sets: dict[int, tuple[tuple[Item, ...], frozenset[Item]]] = {}  # by id of the tuple
         self.asleep: dict[AgentId, list[DryRunAgent]] = {}  # sender -> agents that wait for an item
         self.strays: list[Message] = []
@@ -147,9 +154,15 @@ class _Run(DryRunStock):
         agent.continued = frozenset(item for item in wanted if item.kind is Kind.PREFIX)
 
     def run(self) -> None:
-        """Run until no agent can continue."""
-        while self.todo:
-            self._advance(self.todo.popleft())
+        """Run until no agent can continue.
+
+        All that can run comes first: those who wait then send nothing before the next item comes.
+        """
+        while self.todo or self.moving:
+            if self.todo:
+                self._advance(self.todo.popleft())
+            else:
+                self._come()
 
     def _advance(self, agent: DryRunAgent) -> None:
         """Run the agent's program to the end, or to an instruction that lacks an item.
@@ -159,7 +172,8 @@ class _Run(DryRunStock):
         """
         program, until, measures = agent.parts, self.until, self.measures
         skips, agents, name, wire = not self.periodic, self.agents, agent.name, self.wire
-        inboxes, held, clock = agent.inbox, agent.held, agent.clock
+        held, clock = agent.held, agent.clock
+        inboxes, large = agent.inbox, agent.bulk
         sent: Item | None = None  # since the last computation, which may consume it
         message: tuple[Item, float] = _NOTHING  # with ``sent``
         for at in range(agent.at, len(program)):
@@ -178,14 +192,14 @@ class _Run(DryRunStock):
                 continue
             if op is _RECV:
                 assert item is not None
-                if inbox := inboxes.get(peer):
+                if inbox := (large if item[0] in BULK else inboxes).get(peer):
                     first, arrival = inbox[0]
-                    is_here = first is item and arrival <= clock and wire is None
+                    is_here = first is item and arrival <= clock
                     if is_here and item[0] is not _VER:
                         del inbox[0]
                         if item[0] is _RED or not measures:
                             held.setdefault(item, True)
-                        elif item[0] is _CHUNK:
+                        elif item[0] is _PIECE:
                             self.gain_slices(agent, (item,), True)
                         else:
                             self.gain(agent, item, True)
@@ -197,22 +211,18 @@ class _Run(DryRunStock):
                 assert item is not None
                 done = item is sent or self._has(agent, item)
                 if done:
-                    if item is not sent or wire is not None:
-                        sent, message = item, (item, self._sent(agent, item) + self.latency)
+                    if item is not sent:
+                        sent, message = item, (item, agent.clock + self.latency)
                     target = agents.get(peer)
                     if target is None:
                         self.strays.append(Message(item, name, peer))
                         continue
                     if agent.posted:
                         self._unpost(agent, target)
-                    if (inbox := target.inbox.get(name)) is None:
-                        target.inbox[name] = [message]
+                    if wire is None:
+                        self._put(target, name, message)
                     else:
-                        inbox.append(message)
-                    wake = target.wake
-                    if wake is not None and wake[0] == name and wake[1] == item:
-                        target.wake = None
-                        self.todo.append(target)
+                        self._send(agent, target, item, wire(item))
             else:
                 sent = None
                 done = self._compute(agent, instruction, at)
@@ -270,7 +280,7 @@ class _Run(DryRunStock):
 
     def _receive_all(self, agent: DryRunAgent, messages: Messages, begin: int) -> int:
         items, peers = messages.items, messages.peers
-        agents, name, inboxes, clock = self.agents, agent.name, agent.inbox, agent.clock
+        agents, name, inboxes, clock = self.agents, agent.name, agent.bulk, agent.clock
         come: list[Item] = []
         at = begin
         for at in range(begin, len(items)):
@@ -298,11 +308,12 @@ class _Run(DryRunStock):
         return at
 
     def _unpost(self, sender: DryRunAgent, target: DryRunAgent) -> None:
-        """Move what is posted to the target to its inbox, where all that comes later follows it."""
+        """Move what is posted to the target to its large items, where all that comes later follows
+        it."""
         for arrival, left in sender.posted:
             item = left.pop(target.name, None)
             if item is not None:
-                target.inbox.setdefault(sender.name, []).append((item, arrival))
+                target.bulk.setdefault(sender.name, []).append((item, arrival))
 
     def _has(self, agent: DryRunAgent, item: Item) -> bool:
         """Whether the agent can send the item; if not, it stops for it."""
@@ -314,7 +325,7 @@ class _Run(DryRunStock):
     def _receive(self, agent: DryRunAgent, item: Item, peer: AgentId) -> bool:
         if peer in self.agents:
             self._unpost(self.agents[peer], agent)
-        inbox = agent.inbox.get(peer)
+        inbox = agent.lane_of(item).get(peer)
         if not inbox:
             self._sleep(agent, item, peer)
             return False
@@ -324,8 +335,6 @@ class _Run(DryRunStock):
                 self._sleep(agent, item, peer)
                 return False
             arrival = inbox[0][1]
-        if self.wire is not None:
-            arrival = self._received(agent, self.wire(item), arrival)
         if arrival >= self.until:
             agent.lacks = item
             return False
@@ -342,25 +351,28 @@ class _Run(DryRunStock):
         agent.lacks, agent.wake = item, (peer, item)
         self.asleep.setdefault(peer, []).append(agent)
 
-    def _sent(self, agent: DryRunAgent, item: Item) -> float:
-        """When the agent's interface has sent it."""
-        if self.wire is None:
-            return agent.clock
-        agent.sending = max(agent.clock, agent.sending) + self.wire(item)
-        return agent.sending
+    def _send(self, agent: DryRunAgent, target: DryRunAgent, item: Item, time: float) -> None:
+        """Begin to send the item as soon as the agent's interface is free."""
+        begin = agent.sending.take(agent.clock, time, is_bulk=item[0] in BULK)
+        self.numbered += 1
+        move = begin + self.latency, self.numbered, time, item, agent.name, target
+        heappush(self.moving, move)
 
-    @staticmethod
-    def _received(agent: DryRunAgent, time: float, arrival: float) -> float:
-        """When the agent's interface has received an item whose last bytes are there at ``arrival``
-        if no other comes meanwhile."""
-        if not time:
-            return arrival
-        begin, total, end = agent.receiving
-        if arrival - time >= end:
-            begin, total = arrival - time, 0.0
-        begin, total = min(begin, arrival - time), total + time
-        agent.receiving = begin, total, max(end, arrival, begin + total)
-        return agent.receiving[2]
+    def _come(self) -> None:
+        """The first bytes of the next item come. Its receiver takes it after all of its lane whose
+        first bytes came earlier."""
+        now, _, time, item, source, target = heappop(self.moving)
+        begin = target.receiving.take(now, time, is_bulk=item[0] in BULK)
+        self._put(target, source, (item, begin + time))
+
+    def _put(self, target: DryRunAgent, source: AgentId, message: tuple[Item, float]) -> None:
+        """A message is on its way, and it is known when it will be here."""
+        box = target.bulk if message[0][0] in BULK else target.inbox
+        box.setdefault(source, []).append(message)
+        wake = target.wake
+        if wake is not None and wake[0] == source and wake[1] == message[0]:
+            target.wake = None
+            self.todo.append(target)
 
     def _compute_ahead(self, agent: DryRunAgent, until: float) -> None:
         """Run slices that end before ``until``, as an executor does that knows its waits."""
@@ -383,7 +395,7 @@ class _Run(DryRunStock):
 
     def _in_disorder(self, agent: DryRunAgent, peer: AgentId, item: Item) -> bool:
         """Whether the item has been sent after others; if so, move it to the front."""
-        inbox = agent.inbox[peer]
+        inbox = agent.lane_of(item)[peer]
         place = next((i for i, (x, _) in enumerate(inbox) if x == item), None)
         if place is None:
             return False
@@ -417,7 +429,7 @@ class _Run(DryRunStock):
         if self.measures or op in _VERSIONED:
             for item in consumed:
                 self.lose(agent, item)
-            if op is _FOLD and len(made) > 1:
+            if op is _SLICE:
                 self.gain_slices(agent, made, False)
             else:
                 for item in made:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.program import Instruction, Messages, Program
 from bamboo_core.model.rules import Prepared
 from bamboo_core.protocol.lane import Lane
@@ -16,16 +15,19 @@ from bamboo_core.protocol.lane import Lane
 Span = tuple[int, float, float]
 """Position in the program, begin, end."""
 
-_VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
+Inbox = dict[AgentId, list[tuple[Item, float]]]
+"""Sender -> its messages."""
+
+_VER, _PIECE, _RED = Kind.VER, Kind.PIECE, Kind.RED
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
+_DIGITS = 6  # of a peak: thirds of a sum are counted one by one, or many at once
 _GROUP = {
     Kind.ACT: _ACTIVATIONS,
     Kind.OUT: _BOUNDARIES,
     Kind.INGRAD: _BOUNDARIES,
     Kind.PART: _GRADIENTS,
-    Kind.LEAF: _GRADIENTS,
-    Kind.FOLDED: _GRADIENTS,
-    Kind.CHUNK: _GRADIENTS,
+    Kind.SUM: _GRADIENTS,
+    Kind.PIECE: _GRADIENTS,
     Kind.PREFIX: _AHEAD,
 }
 
@@ -58,7 +60,8 @@ class DryRunResult:
     deadlock: dict[AgentId, Blocked]  # agents that did not reach the end
     unmatched: tuple[Message, ...]  # sent, never received
     disorder: tuple[Message, ...]  # received before messages that were sent earlier
-    # Peak numbers: activations held, OUT and INGRAD, sums of a stage's size (a slice counts 1/C).
+    # Peak numbers: activations held, OUT and INGRAD, sums of a stage's size (a slice counts as the
+    # part that it is).
     activations: dict[AgentId, int] = field(default_factory=dict)
     boundaries: dict[AgentId, int] = field(default_factory=dict)
     gradients: dict[AgentId, float] = field(default_factory=dict)
@@ -97,6 +100,24 @@ class DryRunResult:
 
 
 @dataclass(slots=True)
+class Interface:
+    """One direction of a network interface, which takes one item after the other. Small items go
+    before large ones, and delay those that follow."""
+
+    small: float = 0.0  # until when it has small items
+    large: float = 0.0  # until when it has others
+
+    def take(self, now: float, time: float, *, is_bulk: bool) -> float:
+        """When it begins with an item that is there now."""
+        begin = max(now, self.large if is_bulk else self.small)
+        if is_bulk:
+            self.large = begin + time
+        else:
+            self.small, self.large = begin + time, max(now, self.large) + time
+        return begin
+
+
+@dataclass(slots=True)
 class DryRunAgent:
     """State of one agent."""
 
@@ -118,24 +139,28 @@ class DryRunAgent:
     versions: dict[int, int] = field(default_factory=dict)  # layer -> version
     # Sender -> (item, arrival), in the order in which they were sent. Few wait at a time, and there
     # is one for each pair of agents: a list is made faster than a deque, and takes a sixth of it.
-    inbox: dict[AgentId, list[tuple[Item, float]]] = field(default_factory=dict)
-    # What it has sent many at a time: arrival, receiver -> item. It follows all that is in the
-    # receivers' inboxes, and takes less time than as many entries of theirs.
+    inbox: Inbox = field(default_factory=dict)
+    bulk: Inbox = field(default_factory=dict)  # the same of large items, which have their own lane
+    # Slices that it has sent many at a time: arrival, receiver -> item. They follow all that is in
+    # the receivers' ``bulk``, and take less time than as many entries of theirs.
     posted: list[tuple[float, dict[AgentId, Item]]] = field(default_factory=list)
     count: list[float] = field(default_factory=lambda: [0, 0, 0, 0])  # by group, see _GROUP
     peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
     bytes: int = 0
     most_bytes: int = 0
-    sending: float = 0.0  # until when its interface sends
-    # What its interface receives without a pause: begin, time of all items, end. Items are counted
-    # when the program asks for them, which may be long after they have come.
-    receiving: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    sending: Interface = field(default_factory=lambda: Interface())
+    receiving: Interface = field(default_factory=lambda: Interface())
 
     def items(self, until: float) -> set[Item]:
         """All items that it holds, including messages that have arrived by then."""
         versions = {Item.ver(k, x) for x, k in self.versions.items()}
-        come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
+        waiting = (*self.inbox.values(), *self.bulk.values())
+        come = {i for inbox in waiting for i, at in inbox if at < until}
         return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
+
+    def lane_of(self, item: Item) -> Inbox:
+        """The messages among which the item comes."""
+        return self.bulk if item[0] in BULK else self.inbox
 
     def may(self, task: Prepared) -> bool:
         """Whether all inputs of the task are here."""
@@ -164,11 +189,8 @@ class DryRunAgent:
 class DryRunStock:
     """Notes what agents get and give up, and the most that each of them holds at once."""
 
-    def __init__(
-        self, batch: BatchShape, bytes_of: Callable[[Item], int] | None, measures: bool
-    ) -> None:
+    def __init__(self, bytes_of: Callable[[Item], int] | None, measures: bool) -> None:
         self.measures = measures  # times and peaks
-        self.slice = 1 / batch.chunks  # a slice of a chunk, in sums of a stage's size
         self.bytes_of = bytes_of
 
     def gain(self, agent: DryRunAgent, item: Item, received: bool) -> None:
@@ -187,7 +209,7 @@ class DryRunStock:
             self._add_bytes(agent, self.bytes_of(item))
         if kind in _GROUP:
             group, count = _GROUP[kind], agent.count
-            total = count[group] + (self.slice if kind is _CHUNK else 1)
+            total = count[group] + (1 / item[8] if kind is _PIECE else 1)
             count[group] = total
             if total > agent.peak[group]:
                 agent.peak[group] = total
@@ -198,14 +220,14 @@ class DryRunStock:
         if kind is _RED or not (self.measures or kind is _VER):
             for item in items:
                 held.setdefault(item, True)
-        elif kind is _CHUNK:
+        elif kind is _PIECE:
             self.gain_slices(agent, items, True)
         else:
             for item in items:
                 self.gain(agent, item, True)
 
     def gain_slices(self, agent: DryRunAgent, slices: Sequence[Item], received: bool) -> None:
-        """CHUNK, of which each agent of a large grid has a hundred."""
+        """PIECEs of one size, of which each agent of a large grid has a hundred."""
         if self.bytes_of is not None:
             for item in slices:
                 self.gain(agent, item, received)
@@ -214,7 +236,7 @@ class DryRunStock:
         before = len(held)
         for item in slices:
             held.setdefault(item, received)
-        total = count[_GRADIENTS] + (len(held) - before) * self.slice
+        total = count[_GRADIENTS] + (len(held) - before) / slices[0][8]
         count[_GRADIENTS] = total
         if total > agent.peak[_GRADIENTS]:
             agent.peak[_GRADIENTS] = total
@@ -228,7 +250,7 @@ class DryRunStock:
         elif agent.held.pop(item, None) is None:
             return
         elif kind in _GROUP and self.measures:
-            agent.count[_GROUP[kind]] -= self.slice if kind is _CHUNK else 1
+            agent.count[_GROUP[kind]] -= 1 / item[8] if kind is _PIECE else 1
         if self.bytes_of is not None:
             agent.bytes -= self.bytes_of(item)
 
@@ -249,7 +271,9 @@ class DryRunStock:
         left = [
             Message(item, source, a.name)
             for a in agents
-            for source, inbox in sorted((s, x) for s, x in a.inbox.items() if x)
+            for source, inbox in sorted(
+                (s, x) for box in (a.inbox, a.bulk) for s, x in box.items() if x
+            )
             for item, _ in inbox
         ]
         posted = [(a.name, x) for a in agents for _, x in a.posted]
@@ -265,7 +289,7 @@ class DryRunStock:
             disorder,
             activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
             boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
-            gradients={a.name: a.peak[_GRADIENTS] for a in agents},
+            gradients={a.name: round(a.peak[_GRADIENTS], _DIGITS) for a in agents},
             busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
             length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
             end=max((a.clock for a in agents), default=0.0),

@@ -34,6 +34,7 @@ class IndexedGraph:
     inbound: transfers that the task waits for. outbound: transfers of its results, except records
     of files, which are in ``closing``. opening: transfers of items that exist already;
     ``openers`` lists the tasks that wait for them. Transfers are keyed by ``id``.
+    is_ordered: whether each task's outbound transfers leave in their order.
     gathers: task -> what it gathers. hubs: one for the makers of gathers; their numbers follow
     those of the tasks, in ``waits`` and ``after``.
     """
@@ -52,6 +53,7 @@ class IndexedGraph:
         self.closing: dict[int, Transfer] = {}
         self.gathers: dict[int, list[Gather]] = {}
         self.hubs: list[Hub] = []
+        self.is_ordered = False
         self._hub_of: dict[int, Hub] = {}  # by the id of the makers
         self._link(graph)
         self._delay_seals()

@@ -13,30 +13,35 @@ from bamboo_core.scheduling.device_memory import STATES
 _RECORD = 256  # bytes of a vote or a commit
 
 BOUNDARIES = frozenset({Kind.OUT, Kind.INGRAD, Kind.EVAL})
-SUMS = frozenset({Kind.PART, Kind.LEAF, Kind.FOLDED})
-SLICES = frozenset({Kind.CHUNK, Kind.RED})
+SUMS = frozenset({Kind.PART, Kind.SUM})
+SLICES = frozenset({Kind.PIECE, Kind.RED})
 
 
-def wire_times(sums: Mapping[Range, float], chunks: int) -> Callable[[Item], float]:
+def wire_times(
+    sums: Mapping[Range, float], boundaries: Mapping[int, float] | None = None
+) -> Callable[[Item], float]:
     """Time that an item takes an interface: sums do, and slices of them.
 
-    sums: layers of a stage -> time of its whole gradient; chunks: C of the job.
+    sums: layers of a stage -> time of its whole gradient; boundaries: first layer of a stage ->
+    time of its boundary tensors with the stage before (absent: none).
     """
+    between = boundaries or {}
     whole = {lo: time for (lo, _), time in sums.items()}
 
     def of(item: Item) -> float:
         if item.kind in SUMS:
             return whole[item.lo]
-        return whole[item.lo] / chunks if item.kind in SLICES else 0.0
+        if item.kind in SLICES:
+            return whole[item.lo] / item.slices
+        return between.get(item.lo, 0.0) if item.kind in BOUNDARIES else 0.0
 
     return of
 
 
 class ItemBytes:
-    """``chunks``: C of the job."""
+    """Sizes by the costs of all layers of the model."""
 
-    def __init__(self, layers: Sequence[LayerCost], chunks: int) -> None:
-        self._chunks = chunks
+    def __init__(self, layers: Sequence[LayerCost]) -> None:
         self._parameters = list(accumulate((x.parameter_bytes for x in layers), initial=0))
         self._activations = list(accumulate((x.activation_bytes for x in layers), initial=0))
         self._outputs = [x.output_bytes for x in layers]
@@ -61,5 +66,5 @@ class ItemBytes:
         if kind in SUMS:
             return self.parameters(lo, hi)
         if kind in SLICES:
-            return -(-self.parameters(lo, hi) // self._chunks)
+            return -(-self.parameters(lo, hi) // item.slices)
         return STATES * self.parameters(lo, hi) if kind is Kind.VER else _RECORD

@@ -2,10 +2,10 @@
 
 A SEND follows its producer directly, or comes first in the program if the item exists already. A
 file's record is sent last, since the file is written in the background. The agents of a stage send
-pieces of its gradient to all others, each beginning with another receiver: an interface receives
-one item after the other. A task that is a RECV stands for an agent that passes a piece on. Between
-two agents, messages are received in the order in which they are sent: before a message, an agent
-receives all that were sent earlier.
+slices of its gradient to all others, each beginning with another receiver: an interface receives
+one item after the other. A task that is a RECV stands for an agent that passes a slice on. Between
+two agents, messages of one lane are received in the order in which they are sent: before a message,
+an agent receives all of the lane that were sent earlier.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from typing import TypeVar, cast
 
 from bamboo_core.graph.tasks import Gather, TaskId, Transfer
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.program import Instruction, Messages, Op, Packed, Program
+from bamboo_core.scheduling.exchange import ENDS
 from bamboo_core.scheduling.indexed_graph import Hub, IndexedGraph
 
 _SEND, _RECV, _REDUCE, _RED = Op.SEND, Op.RECV, Op.REDUCE, Kind.RED
 _new = tuple.__new__  # five times faster; two thirds of the instructions are messages
 _CLOSES = frozenset({Op.END, Op.EXIT})
-_EXCHANGES = frozenset({Op.FOLD, Op.REDUCE})
 
 _T = TypeVar("_T")
 
 _FIRST = -1  # in place of a task
 _Parts = list[Instruction | Messages]
 _Queue = list[Transfer | Item]
-"""What one agent sends to another, in order. An item is one that is gathered."""
+"""What one agent sends to another in one lane, in order. An item is one that is gathered."""
+
+_Queues = dict[AgentId, dict[AgentId, _Queue]]
+"""Receiver -> sender -> messages."""
 
 
 class Lowering:
@@ -42,13 +45,11 @@ class Lowering:
         # RECV of a reduced slice, by the id of its REDUCE: the same for all agents that get it.
         self._receives: dict[int, Instruction] = {}
         self._collected: dict[int, Messages] = {}  # by the id of a gather
-        self._queues: dict[AgentId, dict[AgentId, _Queue]] = {}  # receiver -> sender -> messages
+        self._sends = _Sends(graph, order)
 
     def programs(self) -> dict[AgentId, Program]:
         """One program per agent of the graph; packed if anything is gathered."""
-        sends = _Sends(self._graph, self._order)
-        self._queues = sends.queues
-        graph = self._graph
+        graph, sends = self._graph, self._sends
         order = dict(zip(graph.agents, self._order, strict=True))
         # First those that gather the same items: their queues are still in the processor's cache.
         hub_of = {graph.tasks[i][0]: n for n, x in enumerate(graph.hubs) for i, _ in x.readers}
@@ -60,7 +61,7 @@ class Lowering:
 
     def _parts(self, name: AgentId, tasks: list[int], sends: dict[int, _Parts]) -> _Parts:
         names, inbound, gathers = self._graph.tasks, self._graph.inbound, self._graph.gathers
-        queues, received = self._queues[name], set[int]()
+        large, small, received = self._sends.large[name], self._sends.small[name], set[int]()
         out: _Parts = sends.get(_FIRST, [])
         for i in tasks:
             for transfer in inbound[i]:
@@ -68,7 +69,7 @@ class Lowering:
                 if key in received:
                     continue
                 item, source, _, producer = transfer
-                queue = queues[source]
+                queue = (large if item[0] in BULK else small)[source]
                 if queue[0] is not transfer:
                     self._catch_up(queue, transfer, source, received, out)
                 del queue[0]
@@ -89,7 +90,7 @@ class Lowering:
     def _collect(self, name: AgentId, gather: Gather, received: set[int], out: _Parts) -> None:
         """Receive what is gathered, after what the same agents have sent earlier."""
         received.add(id(gather))
-        wanted, queues, places = self._wanted(name, gather), self._queues[name], list[int]()
+        wanted, queues, places = self._wanted(name, gather), self._sends.large[name], list[int]()
         peers, items = wanted.peers, wanted.items
         waiting = list(map(queues.__getitem__, peers))
         is_plain = bool(peers) and all(waiting) and len(set(peers)) == len(peers)
@@ -176,19 +177,13 @@ class _Sends:
     """The messages of all agents. ``order``: task numbers of each agent, as they begin.
 
     after: agent -> task number, or _FIRST -> SENDs that follow it, in program order.
-    queues: receiver -> sender -> the messages. Transfers and gathered items are known by their ids:
-    they live as long as the graph.
+    large, small: receiver -> sender -> the messages of a lane. Transfers and gathered items are
+    known by their ids: they live as long as the graph.
     """
 
     def __init__(self, graph: IndexedGraph, order: Sequence[list[int]]) -> None:
         self._graph = graph
         self._ranks = _ranks(graph)
-        self._relayed = {  # transfers to agents that pass the piece on
-            id(transfer)
-            for (_, x), inbound in zip(graph.tasks, graph.inbound, strict=True)
-            if x[0] is _RECV
-            for transfer in inbound
-        }
         self._opening = self._open(order)
         self._closing: dict[AgentId, list[Transfer]] = {}
         for transfer in graph.closing.values():
@@ -199,7 +194,8 @@ class _Sends:
             turns = self._turns(hub)
             for place, maker in enumerate(hub.makers):
                 self._hubs.setdefault(maker, []).append((turns, place))
-        self.queues: dict[AgentId, dict[AgentId, _Queue]] = {name: {} for name in graph.agents}
+        self.large: _Queues = {name: {} for name in graph.agents}
+        self.small: _Queues = {name: {} for name in graph.agents}
         self.after = {
             name: self._of(name, tasks) for name, tasks in zip(graph.agents, order, strict=True)
         }
@@ -237,7 +233,7 @@ class _Sends:
         out: _Parts = []
         for transfer in transfers:
             item, source, target, producer = transfer
-            queues = self.queues[target]
+            queues = (self.large if item[0] in BULK else self.small)[target]
             if source in queues:
                 queues[source].append(transfer)
             else:
@@ -249,30 +245,26 @@ class _Sends:
         return out
 
     def _in_turn(self, task: TaskId, transfers: list[Transfer]) -> list[Transfer]:
-        """Gradients: first to an agent that passes them on, then to those that reduce others of the
+        """Gradients that no simulation has put in order: first to those that reduce others of the
         stage, then to those that only copy its layers; each from the sender's rank on, so that no
         two crowd one receiver."""
+        if self._graph.is_ordered:
+            return transfers
         source, instruction = task
-        if instruction[0] is _RECV:
-            return sorted(transfers, key=lambda x: (x[2] < source, x[2]))
         ranks = self._ranks.get(instruction[2:4])
-        if ranks is None or instruction[0] not in _EXCHANGES or len(transfers) < 2:
+        if ranks is None or instruction[0] not in ENDS or len(transfers) < 2:
             return transfers
         turns = [ranks.get(transfer[2], -1) for transfer in transfers]
         ordered = sorted(turns)
         if turns != ordered:
             places = sorted(range(len(turns)), key=turns.__getitem__)
             transfers = [transfers[i] for i in places]
-        relays = [x for x in transfers if id(x) in self._relayed] if self._relayed else []
         split = bisect_left(ordered, 0)
         others, peers = transfers[:split], transfers[split:]
         rank = ranks.get(source, 0)
         next_peer = bisect_left(ordered, rank) - split
         next_other = rank * len(others) // len(ranks)
-        if relays:
-            others = [x for x in others if id(x) not in self._relayed]
         return [
-            *relays,
             *peers[next_peer:],
             *peers[:next_peer],
             *others[next_other:],
@@ -308,7 +300,7 @@ class _Sends:
         while source in peers:
             own = peers.index(source)
             peers, items = peers[:own] + peers[own + 1 :], items[:own] + items[own + 1 :]
-        for item, queues in zip(items, map(self.queues.__getitem__, peers), strict=True):
+        for item, queues in zip(items, map(self.large.__getitem__, peers), strict=True):
             if source in queues:
                 queues[source].append(item)
             else:

@@ -16,7 +16,7 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.workmap import Credit, Work
+from bamboo_core.scheduling.sharing.step_work import Credit, Work
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def remaining(
 
 def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
     """Time that every leaf costs in a step that has not begun."""
-    durations = costs.durations()
+    durations = costs.rounded().durations()
     of_stage = [sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.B)) for lo, hi in cut]
     return {
         (stage, leaf): batch.leaf_size * time
@@ -80,9 +80,8 @@ class _Left:
 
     def __init__(self, index: HoldingsIndex, batch: BatchShape, costs: Costs) -> None:
         self._index, self._batch = index, batch
-        self._durations = costs.durations()
-        self._folds: dict[tuple[Range, int], int] = {}
-        self._sent: dict[tuple[Range, int], bool] = {}
+        self._durations = costs.rounded().durations()
+        self._summed: dict[Range, frozenset[int]] = {}
 
     def of(self, span: Range, leaf: int, agent: AgentId | None) -> float:
         """The time of one leaf of a stage, if ``agent`` continues it."""
@@ -118,30 +117,7 @@ class _Left:
         return sums[span[1]] - sums[span[0]]
 
     def _is_summed(self, span: Range, leaf: int) -> bool:
-        """Whether an agent can send the leaf's sum, or a sum that contains it."""
-        chunk = self._batch.chunk_of(leaf)
-        if Item.leaf(0, span, leaf) in self._index.where or self._is_sent(span, chunk):
-            return True
-        return self._folded(span, chunk) > leaf - self._batch.leaves_of(chunk).start
-
-    def _is_sent(self, span: Range, chunk: int) -> bool:
-        """Whether each slice of the chunk, or of the reduced gradient, exists.
-
-        An agent that is lost while it sends a chunk leaves only some slices behind.
-        """
-        key = (span, chunk)
-        if key not in self._sent:
-            where = self._index.where
-            self._sent[key] = all(
-                Item.chunk(0, span, chunk, z) in where or Item.red(0, span, z) in where
-                for z in range(self._batch.chunks)
-            )
-        return self._sent[key]
-
-    def _folded(self, span: Range, chunk: int) -> int:
-        """Leaves in the most complete unfinished sum of the chunk."""
-        key = (span, chunk)
-        if key not in self._folds:
-            counts = self._index.counts(Kind.FOLDED, span, chunk)
-            self._folds[key] = max(counts.values(), default=0)
-        return self._folds[key]
+        """Whether a sum exists that contains the leaf's."""
+        if span not in self._summed:
+            self._summed[span] = self._index.summed(span)
+        return leaf in self._summed[span]

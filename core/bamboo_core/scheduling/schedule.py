@@ -1,30 +1,28 @@
 """The list scheduler: turns a task graph into one program per agent.
 
-Only F, B, I and W take time; every other task is free and runs as soon as it can. An idle agent
-takes the first ready task in this order: I or B (earliest in its pipeline, lower stage); F
-(earliest, deeper stage), within its cap of activations in flight; W (earliest). The deepest
-stage of an agent has one slot beyond the cap. Without it, agents of two stages could deadlock.
+Only F, B, I and W take time, and slices of gradients on the network (:mod:`exchange`). Every other
+task is free and runs as soon as it can. An idle agent takes the first ready task in this order: I
+or B (earliest in its pipeline, lower stage); F (earliest, deeper stage), within its cap of
+activations in flight; W (earliest). The deepest stage of an agent has one slot beyond the cap.
+Without it, agents of two stages could deadlock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op, Program
-from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs as Costs
+from bamboo_core.scheduling.exchange import ENDS, Exchange
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
-from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.lowering import Lowering
-from bamboo_core.scheduling.relays import Relays
-from bamboo_core.scheduling.workmap import pipeline_of
 
 
 def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[AgentId, int]:
@@ -39,39 +37,26 @@ def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[Agen
 
 @dataclass(frozen=True)
 class Schedule:
-    """Programs, and what the simulation of their step has shown."""
+    """Programs, and what the simulation of their step has shown.
 
-    programs: dict[AgentId, Program]
-    length: float  # in the unit of the costs; reduction and optimizer are free
+    lower: makes the programs. Most schedules are only compared, and nobody asks for theirs.
+    """
+
+    lower: Callable[[], dict[AgentId, Program]]
+    length: float  # until the last computation ends, in the unit of the costs
     forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
+    end: float  # when the last slice of a gradient has come, too
+    is_split: bool = False  # as its graph
+    busiest: float = 0.0  # all that the agent with most to compute computes
+
+    @cached_property
+    def programs(self) -> dict[AgentId, Program]:
+        """The program of each agent."""
+        return self.lower()
 
 
 MANY = 64
 """Agents; beyond, one way to schedule a step is tried only."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """Facts that decide whether agents pass gradients on.
-
-    sums: layers of a stage -> time that its gradient takes to another agent; empty: not known;
-    held: items that agents have at the start, VER included; layers: of the whole model.
-    """
-
-    sums: Mapping[Range, float]
-    held: Mapping[AgentId, Collection[Item]]
-    layers: int
-
-    def end(self, programs: dict[AgentId, Program], batch: BatchShape, costs: Costs) -> float:
-        """When the last agent has run its program."""
-        return dry_run.dry_run(
-            programs,
-            batch=batch,
-            layers=self.layers,
-            holdings=self.held,
-            costs=costs,
-            wire=wire_times(self.sums, batch.chunks),
-        ).end
 
 
 def build(
@@ -80,49 +65,54 @@ def build(
     batch: BatchShape,
     costs: Costs,
     caps: Mapping[AgentId, int],
-    pipelines: int = 1,
+    order: Sequence[int] = (),
     speeds: Mapping[AgentId, float] | None = None,
-    network: Network | None = None,
+    sums: Mapping[Range, float] | None = None,
     relays: bool = True,
+    is_split: bool = False,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
-    caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
-    determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
-    (absent: 1); network: absent: not known; relays: whether agents may pass gradients on (not where
-    they are gathered).
+    caps: activations in flight per agent (absent: no limit), in the order of their seats, which
+    decides whose turn it is, so that names do not; order: micro-batch -> its place in the step
+    (empty: by their numbers); speeds: relative speed of the agents (absent: 1); sums: layers
+    of a stage -> time that its gradient takes to another agent (absent: none); relays: whether
+    agents may pass gradients on. Where gradients are gathered, or agents are many, they take no
+    time and nobody passes them on. is_split: whether backwards of the graph are.
     ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
-    ways = Relays(indexed) if relays and not indexed.hubs else None
-    index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
+    index = _Index(indexed, order or range(batch.microbatches), costs, speeds or {})
     run = _Simulation(index, caps)
+    if (relays or sums) and not indexed.hubs and len(indexed.agents) <= MANY:
+        run.exchange = Exchange(
+            indexed,
+            sums or {},
+            seated=caps,
+            order=run.order,
+            events=run.events,
+            first=2 * index.size + 1,
+            latency=costs.latency,
+            passes=relays,
+        )
     run.run()
-    sums = network.sums if network is not None else {}
-    if ways is not None:
-        ways.settle(run.order, run.ends(), sums)
-    programs = Lowering(indexed, run.order).programs()
-    if network is not None and sums and ways and ways.remain and len(indexed.agents) <= MANY:
-        ways.remove(run.order)
-        direct = Lowering(indexed, run.order).programs()
-        programs = min(programs, direct, key=lambda x: network.end(x, batch, costs))
-    return Schedule(programs, run.length, run.forced)
+    end = run.length
+    if run.exchange is not None:
+        run.exchange.settle()
+        end = max(end, run.exchange.end)
+    begun = run.order
+    return Schedule(
+        lambda: Lowering(indexed, begun).programs(),
+        run.length,
+        run.forced,
+        end,
+        is_split,
+        max(index.loads(), default=0.0),
+    )
 
 
 _FORWARD, _BACKWARD, _WEIGHT, _EAGER, _HUB = range(5)
 _B, _I, _KIND = Op.B, Op.I, {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
-
-
-def _positions(batch: BatchShape, pipelines: int) -> list[int]:
-    """Micro-batch -> its number within its pipeline."""
-    out: list[int] = []
-    first, before = 0, -1
-    for m in range(batch.microbatches):
-        d = pipeline_of(batch.leaf_of(m), leaves=batch.leaves, pipelines=pipelines)
-        if d != before:
-            first, before = m, d
-        out.append(m - first)
-    return out
 
 
 class _Index:
@@ -138,7 +128,7 @@ class _Index:
     def __init__(
         self,
         graph: IndexedGraph,
-        positions: list[int],
+        positions: Sequence[int],
         costs: Costs,
         speeds: Mapping[AgentId, float],
     ) -> None:
@@ -169,7 +159,7 @@ class _Index:
         self.holds, self.frees, self.held = self._acts()
         self.kind += [_HUB for _ in hubs]
 
-    def _keys(self, positions: list[int]) -> list[int]:
+    def _keys(self, positions: Sequence[int]) -> list[int]:
         layers = 1 + max([x[3] for _, x in self.tasks], default=0)
         microbatches, size = len(positions), self.size
         keys = []
@@ -181,6 +171,13 @@ class _Index:
             order = (positions[m] * (layers + 1) + stage) * microbatches + m
             keys.append(order * size + i)
         return keys
+
+    def loads(self) -> list[float]:
+        """Agent -> the time of all its tasks."""
+        found = [0.0] * len(self.names)
+        for agent, duration in zip(self.agent, self.duration, strict=True):
+            found[agent] += duration
+        return found
 
     def _deep(self) -> list[bool]:
         deepest = [-1] * len(self.names)
@@ -230,7 +227,7 @@ class _Simulation:
             self.deep_in_flight[index.agent[i]] += index.deep[i]
         self.events: list[tuple[float, int]] = []
         self.now = self.length = 0.0
-        self._end = [0.0] * n  # of each agent's last computation
+        self.exchange: Exchange | None = None
         self.forced = 0
         self.touched: list[int] = []
         self.passed = 0  # hubs
@@ -247,14 +244,12 @@ class _Simulation:
         while True:
             self._settle()
             self._dispatch()
+            if self.exchange is not None:
+                self.exchange.match(self.now)
             if self.events:
                 self._next_moment()
             elif not self._force():
                 return
-
-    def ends(self) -> dict[AgentId, float]:
-        """When agents have ended their last computation."""
-        return dict(zip(self.index.names, self._end, strict=True))
 
     def _next_moment(self) -> None:
         """Process all ends and arrivals at the next moment that has any."""
@@ -267,8 +262,11 @@ class _Simulation:
                 self.busy[agent] = False
                 self.touched.append(agent)
                 self._complete(i)
-            else:
+            elif i <= 2 * size:
                 self._release(self.index.far[i - size] if i < 2 * size else self.index.opening)
+            else:
+                assert self.exchange is not None, "nobody else makes such events"
+                self._release(self.exchange.arrived(i))
 
     def _ready(self, i: int) -> None:
         kind = self.index.kind[i]
@@ -296,6 +294,13 @@ class _Simulation:
             self.in_flight[agent] -= 1
             self.deep_in_flight[agent] -= index.deep[i]
         self._release(index.after[i])
+        exchange = self.exchange
+        if exchange is not None:
+            if index.kind[i] != _EAGER:
+                exchange.computed(index.agent[i])
+            elif index.parts[i][0] in ENDS:
+                exchange.made(i, index.agent[i])
+                return  # its messages are slices
         if index.far[i]:
             if index.latency:
                 heappush(self.events, (self.now + index.latency, i + index.size))
@@ -349,7 +354,7 @@ class _Simulation:
             self.deep_in_flight[agent] += self.index.deep[i]
         self.busy[agent] = True
         self.order[agent].append(i)
-        end = self._end[agent] = self.now + self.index.duration[i]
+        end = self.now + self.index.duration[i]
         self.length = max(self.length, end)
         heappush(self.events, (end, i))
 
@@ -362,6 +367,8 @@ class _Simulation:
             self._begin(self.index.agent[i], i)
             return True
         left = self.index.size - self.passed - sum(map(len, self.order))
+        if self.exchange is not None:
+            left += self.exchange.added
         if left:
             raise ValueError(f"{left} tasks of the graph can never run: it is cyclic")
         return False

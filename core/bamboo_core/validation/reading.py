@@ -17,6 +17,7 @@ from bamboo_core.api.spec import (
     PlacementSpec,
     RedundancySpec,
 )
+from bamboo_core.model.numerics import choose
 from bamboo_core.validation import overridden, pod_template
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
@@ -32,14 +33,15 @@ def from_manifest(
 
     It checks types, :data:`LIMITS` and what the API server's schema and CEL rules cannot see.
     Unknown fields are problems only if ``is_strict``; see :func:`records.decode`. rules: what pods
-    may have. is_started: the job has had a plan, so what has no effect is no problem.
+    may have. is_started: the job has had a plan, so what has no effect is no problem, nor are more
+    pipelines than sums: an earlier version may have begun it with more sums.
     """
     found = read(manifest, is_strict=is_strict)
     if isinstance(found, list):
         return found
     problems = _problems(found, rules)
     if not problems and not is_started:
-        problems = overridden.problems(found)
+        problems = [*_leaf_problems(found), *overridden.problems(found)]
     return problems or found
 
 
@@ -151,6 +153,21 @@ def _batch_problems(spec: JobSpec) -> list[Problem]:
             )
             return [Problem("spec.training.globalBatchSize", text)]
     return limits.task_problems(spec)
+
+
+def _leaf_problems(spec: JobSpec) -> list[Problem]:
+    """Some pipelines would have nothing to add up. A job of an earlier version has other sums."""
+    training = spec.training
+    shape = choose(microbatches=training.microbatches, pipelines_max=1)
+    if shape.leaves < spec.pipelines.max:
+        text = (
+            f"{training.global_batch_size} makes {training.microbatches} micro-batches, whose"
+            f" gradients are added up by {shape.leaf_size}: {shape.leaves} sums are fewer than"
+            f" spec.pipelines.max {spec.pipelines.max}: raise globalBatchSize, or lower"
+            " microBatchSize or max"
+        )
+        return [Problem("spec.training.globalBatchSize", text)]
+    return []
 
 
 def _args_problems(spec: JobSpec) -> list[Problem]:

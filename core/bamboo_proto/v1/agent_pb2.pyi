@@ -42,7 +42,7 @@ class Fingerprint(_message.Message):
     def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ..., spec: _Optional[str] = ..., weights: _Optional[str] = ..., outputs: _Optional[str] = ..., products: _Optional[str] = ..., samples: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state")
+    __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state", "language")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     POD_UID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Hello(_message.Message):
     LIVENESS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     HAS_STATE_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     agent: str
     pod_uid: str
     node: str
@@ -61,7 +62,8 @@ class Hello(_message.Message):
     liveness_address: str
     fence: Fence
     has_state: bool
-    def __init__(self, agent: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., machine: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., has_state: _Optional[bool] = ...) -> None: ...
+    language: int
+    def __init__(self, agent: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., machine: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., has_state: _Optional[bool] = ..., language: _Optional[int] = ...) -> None: ...
 
 class LayerCost(_message.Message):
     __slots__ = ("forward_s", "backward_s", "parameter_bytes", "output_bytes", "input_gradient_s", "weight_gradient_s", "can_split", "activation_bytes")
@@ -202,8 +204,28 @@ class Sent(_message.Message):
     group_bytes: int
     def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., group_bytes: _Optional[int] = ...) -> None: ...
 
+class PeerRate(_message.Message):
+    __slots__ = ("peer", "rate")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    rate: float
+    def __init__(self, peer: _Optional[str] = ..., rate: _Optional[float] = ...) -> None: ...
+
+class Goodput(_message.Message):
+    __slots__ = ("sending", "receiving", "slowest_to", "slowest_from")
+    SENDING_FIELD_NUMBER: _ClassVar[int]
+    RECEIVING_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_TO_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_FROM_FIELD_NUMBER: _ClassVar[int]
+    sending: float
+    receiving: float
+    slowest_to: _containers.RepeatedCompositeFieldContainer[PeerRate]
+    slowest_from: _containers.RepeatedCompositeFieldContainer[PeerRate]
+    def __init__(self, sending: _Optional[float] = ..., receiving: _Optional[float] = ..., slowest_to: _Optional[_Iterable[_Union[PeerRate, _Mapping]]] = ..., slowest_from: _Optional[_Iterable[_Union[PeerRate, _Mapping]]] = ...) -> None: ...
+
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent", "goodput")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +234,7 @@ class Progress(_message.Message):
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     HOSTED_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
+    GOODPUT_FIELD_NUMBER: _ClassVar[int]
     commit: CommitRecord
     step_s: float
     busy_s: float
@@ -220,7 +243,8 @@ class Progress(_message.Message):
     ahead: Ahead
     hosted: Hosted
     sent: _containers.RepeatedCompositeFieldContainer[Sent]
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ...) -> None: ...
+    goodput: Goodput
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., goodput: _Optional[_Union[Goodput, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")

@@ -128,8 +128,8 @@ class Line:
         if memory.terminal is not None:
             return
         if held is not None and memory.trained:
-            held.hold(job, limits.tasks(spec, chunks=durable_facts.chunks(body)), is_started=True)
-        is_started = durable_facts.chunks(body) is not None
+            held.hold(job, limits.tasks(spec), is_started=True)
+        is_started = durable_facts.has_plan(body)
         found = reading.from_manifest(body, rules=self._rules, is_started=is_started)
         if isinstance(found, list) or queue_of(body):
             return  # whether Kueue admits it, its reconcile finds out

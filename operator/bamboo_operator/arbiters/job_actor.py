@@ -312,8 +312,7 @@ class JobActor:
             return order is self._computing and is_newest_stop
 
         evals = limits.evals(order.request.spec, order.request.validation_samples)
-        chunks = order.request.batch.chunks
-        tasks = limits.tasks(order.request.spec, evals, chunks=chunks)
+        tasks = limits.tasks(order.request.spec, evals)
         if why := self._ports.held.plan(self.job, tasks):
             self.tell(Planned(order.id, PlannerFault(why, is_defect=False)))
             return

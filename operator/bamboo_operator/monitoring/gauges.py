@@ -170,6 +170,23 @@ _ROWS: list[Row] = [
         lambda f: f.status.totals.hosted.left_bytes,
     ),
     (
+        "bamboo_job_network_bytes_per_second",
+        "What agents measure of the network between them, from large transfers; absent until this"
+        " operator knows it",
+        lambda f: f.status.network.measured or None,
+    ),
+    (
+        "bamboo_job_planned_network_bytes_per_second",
+        "Network between two agents with which plans count: the lower of"
+        " spec.transport.bandwidthGbps and of what agents have measured for a while",
+        lambda f: f.status.network.planned or None,
+    ),
+    (
+        "bamboo_job_slowest_pair_bytes_per_second",
+        "The same between the two agents where it is least; absent unless both have measured it",
+        lambda f: f.status.network.slowest.rate if f.status.network.slowest is not None else None,
+    ),
+    (
         "bamboo_job_step_seconds",
         "Duration of the last committed step; absent while unknown",
         lambda f: f.status.progress.step_s or None,

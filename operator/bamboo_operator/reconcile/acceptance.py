@@ -47,13 +47,13 @@ def accept(body: Object, known: Known, *, rules: PodRules, uses_kueue: bool) -> 
 
 def has_plan(body: Object, memory: Memory) -> bool:
     """Whether there is something to lead: work to keep, or an outcome to tell."""
-    return durable_facts.chunks(body) is not None or memory.terminal is not None
+    return durable_facts.has_plan(body) or memory.terminal is not None
 
 
 def _more(spec: JobSpec, body: Object, *, uses_kueue: bool) -> list[Problem]:
     """Problems that the spec alone does not show."""
     return [
-        *limits.task_problems(spec, durable_facts.chunks(body)),
+        *limits.task_problems(spec),
         *_queue(body, uses_kueue=uses_kueue),
     ]
 

@@ -219,7 +219,7 @@ class Reconciler:
         if spec.suspend or memory.terminal is not None:
             return []
         is_started = memory.trained and self._ports.jobs.find(job.uid) is None
-        tasks = limits.tasks(spec, chunks=durable_facts.chunks(body))
+        tasks = limits.tasks(spec)
         why = self._ports.jobs.held.hold(job, tasks, is_started=is_started)
         return [Problem("plans", why)] if why else []
 

@@ -14,7 +14,6 @@ from bamboo_core.arbiter_state.durable import Durable, from_json
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import durable_writer
 from bamboo_core.job.durable_writer import OvertakenError as OvertakenError
-from bamboo_core.model.numerics import BatchShape
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Api, ApiError, Object
 from bamboo_operator.kube.object_views import job_view
@@ -42,10 +41,9 @@ def read(body: Object) -> Durable:
     return from_json((body.get("status") or {}).get("arbiter") or {})
 
 
-def chunks(body: Object) -> int | None:
-    """Number of chunks of the gradients, as the first plan has fixed it; None: no plan was made."""
-    batch = ((body.get("status") or {}).get("arbiter") or {}).get("batch")
-    return BatchShape(*batch).chunks if batch else None
+def has_plan(body: Object) -> bool:
+    """Whether a first plan was made, which has fixed how the job's gradients are summed."""
+    return bool(((body.get("status") or {}).get("arbiter") or {}).get("batch"))
 
 
 def has_members(body: Object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from bamboo_core.api import spec as specs
 from bamboo_core.api import texts
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -30,6 +30,7 @@ from bamboo_core.controller.view import (
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import ProcessorKind
+from bamboo_core.planning.requests import Bound, Comparison
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route
@@ -289,7 +290,27 @@ def _protection(status: JobStatus) -> Object | None:
         found |= {"leastCopies": status.copies[0][0], "copies": copies}
     if status.mode is not None:
         found |= _verdict(status.mode, status.verdict)
+    if status.sharing is not None:
+        found["sharing"] = _sharing(status.sharing)
     return found or None
+
+
+def _sharing(compared: Comparison) -> Object:
+    """The way in which lost work is shared, and what the others would cost."""
+    taken = compared.taken
+    return {
+        "way": taken.way,
+        "stepSeconds": f"{taken.step_s:.3g}",
+        "others": [
+            {
+                "way": x.way,
+                "stepSeconds": f"{x.step_s:.3g}",
+                **({"atLeast": True} if x.bound is Bound.LEAST else {}),
+                **({"atMost": True} if x.bound is Bound.MOST else {}),
+            }
+            for x in compared.others
+        ],
+    }
 
 
 def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:
@@ -315,9 +336,10 @@ def _estimate(estimate: Estimate) -> Object:
     return {
         "mode": estimate.mode.value,
         "overhead": _number(estimate.overhead, 4),
+        "expectedStep": _number(estimate.step, 4),
         "pauseSeconds": _number(estimate.pause_s, 2),
         "fatalPerHour": f"{estimate.fatal_per_hour:.2g}",
-        "lostSecondsPerHour": _number(estimate.lost_s_per_hour, 1),
+        "lostSecondsPerHour": _number(estimate.lost_s, 1),
     }
 
 
@@ -330,7 +352,28 @@ def _transport(status: JobStatus) -> Object | None:
         "encrypted": route.is_encrypted,
         "reason": route.reason,
         **({"groupShare": share} if route.channel is Channel.PROCESS_GROUP else {}),
+        **_network(status.network),
     }
+
+
+def _network(network: Network) -> Object:
+    """The network between agents, as far as it is known."""
+    out: Object = {}
+    if network.planned:
+        out["plannedGbps"] = _gbps(network.planned)
+    if network.measured:
+        out["measuredGbps"] = _gbps(network.measured)
+    if (slowest := network.slowest) is not None:
+        out["slowestPair"] = {
+            "from": slowest.sender,
+            "to": slowest.receiver,
+            "gbps": _gbps(slowest.rate),
+        }
+    return out
+
+
+def _gbps(bytes_per_s: float) -> float:
+    return float(f"{bytes_per_s * 8 / 1e9:.3g}")
 
 
 def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:

@@ -107,10 +107,12 @@ def dumps(value: Any, indent: int = 0) -> str:
 
 
 def _command() -> str:
-    """The command line as the user typed it, with ``-m MODULE`` for a module."""
+    """The command line as the user typed it, with ``-m MODULE`` for a module. Of files that are
+    elsewhere on this machine it has the names only."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", spec.name.removesuffix(".__main__")] if spec else sys.argv[:1]
-    return shlex.join([Path(sys.executable).name, *program, *sys.argv[1:]])
+    given = [Path(x).name if Path(x).is_absolute() else x for x in sys.argv[1:]]
+    return shlex.join([Path(sys.executable).name, *program, *given])
 
 
 def write(

@@ -7,7 +7,7 @@ from typing import Any
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Kind
+from bamboo_core.model.items import BULK, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Op
 from bamboo_core.model.rules import consumes, makes
@@ -28,7 +28,7 @@ from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
 from bamboo_sim.timed.sizes import Times, hosted
 
-_GROWING = frozenset({Kind.PART, Kind.FOLDED, Kind.PREFIX})
+_GROWING = frozenset({Kind.PART, Kind.SUM, Kind.PREFIX})
 """The next item of the kind takes their place in memory. Others go when the instruction is over."""
 
 Span = tuple[Instruction, float, float]
@@ -144,5 +144,5 @@ class TimedAgent:
 
     def _transmit(self, sent: Transmit) -> None:
         peer = self._reach(sent.peer)
-        size = self._sizes.of(sent.item)
-        self._network.send(self.name, peer.name, size, lambda: peer.arrive(sent))
+        size, is_bulk = self._sizes.of(sent.item), sent.item.kind in BULK
+        self._network.send(self.name, peer.name, size, lambda: peer.arrive(sent), is_bulk=is_bulk)

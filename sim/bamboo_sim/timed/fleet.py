@@ -30,8 +30,8 @@ class Fleet:
     def __init__(self, job: TimedJob) -> None:
         self.job, self.clock = job, Clock()
         self.batch = batch_shape(job.spec)
-        sizes = ItemBytes(job.layers, self.batch.chunks)
-        times = Times(job.layers, sizes, self.batch.chunks, job.device)
+        sizes = ItemBytes(job.layers)
+        times = Times(job.layers, sizes, job.device)
         self.network = Network(self.clock, job.links, job.zone)
         self.operator = TimedOperator(job, self.clock, self._deliver, self._enter)
         self.agents = {

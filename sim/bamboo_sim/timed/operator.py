@@ -28,7 +28,7 @@ from bamboo_core.arbiter_state.events import (
 from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning.requests import Decision, PlannerFault
+from bamboo_core.planning.requests import Continuations, Decision, PlannerFault
 from bamboo_core.protocol.messages import AgentMessage, Fingerprint, Hello, Ready
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.declared import TimedJob
@@ -123,6 +123,7 @@ class TimedOperator:
             asked_at = now - self._job.delays.decision_s
             self.decided.append(Decided(result.plan, result.tasks, asked_at))
             self._planned(result.plan)
+        if isinstance(result, Decision | Continuations):
             later = self._job.delays.continuation_s
             self._clock.after(later, lambda: self._plan(answers, now))
         self._tell(answer)

@@ -46,11 +46,10 @@ class Times:
         self,
         layers: Sequence[LayerCost],
         sizes: ItemBytes,
-        chunks: int,
         device: Device,
     ) -> None:
         self._durations = Costs.measured(layers).durations()
-        self._sizes, self._chunks, self._device = sizes, chunks, device
+        self._sizes, self._device = sizes, device
 
     def of(
         self,
@@ -72,11 +71,12 @@ class Times:
             case Op.FOLD:
                 return _FOLD * self._sizes.parameters(task.lo, task.hi)
             case Op.REDUCE:
-                return (1 + 1 / self._chunks) * self._sizes.parameters(task.lo, task.hi)
+                (_, slices), *runs = task.ranges
+                return (1 + len(runs)) / slices * self._sizes.parameters(task.lo, task.hi)
             case Op.UPDATE:
                 return _UPDATE * self._sizes.parameters(task.lo, task.hi)
             case Op.VOTE:
-                held = task.ranges[1::2]
+                held = task.ranges[1::3]
                 return _VOTE * sum(self._sizes.parameters(lo, hi) for lo, hi in held)
         return 0.0
 

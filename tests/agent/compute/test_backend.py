@@ -13,7 +13,7 @@ from bamboo_core.model.items import Item
 
 
 def sums_of(bench, lo, hi):
-    return bench.backend.payload(Item.leaf(0, (lo, hi), 0)).buffer.tensor
+    return bench.backend.payload(Item.sum(0, (lo, hi), (0, 1))).buffer.tensor
 
 
 def undisturbed():
@@ -50,7 +50,7 @@ def test_an_unfinished_sum_can_be_handed_over():
     leaver.give(Item.partial(0, (3, 6), 0, 1), new_owner)
     new_owner.run("B[3:6] m1")
     assert torch.equal(sums_of(new_owner, 3, 6), sums_of(whole, 3, 6))
-    assert new_owner.backend.payload(Item.leaf(0, (3, 6), 0)).losses.keys() == {0, 1}
+    assert new_owner.backend.payload(Item.sum(0, (3, 6), (0, 1))).losses.keys() == {0, 1}
 
 
 def test_sums_of_others_are_added_up_before_their_layers_come():
@@ -59,11 +59,12 @@ def test_sums_of_others_are_added_up_before_their_layers_come():
     leaver.run("INIT[0:6]", *(f"F[{r}] m{m}" for m in range(4) for r in ("0:3", "3:6")))
     leaver.run(*(f"B[3:6] m{m}" for m in range(4)))
     for leaf in (0, 1):
-        leaver.give(Item.leaf(0, (3, 6), leaf), new_owner)
+        leaver.give(Item.sum(0, (3, 6), (leaf, leaf + 1)), new_owner)
     for bench in (leaver, new_owner):
-        bench.run("FOLD[3:6] m0", "FOLD[3:6] m1")
+        bench.run("FOLD[3:6] m1 0:2", "SLICE[3:6] 0:2 0:1")
     expected, found = (
-        bench.backend.payload(Item.chunk(0, (3, 6), 0, 0)).tensor for bench in (leaver, new_owner)
+        bench.backend.payload(Item.piece(0, (3, 6), (0, 2), 0, 1)).tensor
+        for bench in (leaver, new_owner)
     )
     assert torch.equal(found, expected)
 
@@ -76,9 +77,9 @@ def test_own_sums_are_added_up_after_their_layers_have_gone():
     for layer in (3, 4, 5):
         bench.backend.layers.pop(layer)
     for each in (bench, whole):
-        each.run("FOLD[3:6] m0", "FOLD[3:6] m1")
-    chunk = Item.chunk(0, (3, 6), 0, 0)
-    assert torch.equal(bench.backend.payload(chunk).tensor, whole.backend.payload(chunk).tensor)
+        each.run("FOLD[3:6] m1 0:2", "SLICE[3:6] 0:2 0:1")
+    piece = Item.piece(0, (3, 6), (0, 2), 0, 1)
+    assert torch.equal(bench.backend.payload(piece).tensor, whole.backend.payload(piece).tensor)
 
 
 def test_a_sum_that_was_handed_out_does_not_change_under_way():
@@ -92,9 +93,9 @@ def test_a_sum_that_was_handed_out_does_not_change_under_way():
 
 def test_a_layer_goes_to_another_agent_whole():
     trained, other = reduced(undisturbed()), Bench()
-    record = trained.run("VOTE 0:6 0:6", "COMMIT {a00}")
+    record = trained.run("VOTE 0:6 0:6 0:1", "COMMIT {a00}")
     trained.commits[0] = record
-    trained.run("UPDATE[0:6] 0:6")
+    trained.run("UPDATE[0:6] 0:6 0:1")
     for layer in range(6):
         trained.give(Item.ver(1, layer), other)
         mine, theirs = trained.weights(layer), other.weights(layer)
@@ -109,7 +110,7 @@ def reduced(bench, value=None):
     numbers = torch.randn(sum(bench.setup.sizes))
     if value is not None:
         numbers[5] = value
-    bench.backend.accept(Item.red(0, (0, 6), 0), Slice(numbers, {0: 1.5, 1: 2.5}))
+    bench.backend.accept(Item.red(0, (0, 6), 0, 1), Slice(numbers, {0: 1.5, 1: 2.5}))
     return bench
 
 
@@ -118,9 +119,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value):
     bench = Bench()
     bench.run("INIT[0:6]")
     before = bench.weights(0)
-    record = reduced(bench, value).run("VOTE 0:6 0:6", "COMMIT {a00}")
+    record = reduced(bench, value).run("VOTE 0:6 0:6 0:1", "COMMIT {a00}")
     bench.commits[0] = record
-    bench.run("UPDATE[0:6] 0:6")
+    bench.run("UPDATE[0:6] 0:6 0:1")
     assert not record.finite
     assert record.loss == 2.0
     after = bench.weights(0)
@@ -131,22 +132,22 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value):
 def test_a_step_that_is_not_finite_names_its_first_bad_layer():
     bench = Bench()
     bench.run("INIT[0:6]")
-    flat = reduced(bench).backend.payload(Item.red(0, (0, 6), 0)).tensor
+    flat = reduced(bench).backend.payload(Item.red(0, (0, 6), 0, 1)).tensor
     for layer in (4, 2):
         flat[sum(bench.setup.sizes[:layer])] = math.nan
-        assert bench.run("VOTE 0:6 0:6", "COMMIT {a00}").culprit == layer
+        assert bench.run("VOTE 0:6 0:6 0:1", "COMMIT {a00}").culprit == layer
 
 
 def test_the_norm_does_not_depend_on_the_cut():
     whole, halves = reduced(Bench()), Bench()
-    flat = whole.backend.payload(Item.red(0, (0, 6), 0)).tensor
+    flat = whole.backend.payload(Item.red(0, (0, 6), 0, 1)).tensor
     middle = sum(halves.setup.sizes[:2])
     for lo, hi, piece in ((0, 2, flat[:middle]), (2, 6, flat[middle:])):
-        halves.backend.accept(Item.red(0, (lo, hi), 0), Slice(piece, {}))
+        halves.backend.accept(Item.red(0, (lo, hi), 0, 1), Slice(piece, {}))
     whole.run("INIT[0:6]")
     halves.run("INIT[0:6]")
-    one = whole.run("VOTE 0:6 0:6", "COMMIT {a00}")
-    two = halves.run("VOTE 0:2 0:2 2:6 2:6", "COMMIT {a00}")
+    one = whole.run("VOTE 0:6 0:6 0:1", "COMMIT {a00}")
+    two = halves.run("VOTE 0:2 0:2 0:1 2:6 2:6 0:1", "COMMIT {a00}")
     assert one.grad_norm == two.grad_norm
 
 

@@ -16,6 +16,7 @@ from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.payloads.kinds import Sum
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord
 from bamboo_sim.workers.fleet import CPU
@@ -23,9 +24,13 @@ from bamboo_sim.workers.fleet import CPU
 FORWARDS = ("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1")
 WHOLE = ("B[3:6]", "B[0:3]", "B[3:6] m1", "B[0:3] m1")
 SPLIT = tuple(f"{op}[{r}] m{m}" for m in (0, 1) for r in ("3:6", "0:3") for op in "IW")
-SUMS = ("FOLD[0:3]", "FOLD[3:6]", "REDUCE[0:3]", "REDUCE[3:6]")
-END = ("VOTE 0:3 0:3 3:6 3:6", "COMMIT {a00}")
-UPDATES = ("UPDATE[0:3] 0:3", "UPDATE[3:6] 3:6")
+SUMS = (
+    *("SLICE[0:3] 0:1 0:1", "SLICE[3:6] 0:1 0:1"),
+    *("REDUCE[0:3] m0 0:1 0:1", "REDUCE[3:6] m0 0:1 0:1"),
+)
+END = ("VOTE 0:3 0:3 0:1 3:6 3:6 0:1", "COMMIT {a00}")
+NEGATIVE_ZERO, NAN = torch.tensor(-0.0), torch.tensor(float("nan"))
+UPDATES = ("UPDATE[0:3] 0:3 0:1", "UPDATE[3:6] 3:6 0:1")
 
 
 class Checked(Bench):
@@ -131,7 +136,7 @@ def test_a_flip_in_the_sum_of_weight_gradients_is_found(monkeypatch, microbatch)
     monkeypatch.setattr(stage, "backward", wrong)
     with pytest.raises(CorruptionError):
         bench.run(f"B[3:6] m{microbatch}")
-    assert Item.leaf(0, (3, 6), 0) not in bench.backend.store
+    assert Item.sum(0, (3, 6), (0, 1)) not in bench.backend.store
 
 
 @pytest.mark.parametrize("halves", Halves)
@@ -160,8 +165,8 @@ def test_a_flip_in_a_sum_is_found(monkeypatch):
     bench = Checked()
     bench.run(*FORWARDS, *WHOLE)
     for name, line, tensor in (
-        ("flatten", "FOLD[0:3]", lambda _, __, result: result.tensor),
-        ("add_tree", "REDUCE[0:3]", lambda _, options, __: options["out"]),
+        ("flatten", SUMS[0], lambda _, __, result: result.tensor),
+        ("add_tree", SUMS[2], lambda _, options, __: options["out"]),
     ):
         with monkeypatch.context() as patch:
             flip(patch, sums, name, tensor)
@@ -170,13 +175,38 @@ def test_a_flip_in_a_sum_is_found(monkeypatch):
         bench.run(line)
 
 
-def test_a_flip_where_a_leaf_is_added_to_a_chunk_is_found(monkeypatch):
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_flip_where_two_sums_are_added_up_is_found(monkeypatch, call):
     bench = Checked()
     bench.backend.adopt_batch(replace(BATCH, microbatches=2, leaf_size=1))
-    bench.run(*FORWARDS, *WHOLE, "FOLD[0:3]")
-    flip(monkeypatch, sums, "fold", lambda _, __, result: result.buffer.tensor)
+    bench.run(*FORWARDS, *WHOLE)
+    flip(monkeypatch, sums, "merge", lambda _, __, result: result.buffer.tensor, {call})
     with pytest.raises(CorruptionError, match=r"FOLD\[0:3\] m1"):
-        bench.run("FOLD[0:3] m1")
+        bench.run("FOLD[0:3] m1 0:2")
+
+
+def sums_of(*values):
+    """Sums of leaves 0 and 1 as autograd leaves them. None: nothing has used the parameters."""
+    bench = Checked()
+    bench.backend.adopt_batch(replace(BATCH, microbatches=2, leaf_size=1))
+    shapes = [x.shape for x in bench.backend.state.outlines(0, 3)]
+    for leaf, value in enumerate(values):
+        parts = [None if value is None else value.expand(x).clone() for x in shapes]
+        bench.backend.state.store[Item.sum(0, (0, 3), (leaf, leaf + 1))] = Sum(parts=parts)
+    return bench
+
+
+@pytest.mark.parametrize("values", [(NEGATIVE_ZERO, None), (None, NEGATIVE_ZERO), (None, None)])
+def test_gradients_that_are_missing_are_no_fault_of_the_device(values):
+    sums_of(*values).run("FOLD[0:3] m1 0:2")
+
+
+@pytest.mark.parametrize("flat", [0, 1])
+def test_two_numbers_that_are_none_of_both_signs_are_no_fault_of_the_device(flat):
+    bench = sums_of(NAN, -NAN)
+    state, total = bench.backend.state, Item.sum(0, (0, 3), (flat, flat + 1))
+    bench.backend.sums.flatten(state.store[total], state.outlines(0, 3))
+    bench.run("FOLD[0:3] m1 0:2")
 
 
 def test_a_flip_in_a_norm_is_found(monkeypatch):

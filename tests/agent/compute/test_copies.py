@@ -25,7 +25,7 @@ def owner():
     last = COMPARE_EVERY - 1
     bench.commits[last] = CommitRecord(last, grad_norm=1.0)
     give_gradient(bench, last)
-    bench.run(f"UPDATE[0:6] 0:6 @{last}")
+    bench.run(f"UPDATE[0:6] 0:6 0:1 @{last}")
     return bench
 
 
@@ -39,13 +39,13 @@ def replica(owner):
 
 def give_gradient(bench, step):
     numbers = torch.ones(sum(bench.setup.sizes))
-    bench.backend.accept(Item.red(step, (0, 6), 0), Slice(numbers, {}))
+    bench.backend.accept(Item.red(step, (0, 6), 0, 1), Slice(numbers, {}))
 
 
 def vote(bench, step=COMPARE_EVERY):
     """The bench's vote, as it arrives at the coordinator."""
     give_gradient(bench, step)
-    bench.run(f"VOTE 0:6 0:6 @{step}")
+    bench.run(f"VOTE 0:6 0:6 0:1 @{step}")
     name = Item.vote(step, bench.setup.agent)
     sent = pack(bench.backend.payload(name))
     return name, unpack(Kind.VOTE, sent.meta, sent.tensors, CPU)

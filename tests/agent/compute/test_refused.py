@@ -19,7 +19,7 @@ AGENT = AgentId("a-0")
 
 
 def red(part: int) -> Item:
-    return Item.red(3, (1, 2), part)
+    return Item.red(3, (1, 2), part, 2)
 
 
 def test_a_refused_slice_leaves_the_others_in_their_buffer() -> None:
@@ -33,10 +33,10 @@ def test_a_refused_slice_leaves_the_others_in_their_buffer() -> None:
     backend.accept(red(1), Slice(second, {}))
     backend.drop(red(0))
     backend.accept(red(0), Slice(first, {}))
-    assert torch.equal(backend.sums.gradient((1, 2), 3).tensor, expected)
+    assert torch.equal(backend.sums.gradient((1, 2), 3, 2).tensor, expected)
     backend.drop(red(0))
     backend.drop(red(1))
-    assert not backend.sums.reduced
+    assert not backend.sums._reduced
 
 
 def test_an_item_that_is_held_outlives_a_late_copy_of_itself() -> None:

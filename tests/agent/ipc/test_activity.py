@@ -63,7 +63,7 @@ def test_every_instruction_can_be_written(ends: Ends, op: Op) -> None:
     "item",
     [
         Item.out(7, 4, 3),
-        Item.chunk(7, (0, 4), 1, 2),
+        Item.piece(7, (0, 4), (1, 3), 2, 4),
         Item.vote(7, B),
         Item.commit(7),
         Item.ver(7, 3),

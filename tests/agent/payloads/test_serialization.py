@@ -30,8 +30,8 @@ def test_plain_payloads_round_trip(payload, request):
 @pytest.mark.parametrize(
     ("kind", "meta", "tensors"),
     [
-        (Kind.LEAF, {}, (torch.zeros(2),)),
-        (Kind.LEAF, {"losses": {}}, ()),
+        (Kind.SUM, {}, (torch.zeros(2),)),
+        (Kind.SUM, {"losses": {}}, ()),
         (Kind.RED, {"losses": {"x": 1}}, (torch.zeros(2),)),
         (Kind.VOTE, {"norms": {}}, ()),
         (Kind.FILE, {"nonsense": 1}, ()),

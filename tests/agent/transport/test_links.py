@@ -107,7 +107,7 @@ class Link:
 
 
 def frame(lane: Lane, index: int, floats: int) -> Frame:
-    item = Item.leaf(0, (1, 2), index) if lane is Lane.BULK else Item.out(0, 1, index)
+    item = Item.sum(0, (1, 2), (index, index + 1)) if lane is Lane.BULK else Item.out(0, 1, index)
     made = Frame(item, FENCE, tensors=(torch.full((floats,), float(index)),))
     assert made.lane is lane
     return made

@@ -95,7 +95,7 @@ def pair(*, is_encrypted):
 
 
 def frame(kind=Kind.OUT, *, index=0, size=4, fence=FENCE, owner=None):
-    item = Item.leaf(0, (1, 2), index) if kind is Kind.LEAF else Item.out(0, 1, index)
+    item = Item.sum(0, (1, 2), (index, index + 1)) if kind is Kind.SUM else Item.out(0, 1, index)
     tensor = torch.full((size,), float(index)) if owner is None else owner.tensor
     return Frame(item, fence, tensors=(tensor,), owner=owner)
 
@@ -129,7 +129,7 @@ def test_what_is_sent_is_counted_by_zone_and_lane(ends):
     a.join(replace(b.peer, zone="zone-b"), fence=Fence(0, 1, 2))
     b.join(a.peer, fence=Fence(0, 1, 2))
     assert a.transport.sent == ()
-    for kind, size in ((Kind.OUT, 4), (Kind.LEAF, 8), (Kind.OUT, 1)):
+    for kind, size in ((Kind.OUT, 4), (Kind.SUM, 8), (Kind.OUT, 1)):
         a.transport.send(B, frame(kind, size=size, fence=Fence(0, 1, 2)))
     a.transport.send(B, frame())  # of a fence that is over
     b.wait(3)
@@ -174,7 +174,7 @@ def test_a_large_frame_is_traffic_long_before_it_is_complete(ends):
     a.transport.send(B, frame(index=1))
     b.wait()
     before = b.traffic
-    a.transport.send(B, frame(Kind.LEAF, size=16 << 20))
+    a.transport.send(B, frame(Kind.SUM, size=16 << 20))
     (event,) = b.wait()
     assert event.frame.num_bytes == 64 << 20
     assert b.traffic - before > 3
@@ -245,7 +245,7 @@ def test_boundary_frames_overtake_bulk_ones(ends, monkeypatch):
     a, b = ends
     buffer = Buffer(torch.arange(8.0 * (1 << 20)))
     a.join(b.peer)
-    for bulk in (frame(Kind.LEAF, index=1, owner=buffer), frame(Kind.LEAF, index=2, owner=buffer)):
+    for bulk in (frame(Kind.SUM, index=1, owner=buffer), frame(Kind.SUM, index=2, owner=buffer)):
         bulk.lend()
         a.transport.send(B, bulk)
     a.transport.send(B, frame(index=3))
@@ -434,7 +434,7 @@ def test_queued_frames_of_a_lower_fence_are_forgotten(ends):
     a, b = ends
     buffer = Buffer(torch.zeros(4))
     a.join(b.peer)
-    old = frame(Kind.LEAF, index=1, owner=buffer)
+    old = frame(Kind.SUM, index=1, owner=buffer)
     old.lend()
     a.transport.send(B, old)
     later = Fence(0, 1, 2)

@@ -21,7 +21,7 @@ from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import CommitRecord
 
 OUT = Item.out(3, 2, 5)
-LEAF = Item.leaf(3, (2, 4), 5)
+SUM = Item.sum(3, (2, 4), (5, 6))
 
 
 def example(item, numbers=7):
@@ -69,13 +69,13 @@ def test_frames_survive_any_cutting(cuts):
 
 def test_bulk_is_cut_and_boundary_is_not():
     big = 1_000_000
-    assert example(LEAF).lane is Lane.BULK
-    assert len(list(segments(example(LEAF, big)))) > 3
+    assert example(SUM).lane is Lane.BULK
+    assert len(list(segments(example(SUM, big)))) > 3
     assert len(list(segments(example(OUT, big)))) == 1
-    for segment in segments(example(LEAF, big)):
+    for segment in segments(example(SUM, big)):
         _, length = SEGMENT.unpack(segment[0])
         assert length == sum(map(len, segment[1:]))
-    assert_same(feed(lane_bytes(example(LEAF, big)), [1 << 16])[1][0], example(LEAF, big))
+    assert_same(feed(lane_bytes(example(SUM, big)), [1 << 16])[1][0], example(SUM, big))
 
 
 @pytest.mark.parametrize(

@@ -307,3 +307,10 @@ def test_the_agents_of_a_job_that_stands_still_come_with_the_cause(
     training["status"]["conditions"].append(stalled)
     said = " ".join(shown(agents_view(job_row(training, []), [], 0.0)).split())
     assert f"Stalled (LastWriteWaits): {text}" in said
+
+
+def test_what_agents_measure_of_the_network_comes_with_them(training: dict[str, Any]) -> None:
+    assert "Network" not in shown(agents_view(job_row(training, []), [], 0.0))
+    training["status"]["transport"] = {"plannedGbps": 10.0, "measuredGbps": 9.4}
+    said = " ".join(shown(agents_view(job_row(training, []), [], 0.0)).split())
+    assert "Network: agents measure 9.4 Gb/s between them, plans count with 10" in said

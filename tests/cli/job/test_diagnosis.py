@@ -53,6 +53,16 @@ def test_a_job_that_trains_has_nothing_wrong(training: dict[str, Any]) -> None:
     assert "Nothing is wrong with it." in shown(found)
 
 
+def test_a_network_that_gives_less_than_the_spec_says_is_found(training: dict[str, Any]) -> None:
+    transport = {"channel": "Tcp", "plannedGbps": 2.0, "measuredGbps": 2.1}
+    training["status"]["transport"] = transport
+    training["spec"]["transport"] = {"bandwidthGbps": 10.0}
+    found = texts(explain(training, zoned_pods(*SPREAD), [], NOW))
+    assert "less than spec.transport.bandwidthGbps: agents measure 2.1 Gb/s" in found
+    transport["plannedGbps"] = 10.0
+    assert explain(training, zoned_pods(*SPREAD), [], NOW).findings == []
+
+
 def test_the_loss_of_each_zone_is_what_the_planner_decides(training: dict[str, Any]) -> None:
     outlooks = explain(training, zoned_pods(*SPREAD), [], NOW).outlooks
     assert {zone: (x.fate, len(x.agents)) for zone, x in outlooks.items()} == {

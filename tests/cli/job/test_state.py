@@ -87,3 +87,18 @@ def test_the_channel_is_known_once_an_agent_is_ready(manifest: dict[str, Any]) -
     assert read_job(manifest).group_share is None
     manifest["status"]["transport"]["groupShare"] = 0
     assert read_job(manifest).group_share == 0
+
+
+def test_the_network_is_told_once_agents_have_measured_it(manifest: dict[str, Any]) -> None:
+    status = manifest["status"]["transport"] = {"channel": "Tcp", "plannedGbps": 10.0}
+    manifest["spec"]["transport"] = {"bandwidthGbps": 10.0}
+    assert (read_job(manifest).network, read_job(manifest).is_network_slow) == ("", False)
+    status["measuredGbps"] = 9.4
+    assert not read_job(manifest).is_network_slow
+    text = "agents measure 9.4 Gb/s between them, plans count with 10"
+    assert read_job(manifest).network == text
+    status |= {"measuredGbps": 2.0, "plannedGbps": 2.0}
+    status["slowestPair"] = {"from": "a", "to": "b", "gbps": 0.5}
+    text = "agents measure 2 Gb/s between them, plans count with 2; slowest: a to b, 0.5 Gb/s"
+    assert read_job(manifest).network == text
+    assert read_job(manifest).is_network_slow

@@ -11,7 +11,7 @@ import pytest
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.state import Job, read_job
-from bamboo_cli.quickstart.final_state import differing_layers, final_hashes
+from bamboo_cli.quickstart.final_state import differing_layers, digest, final_hashes
 
 
 @pytest.fixture
@@ -43,3 +43,8 @@ def test_differences() -> None:
     assert differing_layers(("a", "b"), ("a", "b")) == []
     assert differing_layers(("a", "b"), ("a", "c")) == [1]
     assert differing_layers(("a",), ("a", "c")) == [0, 1]
+
+
+def test_equal_states_have_one_digest() -> None:
+    assert digest(("a", "b")) == digest(["a", "b"])
+    assert len({digest(hashes) for hashes in (("a", "b"), ("b", "a"), ("a",), ())}) == 4

@@ -109,6 +109,24 @@ def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
     assert job_file.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
 
 
+def test_another_grid_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    example = job_file.read_manifest(job_file.EXAMPLE)
+    example["spec"]["pipelines"]["min"] = 2
+    assert job_file.over_grid(example, None) == example
+    spec = read_spec(job_file.over_grid(example, "1x3"), tmp_path)
+    assert (spec.pipelines.count, spec.pipelines.stages, spec.pipelines.min) == (1, 3, 1)
+    assert example["spec"]["pipelines"]["count"] == 2
+    assert job_file.over_grid({"spec": "none"}, "1x1") == {"spec": "none"}
+    odd = {"spec": {"pipelines": "many"}}
+    assert job_file.over_grid(odd, "1x1")["spec"]["pipelines"] == {"count": 1, "stages": 1}
+
+
+@pytest.mark.parametrize("grid", ["", "4", "0x1", "1x0", "2x4x1", "2x", "-1x2", "two by four"])
+def test_what_is_no_grid(grid: str) -> None:
+    with pytest.raises(CommandError, match="is no grid; give the pipelines and the stages"):
+        job_file.over_grid(job_file.read_manifest(job_file.EXAMPLE), grid)
+
+
 def test_another_channel_keeps_the_rest_of_the_transport() -> None:
     given = {"spec": {"transport": {"channel": "Tcp", "encryption": "Off"}}}
     changed = job_file.over_channel(given, "ProcessGroup")

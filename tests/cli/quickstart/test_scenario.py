@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.snapshot import Snapshot
 from bamboo_cli.job.state import Job, read_job
-from bamboo_cli.quickstart import local_cluster, scenario, session
+from bamboo_cli.quickstart import job_file, local_cluster, scenario, session
 from bamboo_cli.quickstart.local_cluster import provision
 from bamboo_cli.quickstart.programs import Programs
 from bamboo_cli.quickstart.stopwatch import Stopwatch
@@ -256,11 +257,16 @@ class Scripted:
         return []
 
 
+def script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "Session", Scripted)
+    monkeypatch.setattr(scenario, "final_hashes", lambda job: ("a", "b"))
+
+
 @pytest.mark.parametrize(("losses", "code"), [(True, 1), (False, 0)])
 def test_a_run_without_the_scheduled_faults_fails(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, losses: bool, code: int
 ) -> None:
-    monkeypatch.setattr(scenario, "Session", Scripted)
+    script(monkeypatch)
     monkeypatch.setattr(Scripted, "steps", range(81))
     console = Console(file=StringIO(), width=400)
     assert scenario.run_quickstart(scenario.Options(losses=losses), console) == code
@@ -271,23 +277,24 @@ def test_a_run_without_the_scheduled_faults_fails(
 def test_the_run_is_drawn(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scenario, "Session", Scripted)
+    script(monkeypatch)
     monkeypatch.setattr(Scripted, "steps", range(33))
     path = tmp_path / "run.svg"
     assert scenario.run_quickstart(scenario.Options(losses=False, picture=path), console) == 0
     assert "quickstart: 2 pipelines x 4 stages" in path.read_text()
 
 
-def test_the_last_word_is_the_report(
+def test_the_last_words_are_the_report_and_the_final_state(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scenario, "Session", Scripted)
+    script(monkeypatch)
     monkeypatch.setattr(Scripted, "steps", range(33))
     wide = Console(file=StringIO(), width=400)
     scenario.run_quickstart(scenario.Options(losses=False), wide)
     path = tmp_path / "state/bamboo/quickstart-report.html"
     assert isinstance(wide.file, StringIO)
-    assert wide.file.getvalue().endswith(f"The report is {path}\n")
+    final = "The final state is fb8e20fc2e4c3f24: the same on every grid, whatever is lost.\n"
+    assert wide.file.getvalue().endswith(f"The report is {path}\n{final}")
     assert "Committed steps" in path.read_text()
     named = scenario.Options(losses=False, report=tmp_path / "missing/x.html")
     with pytest.raises(CommandError, match=r"--report .*missing does not exist; create it"):
@@ -298,10 +305,25 @@ def test_the_last_word_is_the_report(
         scenario.run_quickstart(scenario.Options(losses=False), console)
 
 
+def test_a_job_without_checkpoints_has_no_final_state(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script(monkeypatch)
+    monkeypatch.setattr(Scripted, "steps", range(33))
+    manifest = job_file.read_manifest(job_file.EXAMPLE)
+    del manifest["spec"]["checkpoint"]
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    wide = Console(file=StringIO(), width=400)
+    assert scenario.run_quickstart(scenario.Options(file=file, losses=False), wide) == 0
+    assert isinstance(wide.file, StringIO)
+    assert "The final state" not in wide.file.getvalue()
+
+
 def test_a_picture_that_cannot_be_written(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scenario, "Session", Scripted)
+    script(monkeypatch)
     monkeypatch.setattr(Scripted, "steps", range(33))
     options = scenario.Options(losses=False, picture=tmp_path / "missing/run.svg")
     with pytest.raises(CommandError, match="missing does not exist; create it"):

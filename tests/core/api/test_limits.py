@@ -56,12 +56,12 @@ def test_deep_objects_are_found_before_they_are_written_as_text() -> None:
     ("batch", "count", "stages", "is_fine"),
     [
         (98_303, 1, 1, True),
-        (98_304, 1, 1, False),  # four tasks for each, and one chunk
+        (98_304, 1, 1, False),  # four tasks for each, and one slice
         (12_287, 1, 8, True),
         (12_288, 1, 8, False),
         (4_096, 128, 8, True),  # the largest grids: 1024 agents
         (8_192, 256, 4, True),
-        (1_024, 1024, 1, False),  # a slice of each of 1024 chunks for 1024 collectors
+        (8_192, 1024, 1, False),  # 1024 pipelines send each other slices
     ],
 )
 def test_the_tasks_of_a_step_are_bounded(
@@ -80,17 +80,14 @@ def test_the_tasks_of_a_step_are_bounded(
         assert f"at most {limits.MOST_TASKS} can be planned: raise microBatchSize" in problem
 
 
-def test_the_chunks_of_the_first_plan_count_for_ever() -> None:
-    """No lower count takes them back, so more stages later would make a far larger step."""
-    body = manifest()
-    body["spec"]["training"] |= {"globalBatchSize": 512, "microBatchSize": 1}
-    body["spec"]["pipelines"] = {"count": 2, "stages": 16}
-    spec = from_manifest(body)
-    assert not isinstance(spec, list)
-    assert limits.task_problems(spec) == limits.task_problems(spec, 2) == []
-    (problem,) = limits.task_problems(spec, 512)
-    assert str(problem) == (
-        "spec.pipelines.stages: 16 makes steps of 4227072 tasks with the 512 chunks of gradients"
-        " that the job keeps since its first plan, and at most 393216 can be planned: lower it, or"
-        " create a new BambooJob with a lower spec.pipelines.count"
+def test_a_pipeline_has_a_sum_of_its_own() -> None:
+    """256 pipelines of one micro-batch each would have two of them in one sum."""
+    (problem,) = problems(
+        training={"globalBatchSize": 256, "microBatchSize": 1},
+        pipelines={"count": 1, "stages": 2, "max": 129},
+    )
+    assert problem == (
+        "spec.training.globalBatchSize: 256 makes 256 micro-batches, whose gradients are added up"
+        " by 2: 128 sums are fewer than spec.pipelines.max 129: raise globalBatchSize, or lower"
+        " microBatchSize or max"
     )

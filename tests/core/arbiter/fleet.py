@@ -17,7 +17,6 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
-    Numerics,
     PipelinesSpec,
     RedundancyMode,
     RedundancySpec,
@@ -34,6 +33,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
 from bamboo_core.protocol.messages import (
+    LANGUAGE,
     BadCheckpoint,
     Cause,
     CommitRecord,
@@ -61,7 +61,6 @@ def spec(
     mode: RedundancyMode = RedundancyMode.REPLICA,
     every: int = 2,
     microbatches: int = 4,
-    numerics: Numerics = Numerics.CANONICAL,
 ) -> JobSpec:
     return JobSpec(
         model=FactorySpec("zoo:gpt"),
@@ -71,7 +70,6 @@ def spec(
         worker=WorkerSpec("image"),
         checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every),
         redundancy=RedundancySpec(mode),
-        numerics=numerics,
     )
 
 
@@ -127,8 +125,9 @@ class Fleet:
 
     # ------------------------------------------------------------ agents
 
-    def add(self, name: str, zone: str, **ready: object) -> Agent:
-        hello = Hello(AgentId(name), name, name, zone, name, f"{name}:1", f"{name}:2")
+    def add(self, name: str, zone: str, language: int = LANGUAGE, **ready: object) -> Agent:
+        places = f"{name}:1", f"{name}:2"
+        hello = Hello(AgentId(name), name, name, zone, name, *places, language=language)
         facts = {"layers": self.layers, "training_samples": 100_000, "validation_samples": 2}
         said = Ready(**{"fingerprint": Fingerprint(), **facts, **ready})
         agent = self.agents[hello.agent] = Agent(hello.agent, self.layers, hello, said)
@@ -317,8 +316,11 @@ class Fleet:
                     pass
 
 
-def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
-    fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
+def running(
+    pipelines: int = 1, stages: int = 3, *, durable: Durable | None = None, **options: object
+) -> Fleet:
+    job = spec(pipelines=pipelines, stages=stages, **options)  # type: ignore[arg-type]
+    fleet = Fleet(job, layers=stages, durable=durable)
     fleet.add_grid(pipelines, stages)
     fleet.tell(a.DesiredState(pipelines))
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)

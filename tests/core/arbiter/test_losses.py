@@ -8,9 +8,11 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import Numerics, RedundancyMode
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import (
     Cause,
     Failure,
@@ -40,8 +42,8 @@ def test_one_loss_costs_no_committed_step(victim: str, after: int) -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
-def test_fast_sums_survive_a_loss_as_well() -> None:
-    fleet = running(pipelines=2, stages=2, steps=3, numerics=Numerics.FAST)
+def test_a_job_of_an_earlier_version_keeps_its_sums_through_a_loss() -> None:
+    fleet = running(2, 2, durable=Durable(batch=BatchShape(4, 2, 2)), steps=3)
     plan = fleet.arbiter.status().plan
     assert plan is not None
     assert (plan.batch.leaf_size, plan.batch.chunks) == (2, 2)

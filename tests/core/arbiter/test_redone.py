@@ -63,7 +63,7 @@ def test_a_loss_costs_never_more_than_agents_compute_twice(stages: int, share: f
     """And not much less, unless the agents of a stage alone are a pipeline: they send little."""
     counted = real = 0
     for victim in range(2 * stages):
-        for later in range(0, 60 * stages, 13 if stages == 1 else 31):
+        for later in range(0, 60 * stages, 13 if stages < 3 else 31):
             fleet = Watched(stages=stages)
             fleet.steps(later)
             fleet.kill(f"a{victim}")

@@ -195,7 +195,7 @@ def test_a_report_of_what_cannot_be_is_the_failure_of_its_agent() -> None:
     """A range of layers without end would make the planner count without end."""
     fleet, liar = in_a_round()
     asked, fence = len(fleet.requests), fleet.arbiter.fence
-    endless = Item.red(1, (0, 10**12), 0)
+    endless = Item.red(1, (0, 10**12), 0, 1)
     fleet.receive(liar, AgentReport(fence, fence, {}, frozenset([endless])))
     assert liar not in fleet.arbiter.status().members
     (failure,) = (r for r in fleet.records if r.reason is EventReason.WORKER_FAILED)

@@ -13,9 +13,10 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state import durable as d
 from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.controller.view import Slot, pod_name
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.processors import ProcessorKind
+from bamboo_core.placement.plan import Move
 from bamboo_core.protocol.messages import Manifest
 
 number = st.integers(0, 10_000)
@@ -28,6 +29,9 @@ cuts = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(
 
 writes = st.builds(
     LastWrite, number, st.text(max_size=5), st.floats(0, 1e4), st.none() | st.floats(0, 1e4)
+)
+moves = st.builds(
+    Move, st.text(min_size=1, max_size=8).map(AgentId), st.builds(Coordinate, number, number)
 )
 orders = st.builds(d.Restored, st.text(max_size=5), number, number)
 
@@ -55,6 +59,7 @@ def facts(draw: st.DrawFn) -> d.Durable:
         cut=cut,
         step_cut=draw(st.sampled_from([cut, ((0, cut[-1][1]),)])),
         target=draw(number),
+        move=draw(st.none() | moves),
         batch=draw(st.sampled_from([None, BatchShape(8, 2, 4)])),
         manifests=tuple(draw(st.lists(manifests, max_size=3))),
         bad=tuple(draw(st.lists(st.tuples(number, number), max_size=3))),

@@ -15,6 +15,7 @@ from bamboo_core.graph.closure import (
     undisturbed,
 )
 from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Op
 from bamboo_core.scheduling import dry_run as verify
 from bamboo_core.scheduling import schedule
@@ -29,7 +30,6 @@ def dry_run(graph, plan, holdings):
         batch=plan.batch,
         costs=schedule.Costs.even(plan.cut[-1][1]),
         caps=caps,
-        pipelines=2,
     )
     return verify.dry_run(
         made.programs,
@@ -122,7 +122,7 @@ def test_an_old_version_without_its_gradients_does_not_count():
 def test_a_laggard_catches_up_with_the_gradients_of_others():
     plan = goals(target=2)
     holdings = undisturbed(plan)
-    reduced = frozenset(Item.red(1, cut, z) for cut in plan.cut for z in range(plan.batch.chunks))
+    reduced = frozenset(Item.red(1, cut, z, 2) for cut in plan.cut for z in range(2))
     late = name(0, 1)
     for agent, held in holdings.items():
         holdings[agent] = replace(held, items=reduced)
@@ -168,7 +168,7 @@ def test_a_lost_boundary_is_computed_again_from_the_first_stage():
     plan = goals(1, 3, microbatches=2)
     holdings = undisturbed(plan)
     for stage in (0, 1):
-        leaves = {Item.leaf(1, plan.cut[stage], leaf) for leaf in range(2)}
+        leaves = {Item.sum(1, plan.cut[stage], (leaf, leaf + 1)) for leaf in range(2)}
         agent = name(0, stage)
         holdings[agent] = replace(holdings[agent], items=frozenset(leaves))
     graph = missing(plan, holdings)
@@ -215,16 +215,21 @@ def folds(graph):
     return [(t.agent, t.instruction.index) for t in ops(graph, Op.FOLD) if t.instruction.lo == 1]
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_the_agent_that_has_folded_most_of_a_chunk_goes_on(ahead):
+@pytest.mark.parametrize(
+    ("ahead", "runs"), [(0, [(0, 4), (4, 8)]), (1, [(0, 2), (2, 3), (3, 4), (4, 8)])]
+)
+def test_the_agent_that_has_folded_most_of_a_chunk_goes_on_with_leaves_of_its_own(ahead, runs):
     plan = goals(2, 2, microbatches=4)
     holdings = undisturbed(plan)
     agents = [name(0, 1), name(1, 1)]
     for i, agent in enumerate(agents):
-        folded = Item.folded(1, plan.cut[1], 0, 2 if i == ahead else 1)
+        folded = Item.sum(1, plan.cut[1], (0, 2 if i == ahead else 1))
         holdings[agent] = replace(holdings[agent], items=frozenset({folded}))
     graph = missing(plan, holdings)
-    assert [x for x in folds(graph) if x[1] < 4] == [(agents[ahead], 2), (agents[ahead], 3)]
+    own = [(agents[0], 2), (agents[0], 3)] if ahead == 0 else []
+    assert [x for x in folds(graph) if x[1] < 4] == own
+    reduced = {t.instruction.ranges[1:] for t in ops(graph, Op.REDUCE) if t.instruction.lo == 1}
+    assert reduced == {tuple(runs)}
     assert {t.instruction.index for t in ops(graph, Op.B, Op.W) if t.instruction.lo == 1} == set(
         range(2, 8)
     )
@@ -237,7 +242,7 @@ def test_the_fuller_sum_of_a_chunk_counts_even_if_a_leaver_has_it(own, left, res
     leaver, new_owner = name(0, 1), name(0, 0)
     holdings = undisturbed(plan)
     for agent, done in ((new_owner, own), (leaver, left)):
-        items = {Item.folded(1, plan.cut[1], 0, done)} if done else set()
+        items = {Item.sum(1, plan.cut[1], (0, done))} if done else set()
         holdings[agent] = replace(holdings[agent], items=frozenset(items))
     changed = replace(
         plan,
@@ -388,3 +393,87 @@ def test_saves_cover_every_layer_once_and_precede_the_update():
     for save in ops(graph, Op.SAVE):
         updates = [t for t in ops(graph, Op.UPDATE) if t.agent == save.agent]
         assert any(save in graph.tasks[u] for u in updates)
+
+
+def test_every_addition_has_a_number_of_its_own():
+    """A check is due by it: two with one number would both be left out."""
+    plan = goals(2, 2, microbatches=8, batch=BatchShape(16, 1, 8), assignment=halves(2, 16))
+    numbers = {}
+    for task in ops(steady(plan), Op.FOLD):
+        numbers.setdefault(task.instruction.lo, []).append(task.instruction.index)
+    assert {lo: sorted(found) for lo, found in numbers.items()} == {
+        lo: [x for x in range(1, 16) if x != 8] for lo in (0, 1)
+    }
+
+
+def halves(stages, leaves):
+    return {(s, x): name(2 * x // leaves, s) for s in range(stages) for x in range(leaves)}
+
+
+def test_an_agent_sends_one_sum_for_all_that_it_makes():
+    plan = goals(2, 1, microbatches=8, batch=BatchShape(16, 1, 8), assignment=halves(1, 16))
+    sliced = [t.instruction.ranges for t in ops(steady(plan), Op.SLICE)]
+    assert sliced == [((0, 8), (0, 2)), ((8, 16), (0, 2))]
+    reduced = [t.instruction.ranges for t in ops(steady(plan), Op.REDUCE)]
+    assert reduced == [((0, 2), (0, 8), (8, 16))] * 2
+
+
+def test_each_slice_has_one_owner():
+    plan = goals(3, 1, microbatches=4)
+    owners = {}
+    for task in ops(steady(plan), Op.REDUCE):
+        owners.setdefault(task.instruction.index, []).append(task.agent)
+    assert owners == {z: [name(z, 0)] for z in range(3)}
+
+
+def stopped_with(plan, *items, agent):
+    """Holdings of all agents, the items on one of them."""
+    holdings = undisturbed(plan)
+    holdings[agent] = replace(holdings[agent], items=frozenset(items))
+    return holdings
+
+
+def test_a_step_keeps_the_slices_with_which_it_began():
+    plan = goals(2, 1, microbatches=4)
+    pieces = [Item.piece(1, (0, 1), (0, 4), z, 3) for z in range(3)]
+    graph = missing(plan, stopped_with(plan, *pieces, agent=name(0, 0)))
+    assert {t.instruction.ranges[0] for t in ops(graph, Op.REDUCE)} == {(0, 3)}
+    assert [t.agent for t in ops(graph, Op.REDUCE)] == [name(0, 0), name(1, 0), name(0, 0)]
+    assert {t.instruction.index for t in ops(graph, Op.B)} == {4, 5, 6, 7}
+
+
+def test_nothing_is_added_to_a_sum_that_was_sliced():
+    """Its owner has both halves, but the first one is on its way already."""
+    plan = goals(1, 1, microbatches=8, batch=BatchShape(8, 1, 8), assignment=halves(1, 8))
+    plan = replace(plan, assignment={(0, x): name(0, 0) for x in range(8)})
+    pieces = [Item.piece(1, (0, 1), (0, 4), z, 2) for z in range(2)]
+    graph = missing(plan, stopped_with(plan, *pieces, agent=name(0, 0)))
+    assert [t.instruction.ranges for t in ops(graph, Op.SLICE)] == [((4, 8), (0, 2))]
+    assert ops(graph, Op.REDUCE)[0].instruction.ranges == ((0, 2), (0, 4), (4, 8))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_sums_that_overlap_are_not_both_added(first):
+    """After two losses one agent may hold [0, 8) and another one [4, 8): the longer one counts."""
+    plan = goals(2, 1, microbatches=8, batch=BatchShape(16, 1, 16), assignment=halves(1, 16))
+    long, short = Item.sum(1, (0, 1), (0, 8)), Item.sum(1, (0, 1), (4, 8))
+    holdings = stopped_with(plan, long if first else short, agent=name(0, 0))
+    other = short if first else long
+    holdings[name(1, 0)] = replace(holdings[name(1, 0)], items=frozenset({other}))
+    graph = missing(plan, holdings)
+    for task in ops(graph, Op.REDUCE):
+        runs = task.instruction.ranges[1:]
+        assert [x for run in runs for x in range(*run)] == list(range(16))
+    assert {t.instruction.index for t in ops(graph, Op.B)} == set(range(8, 16))
+    assert dry_run(graph, plan, holdings).ok
+
+
+def test_slices_that_exist_in_part_only_do_not_count():
+    """An agent was lost while it sent its sum."""
+    plan = goals(2, 1, microbatches=4)
+    some = Item.piece(1, (0, 1), (0, 4), 1, 2)
+    graph = missing(plan, stopped_with(plan, some, agent=name(1, 0)))
+    assert {t.instruction.index for t in ops(graph, Op.B)} == set(range(8))
+    both = {some, Item.red(1, (0, 1), 0, 2)}  # only slice 1 is still to be added up
+    graph = missing(plan, stopped_with(plan, *both, agent=name(1, 0)))
+    assert {t.instruction.index for t in ops(graph, Op.B)} == {4, 5, 6, 7}

@@ -41,7 +41,7 @@ def test_a_step_is_begun_once_something_of_it_exists(step: int, is_begun: bool) 
 
 def test_a_staying_agent_does_not_send_what_it_is_writing() -> None:
     bound = [Item.act(TARGET, CUT, 1), Item.partial(TARGET, CUT, 0, 3)]
-    bound.append(Item.folded(TARGET, CUT, 0, 1))
+    bound.append(Item.sum(TARGET, CUT, (0, 1)))
     assert index(a=items(*bound)).where == {}
     assert len(index([A], a=items(*bound)).where) == 3
 
@@ -57,7 +57,6 @@ def test_the_largest_unfinished_sum_of_an_agent_counts() -> None:
     assert found.count(A, Kind.PART, CUT, 1) == 3
     assert found.count(C, Kind.PART, CUT, 1) == 0
     assert found.counts(Kind.PART, CUT, 0) == {}
-    assert found.counts(Kind.FOLDED, CUT, 1) == {}
 
 
 @pytest.mark.parametrize("step", [TARGET - 1, TARGET + 1])
@@ -69,14 +68,14 @@ def test_unfinished_sums_of_other_steps_do_not_count(step: int) -> None:
 
 def test_the_fullest_sum_of_those_who_leave_on_short_notice() -> None:
     sums = {"a": 3, "b": 1, "c": 2}
-    held = {name: items(Item.folded(TARGET, CUT, 0, n)) for name, n in sums.items()}
-    assert index([B, C], **held).short_notice_count(Kind.FOLDED, CUT, 0) == 2
-    assert index(**held).short_notice_count(Kind.FOLDED, CUT, 0) == 0
+    held = {name: items(Item.partial(TARGET, CUT, 0, n)) for name, n in sums.items()}
+    assert index([B, C], **held).short_notice_count(Kind.PART, CUT, 0) == 2
+    assert index(**held).short_notice_count(Kind.PART, CUT, 0) == 0
 
 
 def test_what_an_agent_has_done_of_a_leaf_in_half_microbatches() -> None:
     begun = [Item.act(TARGET, CUT, 4), Item.act(TARGET, CUT, 7), Item.partial(TARGET, CUT, 0, 3)]
-    begun.append(Item.folded(TARGET, CUT, 0, 1))
+    begun.append(Item.sum(TARGET, CUT, (0, 1)))
     assert index(a=items(*begun)).done == {(0, 2, 1): {A: 2}, (0, 2, 0): {A: 6}}
     assert index([A], a=items(*begun)).done == {}
 
@@ -90,7 +89,7 @@ def test_of_the_holders_of_a_layer_those_that_stay_come_first_then_the_newest() 
 
 
 def reds(*slices: int) -> list[Item]:
-    return [Item.red(TARGET - 1, CUT, z) for z in slices]
+    return [Item.red(TARGET - 1, CUT, z, 2) for z in slices]
 
 
 @pytest.mark.parametrize(

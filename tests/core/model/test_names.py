@@ -18,6 +18,8 @@ items = st.builds(
     index=numbers,
     part=numbers,
     agent=agents,
+    leaves=numbers,
+    slices=numbers,
 )
 
 
@@ -31,8 +33,10 @@ def words_of_item(item):
     where = f"[{item.lo}:{item.hi}]" if item.hi else (f"[{item.lo}]" if item.lo else "")
     words = [
         (True, item.kind.name.lower() + where),
-        (item.index, f"m{item.index}"),
-        (item.part, f"#{item.part}"),
+        (item.leaves, f"{item.index}:{item.index + item.leaves}"),
+        (item.index and not item.leaves, f"m{item.index}"),
+        (item.slices, f"{item.part}/{item.slices}"),
+        (item.part and not item.slices, f"#{item.part}"),
         (item.agent, item.agent),
         (item.step, f"@{item.step}"),
     ]
@@ -117,10 +121,9 @@ CUT = (2, 5)
         (Item.out(1, 2, 3), "out[2] m3 @1"),
         (Item.ingrad(1, 2, 3), "ingrad[2] m3 @1"),
         (Item.partial(1, CUT, 3, 4), "part[2:5] m3 #4 @1"),
-        (Item.leaf(1, CUT, 3), "leaf[2:5] m3 @1"),
-        (Item.folded(1, CUT, 3, 4), "folded[2:5] m3 #4 @1"),
-        (Item.chunk(1, CUT, 3, 4), "chunk[2:5] m3 #4 @1"),
-        (Item.red(1, CUT, 4), "red[2:5] #4 @1"),
+        (Item.sum(1, CUT, (3, 5)), "sum[2:5] 3:5 @1"),
+        (Item.piece(1, CUT, (0, 4), 2, 3), "piece[2:5] 0:4 2/3 @1"),
+        (Item.red(1, CUT, 0, 4), "red[2:5] 0/4 @1"),
         (Item.vote(1, AgentId("a")), "vote a @1"),
         (Item.commit(1), "commit @1"),
         (Item.ver(1, 2), "ver[2:3] @1"),

@@ -22,16 +22,24 @@ RANGE = st.integers(0, LAYERS - 1).flatmap(
 @st.composite
 def instructions(draw: st.DrawFn) -> Instruction:
     op, (lo, hi), step = draw(st.sampled_from(Op)), draw(RANGE), draw(st.integers(-1, 9))
-    count = {Op.FOLD: BATCH.leaves, Op.REDUCE: BATCH.chunks}.get(op, BATCH.microbatches)
+    count = {Op.FOLD: BATCH.leaves, Op.REDUCE: 3}.get(op, BATCH.microbatches)
     ranges: tuple[tuple[int, int], ...] = ()
     if op is Op.R or (op is Op.F and draw(st.booleans())):
         begin = draw(st.integers(lo, hi - 1))
         ranges = ((begin, draw(st.integers(begin + 1, hi)) if op is Op.R else hi),)
-    elif op in (Op.VOTE, Op.UPDATE):
-        ranges = ((lo, hi), (lo, hi))
+    elif op is Op.VOTE:
+        ranges = ((lo, hi), (lo, hi), (0, 3))
+    elif op is Op.UPDATE:
+        ranges = ((lo, hi), (0, 3))
+    elif op is Op.SLICE:
+        ranges = ((2, 4), (0, 3))
+    elif op is Op.REDUCE:
+        ranges = ((0, 3), (0, 4), (4, 8))
     item = Item.out(step, lo, 0) if op in (Op.SEND, Op.RECV, Op.EXIT) else None
     agents = (AgentId("a"), AgentId("b")) if op is Op.COMMIT else ()
     m = draw(st.integers(0, count - 1))
+    if op is Op.FOLD:
+        m, ranges = 2, ((0, 4),)
     return Instruction(op, step, lo, hi, m, item, ranges=ranges, agents=agents)
 
 
@@ -64,13 +72,14 @@ def test_the_parts_of_a_rule_fit_each_other(x: Instruction) -> None:
         (Instruction(Op.I, 0, 2, 4, 3), "", "ingrad[2] m3"),
         (Instruction(Op.W, 0, 2, 4, 2), "act[2:4] m2", "part[2:4] m1 #1"),
         (Instruction(Op.B, 0, 2, 4, 3), "act[2:4] m3, part[2:4] m1 #1",
-         "ingrad[2] m3, leaf[2:4] m1"),
-        (Instruction(Op.FOLD, 0, 2, 4, 4), "leaf[2:4] m4", "folded[2:4] m2 #1"),
-        (Instruction(Op.FOLD, 0, 2, 4, 5), "leaf[2:4] m5, folded[2:4] m2 #1",
-         "chunk[2:4] m2, chunk[2:4] m2 #1, chunk[2:4] m2 #2, chunk[2:4] m2 #3"),
-        (Instruction(Op.REDUCE, 0, 2, 4, 1), "", "red[2:4] #1"),
+         "ingrad[2] m3, sum[2:4] 1:2"),
+        (Instruction(Op.FOLD, 0, 2, 4, 5, ranges=((4, 6),)), "sum[2:4] 4:5, sum[2:4] 5:6",
+         "sum[2:4] 4:6"),
+        (Instruction(Op.SLICE, 0, 2, 4, ranges=((4, 6), (0, 2))), "sum[2:4] 4:6",
+         "piece[2:4] 4:6 0/2, piece[2:4] 4:6 1/2"),
+        (Instruction(Op.REDUCE, 0, 2, 4, 1, ranges=((0, 2), (0, 8))), "", "red[2:4] 1/2"),
         (Instruction(Op.V, 0, 4, 6, 3), "", "score m3"),
-        (Instruction(Op.UPDATE, 0, 2, 3, ranges=((2, 4),)), "ver[2:3]", "ver[2:3] @1"),
+        (Instruction(Op.UPDATE, 0, 2, 3, ranges=((2, 4), (0, 2))), "ver[2:3]", "ver[2:3] @1"),
         (Instruction(Op.COMMIT, 0), "", ""),
     ],
     ids=str,

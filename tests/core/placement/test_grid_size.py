@@ -19,7 +19,7 @@ def slots(pipelines, stages, batch, lost=()):
 
 @pytest.mark.parametrize(("pipelines", "stages"), [(2, 2), (2, 3), (3, 2)])
 def test_the_larger_grid_is_kept_where_it_is_faster(pipelines, stages):
-    batch = choose(microbatches=12, pipelines=pipelines, stages=stages, pipelines_max=pipelines)
+    batch = choose(microbatches=12, pipelines_max=pipelines)
     less = slots(pipelines - 1, stages, batch)
     for empty in range(1, stages):
         agents = pipelines * stages - empty

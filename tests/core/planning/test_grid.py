@@ -11,8 +11,8 @@ from tests.core.scheduling.steps import step
 
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op, parse
-from bamboo_core.planning import show
-from bamboo_core.planning.grid import draw, listing
+from bamboo_core.planning.displays import show
+from bamboo_core.planning.displays.grid import draw, listing
 from bamboo_core.planning.step_shape import StepShape
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -76,7 +76,7 @@ def test_the_command_prints_a_grid():
     command = [
         sys.executable,
         "-m",
-        "bamboo_core.planning.show",
+        "bamboo_core.planning.displays.show",
         "--stages",
         "2",
         "--microbatches",
@@ -99,7 +99,7 @@ def test_the_command_prints_a_grid():
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(options, message):
-    command = [sys.executable, "-m", "bamboo_core.planning.show", *options]
+    command = [sys.executable, "-m", "bamboo_core.planning.displays.show", *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode != 0
     assert message in done.stderr

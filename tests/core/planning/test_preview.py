@@ -8,7 +8,7 @@ import pytest
 from tests.core.arbiter.fleet import spec
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode, RedundancySpec
-from bamboo_core.planning import preview
+from bamboo_core.planning.displays import preview
 from bamboo_core.protocol.messages import LayerCost
 
 HALVES = LayerCost(

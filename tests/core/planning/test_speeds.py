@@ -72,6 +72,9 @@ def test_over_a_slow_network_a_slow_agent_keeps_its_work() -> None:
     assert forwards(steady(made))[A0] == 8
     fast = replace(made.spec, transport=TransportSpec(bandwidth_gbps=100_000.0))
     assert forwards(steady(replace(made, spec=fast)))[A0] < 8
+    measured = replace(made, spec=fast, goodput=made.spec.transport.bytes_per_s)
+    assert steady(measured) == steady(made)  # what is measured counts where it is less
+    assert steady(replace(made, goodput=1e15)) == steady(made)  # and not where it is more
 
 
 @pytest.mark.parametrize("after", [30, 60, 90])

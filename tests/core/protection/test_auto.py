@@ -11,6 +11,7 @@ from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Tick
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
+from bamboo_core.protection.inputs import Source, inputs
 from bamboo_core.protocol.messages import CommitRecord, Progress
 
 HOUR = 3600.0
@@ -91,6 +92,24 @@ def test_the_network_of_the_spec_counts_and_may_change_at_any_time() -> None:
     assert made.arbiter.status().verdict.facts.bytes_per_s == 1.25e11
     assert mode_of(made) is RedundancyMode.REPLICA
     assert made.job.spec.transport == TransportSpec()
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected", "source"),
+    [(1e8, 1e8, Source.MEASURED), (5e9, 1.25e9, Source.SPEC)],
+)
+def test_what_agents_measure_of_the_network_counts_where_it_is_less(
+    measured: float, expected: float, source: Source
+) -> None:
+    made = fleet(costs=layers(4, parameter_bytes=20_000_000))
+    made.arbiter.state.wire._settled = measured
+    made.kill("a1")
+    made.run()
+    verdict = made.arbiter.status().verdict
+    assert verdict is not None
+    assert verdict.facts.bytes_per_s == expected
+    (found,) = [x for x in inputs(verdict.facts) if x.name == "bandwidthGbps"]
+    assert (found.value, found.source) == (expected * 8 / 1e9, source)
 
 
 def test_the_network_counts_for_the_work_of_every_mode() -> None:
@@ -212,11 +231,14 @@ def test_an_interrupted_step_does_not_say_how_long_steps_take(beyond: int, expec
     assert verdict.facts.step_s == expected
 
 
-def test_the_facts_are_those_of_the_agents_that_stay() -> None:
+def test_the_facts_are_those_of_the_grid_that_the_job_asks_for() -> None:
+    """How many of its seats are empty is counted by itself."""
     made = fleet(3)
     made.kill("a5")
     made.kill("a4")
-    made.run()
+    made.until(lambda: len(made.requests[-1].participants) == 4)
+    made.until(lambda: made.arbiter.status().phase is ArbiterPhase.RUNNING)
     verdict = made.arbiter.status().verdict
     assert verdict is not None
-    assert verdict.facts.pipelines == 2
+    assert verdict.facts.pipelines == 3
+    assert made.arbiter.state.protection.seats == (6, 2)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.protection.job import USUAL, usual
+from tests.core.protection.job import USUAL, EachMore, usual
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.protection.choice import EAGER, MODES, NONE, REPLICA, Facts, Recovery, choose
@@ -43,6 +44,7 @@ def facts(draw: st.DrawFn) -> Facts:
         activation_bytes=draw(st.integers(0, 1 << 32)),
         boundary_bytes=draw(st.integers(0, 1 << 26)),
         layer_bytes=layer_bytes,
+        steps=EachMore(max(peers, all_), min(peers, all_), pipelines),
         device_bytes=(1, 2, 3),
         memory_bytes=draw(st.sampled_from([0, 1 << 34, 1 << 37])),
         host_memory_bytes=draw(st.sampled_from([0, 1 << 33, 1 << 38])),
@@ -55,12 +57,63 @@ def facts(draw: st.DrawFn) -> Facts:
     )
 
 
-@given(facts(), st.floats(0, 50))
+SHARES = st.floats(0, 0.99)
+
+
+@given(facts(), SHARES, SHARES, st.floats(0, 0.9))
 @settings(max_examples=60, deadline=None)
-def test_more_hazard_never_gives_less_redundancy(known: Facts, hazard: float) -> None:
-    low, high = sorted((known.hazard_per_agent_hour, hazard))
-    less, more = (choose(replace(known, hazard_per_agent_hour=h)).mode for h in (low, high))
-    assert MODES.index(less) <= MODES.index(more)
+def test_the_expected_step_grows_with_the_share_of_empty_seats(
+    known: Facts, one: float, other: float, together: float
+) -> None:
+    known = replace(known, empty_together=together)
+    less, more = sorted((one, other))
+    few, many = (choose(replace(known, empty_share=x)).estimates for x in (less, more))
+    for fast, slow in zip(few, many, strict=True):
+        # numbers that are rare count as their neighbours
+        assert fast.step <= slow.step * 1.01 + 1e-9 or slow.step == fast.step
+        assert fast.step / fast.overhead >= 1 - 1e-9 or fast.excluded
+
+
+@pytest.mark.parametrize("mode", [NONE, REPLICA])
+def test_without_losses_empty_seats_cost_what_steps_with_them_take(mode: RedundancyMode) -> None:
+    """A grid of 1 x 2: both agents are there, or one, or none. Without copies one is no use."""
+    steps = {0: 1.0, 1: math.inf if mode is NONE else 1.1}
+    known = usual(pipelines=1, stages=2, copying_s=0.0, hazard_per_agent_hour=0.0, empty_share=0.25)
+    speed = sum(chance / steps[f] for f, chance in ((0, 9 / 16), (1, 6 / 16)))
+    found = choose(known).of(mode)
+    assert found.step == pytest.approx(1 / speed)
+    assert found.lost_s == pytest.approx(3600 * (1 - speed))
+
+
+def test_a_grid_with_too_few_agents_makes_no_progress() -> None:
+    never = choose(usual(pipelines=1, stages=2, empty_share=0.999, hazard_per_agent_hour=0.0))
+    assert never.of(NONE).lost_s > 3590
+    assert "the job makes hardly any progress in None" in never.reason
+
+
+class OnePipeline:
+    """Two pipelines send each other more than they save, and one computes alone."""
+
+    def slower(self, mode: RedundancyMode, pipelines: int, empty: int) -> float:
+        return {2: 1.0 + empty / 2, 1: 0.25 + empty}[pipelines]
+
+    def prepare(self, is_wanted: Callable[[], bool]) -> None:
+        raise AssertionError("there is nothing to prepare")
+
+
+def test_a_pipeline_is_missing_only_if_its_seats_are_empty() -> None:
+    """The grid of 2 x 2 has as many pipelines as seat all agents, whatever is faster."""
+    known = usual(stages=2, hazard_per_agent_hour=0.0, empty_share=0.1, steps=OnePipeline())
+    speed = 0.9**4 / 1.0 + 4 * 0.9**3 * 0.1 / 1.5 + 6 * 0.9**2 * 0.1**2 / 0.25
+    assert choose(known).of(NONE).step == pytest.approx(1 / speed)
+
+
+def test_the_reason_says_that_empty_seats_are_a_gain() -> None:
+    """Most of the time one pipeline is left, which is four times as fast."""
+    known = usual(stages=2, hazard_per_agent_hour=0.0, empty_share=0.5, steps=OnePipeline())
+    verdict = choose(known)
+    assert verdict.of(NONE).lost_s < 0
+    assert f"None gains {-verdict.of(NONE).lost_s:.0f} s" in verdict.reason
 
 
 @given(facts())
@@ -82,7 +135,6 @@ def test_what_is_chosen_fits_and_is_cheapest_but_for_the_margin(known: Facts) ->
 def test_estimates_are_ordered(known: Facts) -> None:
     none, replica, eager = choose(known).estimates
     assert none.overhead == 1 <= min(replica.overhead, eager.overhead)
-    assert none.fatal_per_hour >= replica.fatal_per_hour or math.isinf(replica.fatal_per_hour)
     if not replica.excluded and not eager.ahead_host_bytes:
         assert eager.pause_s <= replica.pause_s
     if not (replica.replica_host_bytes or eager.replica_host_bytes):
@@ -105,7 +157,7 @@ def test_without_hazard_nothing_is_worth_its_price() -> None:
 
 def test_the_reason_says_that_neighbours_in_one_zone_may_be_lost_together() -> None:
     words = "not counted: with spec.placement.adjacency Cluster a stage and its copy share a zone"
-    risky = usual(hazard_per_agent_hour=0.2, is_clustered=True)
+    risky = usual(hazard_per_agent_hour=0.5, is_clustered=True)
     assert choose(risky).mode is REPLICA
     assert words in choose(risky).reason
     assert words not in choose(replace(risky, is_clustered=False)).reason
@@ -115,12 +167,14 @@ def test_the_reason_says_that_neighbours_in_one_zone_may_be_lost_together() -> N
 def test_one_pipeline_needs_a_copy() -> None:
     verdict = choose(usual(pipelines=1, bare=None, hazard_per_agent_hour=0.2))
     assert verdict.mode in (REPLICA, EAGER)
-    assert verdict.of(NONE).fatal_per_hour == pytest.approx(4 * 0.2)
-    assert verdict.of(NONE).pause_s == pytest.approx(60 + 180 + 1 + 300)
+    assert verdict.of(NONE).fatal_per_hour == pytest.approx(
+        4 * 0.2 * (1 - verdict.facts.share) ** 4  # the seats of the others are taken, too
+    )
+    assert verdict.of(NONE).pause_s == pytest.approx(60 + 1 + 300)
 
 
 def test_several_pipelines_take_copies_and_compute_ahead_only_if_pauses_are_dear() -> None:
-    assert choose(usual(hazard_per_agent_hour=0.2)).mode is REPLICA
+    assert choose(usual(hazard_per_agent_hour=0.5)).mode is REPLICA
     dear = usual(
         hazard_per_agent_hour=5.0,
         bare=Recovery(1.6, 600.0),
@@ -252,12 +306,12 @@ def test_reasons_of_exclusion_name_field_and_remedy() -> None:
 
 def test_a_mode_in_force_stays_unless_another_saves_enough() -> None:
     quiet = usual(hazard_per_agent_hour=0.0)
-    price = choose(quiet).of(REPLICA).lost_s_per_hour
+    price = choose(quiet).of(REPLICA).lost_s
     assert price > 18
     assert choose(replace(quiet, current=REPLICA)).mode is NONE
     cheap = replace(quiet, copying_s=0.001)
     stays = choose(replace(cheap, current=REPLICA))
-    assert 0 < stays.of(REPLICA).lost_s_per_hour < 18
+    assert 0 < stays.of(REPLICA).lost_s < 18
     assert (choose(cheap).mode, stays.mode) == (NONE, REPLICA)
     assert stays.reason.endswith("a change would save less than 18 s")
 
@@ -283,8 +337,11 @@ def test_hazard_beyond_one_loss_in_a_refill_does_not_change_the_comparison() -> 
 
 
 def test_the_reason_is_one_sentence_with_the_figures() -> None:
-    text = choose(usual(hazard_per_agent_hour=0.2)).reason
-    assert text.startswith("with 1.6 losses an hour among 8 agents, Replica costs ")
+    text = choose(usual(hazard_per_agent_hour=0.5)).reason
+    assert text.startswith(
+        "with 3.9 losses an hour among 8 agents, of whose seats 2.4 % are empty, for 180 s each"
+        " time, Replica costs "
+    )
     assert ", None " in text
     assert ". " not in text
 
@@ -300,7 +357,7 @@ def test_numbers_that_make_no_job_are_refused(field: str, value: float) -> None:
 def test_of_equal_costs_the_least_redundancy_is_taken() -> None:
     free = usual(hazard_per_agent_hour=0.0, copying_s=0.0, delay_s=0.0)
     verdict = choose(free)
-    assert [e.lost_s_per_hour for e in verdict.estimates] == [0, 0, 0]
+    assert [e.lost_s for e in verdict.estimates] == [0, 0, 0]
     assert verdict.mode is NONE
 
 
@@ -309,15 +366,15 @@ def test_an_overhead_takes_its_share_of_each_hour() -> None:
     assert replica.overhead > 1.01
     steps = 3600 / USUAL.step_s  # in an hour without redundancy
     left = 3600 / (USUAL.step_s * replica.overhead)
-    assert replica.lost_s_per_hour == pytest.approx((steps - left) * USUAL.step_s)
+    assert replica.lost_s == pytest.approx((steps - left) * USUAL.step_s)
 
 
 def test_a_loss_costs_no_more_than_a_restore() -> None:
-    slow = usual(hazard_per_agent_hour=0.1, copied=Recovery(2.0, 1e6))
+    slow = usual(hazard_per_agent_hour=0.1, empty_share=0.0, copied=Recovery(2.0, 1e6))
     replica = choose(slow).of(REPLICA)
-    undisturbed_s = choose(replace(slow, hazard_per_agent_hour=0.0)).of(REPLICA).lost_s_per_hour
-    restore_s = 60 + 180 + 1 + 300
-    assert replica.lost_s_per_hour - undisturbed_s == pytest.approx(8 * 0.1 * restore_s)
+    assert replica.pause_s == 60 + 1 + 300
+    in_an_hour = 1 + 8 * 0.1 * (60 + 1 + 300) / 3600
+    assert replica.lost_s == pytest.approx(3600 * (1 - 1 / replica.overhead / in_an_hour))
 
 
 def test_time_for_results_ahead_limits_how_many_there_are() -> None:
@@ -332,27 +389,26 @@ def test_more_host_memory_than_the_device_has_room_for_outputs_is_left_unused() 
 
 
 def test_no_more_than_an_hour_is_lost_in_an_hour() -> None:
-    """Restores take more than an hour, and there is one every half hour."""
-    endless = usual(pipelines=1, bare=None, hazard_per_agent_hour=0.5, checkpoint_s=7200.0)
+    """Restores take a hundred hours, and there is a loss every half hour."""
+    endless = usual(pipelines=1, bare=None, hazard_per_agent_hour=0.5, checkpoint_s=720_000.0)
     verdict = choose(endless)
-    assert verdict.of(NONE).lost_s > 3600
-    assert verdict.of(NONE).lost_s_per_hour == 3600
+    assert 3564 < verdict.of(NONE).lost_s < 3600
     assert verdict.mode is REPLICA
-    assert ", the job makes no progress in None and Eager " in verdict.reason
-    only = choose(replace(endless, stages=1, copied=None, checkpoint_s=36_000.0))
-    assert "the job makes no progress in None; Replica cannot be used" in only.reason
-    assert only.of(REPLICA).lost_s_per_hour == math.inf  # there is no such mode
+    assert ", the job makes hardly any progress in None and Eager " in verdict.reason
+    only = choose(replace(endless, stages=1, copied=None, checkpoint_s=7.2e6))
+    assert "the job makes hardly any progress in None; Replica cannot be used" in only.reason
+    assert only.of(REPLICA).lost_s == math.inf  # there is no such mode
 
 
 def test_of_modes_without_progress_the_least_bad_is_taken() -> None:
     slow = usual(
         hazard_per_agent_hour=20.0,
-        bare=Recovery(1.6, 9e3),
-        copied=Recovery(1.5, 8e3),
+        bare=Recovery(1.6, 9e5),
+        copied=Recovery(1.5, 8e5),
         restart_s=9e9,
     )
     verdict = choose(slow)
-    assert [e.lost_s_per_hour for e in verdict.estimates] == [3600.0] * 3
+    assert all(e.lost_s > 3564 for e in verdict.estimates[:2])
     assert verdict.mode is not NONE
 
 

@@ -11,11 +11,11 @@ from tests.core.protection.job import spec as job
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
-from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Timing
+from bamboo_core.arbiter_state.events import ArbiterPhase, DesiredState, Tick, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.choice import Facts, choose
 from bamboo_core.protection.facts import Seen, gather
-from bamboo_core.protection.measured import Measured, interrupted_s
+from bamboo_core.protection.measured import EmptySeats, Measured, interrupted_s
 from bamboo_core.protocol.messages import CommitRecord, Manifest, Progress, Sealed
 
 SMALL = layers(4, parameter_bytes=1000, output_bytes=0, activation_bytes=0)
@@ -84,6 +84,10 @@ def measured(made: Fleet) -> Measured:
     return made.arbiter.durable.measured
 
 
+def empty(made: Fleet) -> EmptySeats:
+    return made.arbiter.durable.empty
+
+
 def test_slower_steps_with_an_empty_seat_are_not_undisturbed() -> None:
     made = fleet()
     kill(made, "a3", pause_s=0.0)
@@ -120,13 +124,18 @@ def test_steps_while_learners_get_copies_are_not_undisturbed() -> None:
 
 
 def test_a_step_of_a_smaller_grid_is_scaled() -> None:
-    """One pipeline of two has twice the micro-batches: 8 + 1 slots, and not 4 + 1."""
+    """One pipeline of two has twice the micro-batches: 8 + 1 slots, and not 4 + 1. The mode is
+    chosen for the grid that the job asks for."""
     made = fleet()
     for name in ("a3", "a2"):
         kill(made, name, pause_s=0.0)
     assert len(made.requests[-1].participants) == 2
-    assert verdict(made).pipelines == 1
-    assert verdict(made).step_s == pytest.approx(1.0 * 9 / 5)
+    assert (verdict(made).pipelines, verdict(made).step_s) == (2, 1.0)
+    made.step_s = 1.8
+    train(made, 3)
+    made.kill("a1")
+    made.run()
+    assert verdict(made).step_s == pytest.approx(1.8 * 5 / 9)
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 3.0, 30.0])
@@ -231,30 +240,51 @@ def test_waiting_for_agents_is_no_pause_of_a_loss() -> None:
     train(made, 2)
     assert made.arbiter.durable.attempt == 0
     assert measured(made).stops == ()
-    assert measured(made).refills == (pytest.approx(501.0, abs=2.0),) * 3
+    seats = made.arbiter.state.protection.empty
+    assert (seats.refilled, seats.empty_s) == (
+        pytest.approx(3, rel=0.02),
+        pytest.approx(3 * 501, abs=20),
+    )
 
 
-def test_a_refill_is_measured_from_the_loss() -> None:
+def test_a_seat_is_empty_from_the_loss_until_an_agent_has_it() -> None:
     made = fleet()
     kill(made, "a3", pause_s=0.0)
     train(made, 20)
-    assert measured(made).refills == ()
+    assert empty(made).refilled == 0
     join(made, "b1")
-    assert measured(made).refills == (pytest.approx(0.5 + 20.0, abs=2.0),)
+    found = empty(made)
+    assert found.refilled == pytest.approx(1, abs=0.001)
+    assert found.empty_s == pytest.approx(0.5 + 20.0, abs=2.0)
     kill(made, "a2", pause_s=0.0)
-    assert verdict(made).refill_s == measured(made).refills[0]
-    assert {"refill_s", "step_s"} <= set(verdict(made).measured)
+    facts = verdict(made)
+    assert facts.refill_s == pytest.approx((180 + found.empty_s) / 2, abs=0.5)
+    assert {"refill_s", "empty_share", "step_s"} <= set(facts.measured)
 
 
-def test_a_seat_of_a_pipeline_that_nobody_wants_is_not_refilled() -> None:
+def test_a_seat_that_stays_empty_counts_while_it_is_empty() -> None:
+    """Nobody waits until it is taken again, which may be never."""
+    made = fleet()
+    kill(made, "a3", pause_s=0.0)
+    before = made.arbiter.state.protection.empty
+    made.step_s = 120.0
+    for _ in range(30):
+        train(made, 1)
+        made.tell(Tick())
+    found = made.arbiter.state.protection.empty
+    assert found.empty_s - before.empty_s == pytest.approx(3600, rel=0.03)
+    assert found.seat_s - before.seat_s == pytest.approx(4 * 3600, rel=0.03)
+    assert empty(made).empty_s > 0.7 * found.empty_s  # it is written as it grows
+    assert found.length_s(180.0) > 3600
+
+
+def test_a_seat_of_a_pipeline_that_nobody_wants_is_not_taken_again() -> None:
     made = fleet()
     kill(made, "a3", pause_s=0.0)
     made.tell(DesiredState(1))
     train(made, 3)
-    made.tell(DesiredState(2))
-    train(made, 30)
-    join(made, "b1")
-    assert measured(made).refills == ()
+    found = made.arbiter.state.protection
+    assert (found.seats, found.empty.refilled) == ((2, 0), 0)
 
 
 def test_a_suspended_job_does_not_wait_for_agents() -> None:
@@ -268,7 +298,7 @@ def test_a_suspended_job_does_not_wait_for_agents() -> None:
         add(made, name)
     made.until(lambda: made.arbiter.status().phase is ArbiterPhase.RUNNING)
     train(made, 2)
-    assert measured(made).refills == ()
+    assert made.arbiter.state.protection.empty.empty_s < 10
 
 
 @pytest.mark.parametrize("step_s", [0.0, -1.0, inf, nan])
@@ -311,7 +341,9 @@ def test_a_restart_is_measured_without_the_wait_for_agents() -> None:
     made.now += 20.0
     train(made, 1)
     assert measured(made).restarts == (20.0,)
-    assert measured(made).refills == (100.0, 100.0)
+    found = made.arbiter.state.protection.empty
+    assert found.refilled == pytest.approx(2, abs=0.01)
+    assert found.empty_s == pytest.approx(200, abs=5)
     assert measured(made).stops == ()  # though the first new commit is that of the lost step
 
 
@@ -320,19 +352,20 @@ def test_what_was_measured_survives_the_operator() -> None:
     kill(made, "a3", pause_s=3.0)
     train(made, 5)
     join(made, "b1")
-    known = measured(made)
+    known, seats = measured(made), empty(made)
     assert known.stops
-    assert known.refills
+    assert seats.refilled
+    share = verdict(made).share
     made.restart()
+    assert made.arbiter.state.protection.empty == seats
     made.reconnect()
     made.tell(DesiredState(2))
     made.until(lambda: made.arbiter.status().phase is ArbiterPhase.RUNNING)
     found = verdict(made)
-    assert (found.step_s, found.stop_s, found.refill_s) == (
-        known.step_s,
-        known.stops[0],
-        known.refills[0],
-    )
+    assert (found.step_s, found.stop_s) == (known.step_s, known.stops[0])
+    assert found.refill_s == pytest.approx(seats.length_s(180.0), rel=0.05)
+    assert found.share == pytest.approx(share, rel=0.05)
+    assert "empty_share" in found.measured
 
 
 def test_other_modes_measure_nothing() -> None:
@@ -346,23 +379,29 @@ def test_other_modes_measure_nothing() -> None:
 def test_the_newest_durations_count() -> None:
     known = Measured()
     for seconds in (500.0, 1.0, 2.0, 3.0, 4.0, 5.0):
-        known = known.refilled(seconds)
-    assert known.refills == (1.0, 2.0, 3.0, 4.0, 5.0)
+        known = known.restarted(seconds)
+    assert known.restarts == (1.0, 2.0, 3.0, 4.0, 5.0)
     assert Measured().stopped(-3.0).stops == (0.001,)  # 0 would mean that nothing is known
 
 
 def test_the_record_survives_json() -> None:
-    known = Durable(measured=Measured(2, 1.25, (0.5,), (40.0, 60.125), (9.0,)))
+    seats = EmptySeats(7200.0, 360.0, 20.0, 1.5)
+    known = Durable(measured=Measured(2, 1.25, (0.5,), (9.0,)), empty=seats)
     assert from_json(to_json(known)) == known
+    earlier = to_json(known) | {"measured": [2, 1.25, [0.5], [40.0, 60.125], [9.0]]}
+    assert from_json(earlier) == known
     with pytest.raises(ValueError, match="durable state of the job is unreadable"):
         from_json({"measured": [2, 1.25, ["x"], [], []]})
+    with pytest.raises(ValueError, match="durable state of the job is unreadable"):
+        from_json({"emptySeats": [1.0, "x", 0.0, 0.0]})
 
 
 def test_measured_durations_take_the_place_of_assumptions() -> None:
-    seen = Seen(0.1, stop_s=2.5, refill_s=33.0, restart_s=7.0)
+    seats = EmptySeats(80 * 3600.0, 33.0 * 99 - 147, 0.0, 98.0)
+    seen = Seen(0.1, stop_s=2.5, empty=seats, restart_s=7.0)
     found = gather(job(), layers(), seen, pipelines=2)
-    assert (found.stop_s, found.refill_s, found.restart_s) == (2.5, 33.0, 7.0)
-    assert found.measured == ("refill_s", "restart_s", "stop_s")
+    assert (found.stop_s, found.refill_s, found.restart_s) == (2.5, 33.0 + 33.0 / 99, 7.0)
+    assert found.measured == ("empty_share", "empty_together", "refill_s", "restart_s", "stop_s")
     assert gather(job(), layers(), Seen(0.1), pipelines=2).measured == ()
 
 

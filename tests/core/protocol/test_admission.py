@@ -12,10 +12,11 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.controller.failures import LONGEST_MESSAGE
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import admission
-from bamboo_core.protocol.messages import Fingerprint, Ready
+from bamboo_core.protocol.messages import LANGUAGE, Fingerprint, Hello, Ready
 
 FIT = Ready(Fingerprint(), 4, 100, 10)
 JOB = spec(stages=2)
+HELLO = Hello(AgentId("a"), "uid", "node", "zone", "machine", "h:1", "h:2")
 
 
 def test_an_agent_that_fits_is_not_refused() -> None:
@@ -53,6 +54,20 @@ def test_a_validation_set_may_be_as_large_as_can_be_planned() -> None:
     most = left * JOB.training.micro_batch_size
     assert admission.check(JOB, replace(FIT, validation_samples=most)) is None
     assert admission.check(JOB, replace(FIT, validation_samples=most + 1)) is not None
+
+
+@pytest.mark.parametrize(
+    ("language", "remedy"),
+    [
+        (0, "rebuild the image that spec.worker.image names with the bamboo-train of the operator"),
+        (LANGUAGE + 1, "upgrade the chart to the version of the agents' bamboo-train"),
+    ],
+)
+def test_an_agent_of_another_language_is_told_the_remedy(language: int, remedy: str) -> None:
+    text = admission.foreign(replace(HELLO, language=language))
+    assert text.startswith(f"agent a speaks language {language} of programs")
+    assert f"this operator {LANGUAGE}: {remedy}" in text
+    assert not admission.foreign(HELLO)
 
 
 def test_agents_that_differ_are_told_in_what() -> None:

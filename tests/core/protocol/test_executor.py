@@ -172,8 +172,8 @@ def test_an_older_version_does_not_replace_a_newer_one():
 def test_gradients_and_commit_of_the_step_just_ended_are_still_taken():
     executor = Executor(ME, 2, ended=4)
     executor.stop(Stop(FIRST))
-    assert executor.accepts(Item.red(4, (0, 1), 0), FIRST)
-    assert not executor.accepts(Item.red(3, (0, 1), 0), FIRST)
+    assert executor.accepts(Item.red(4, (0, 1), 0, 1), FIRST)
+    assert not executor.accepts(Item.red(3, (0, 1), 0, 1), FIRST)
     assert not executor.accepts(Item.out(4, 1, 0), FIRST)
 
 

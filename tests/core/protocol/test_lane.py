@@ -161,8 +161,8 @@ def test_a_plan_with_less_room_keeps_the_newest_and_what_it_needs(
 COMPARED = """F[0:2] m0
 RECV (ingrad[2]) <b
 B[0:2] m0
-RECV (red[0:2]) <b
-VOTE 0:2 0:2
+RECV (red[0:2] 0/1) <b
+VOTE 0:2 0:2 0:1
 RECV (commit) <b"""
 
 
@@ -175,7 +175,7 @@ def voting(begun: int, *, compares: bool = True, void: Fence = FIRST) -> Executo
     assert runs(executor.install(order)) == ["F[0:2] m0"]
     for _ in range(begun):
         assert runs(executor.done())[0].startswith("R[2:4]")
-    for item in (Item.ingrad(0, 2, 0), Item.red(0, (0, 2), 0)):
+    for item in (Item.ingrad(0, 2, 0), Item.red(0, (0, 2), 0, 1)):
         assert executor.arrive(item, FIRST) == []
     return executor
 
@@ -185,17 +185,17 @@ NEVER = Fence()
 
 def test_a_vote_waits_for_comparisons_that_have_begun() -> None:
     executor = voting(1, void=NEVER)
-    assert finish(executor) == ["B[0:2] m0", "R[2:4] m0 3:4", "VOTE 0:2 0:2"]
+    assert finish(executor) == ["B[0:2] m0", "R[2:4] m0 3:4", "VOTE 0:2 0:2 0:1"]
 
 
 def test_a_vote_does_not_wait_for_other_slices() -> None:
-    assert finish(voting(0, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
-    assert finish(voting(2, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+    assert finish(voting(0, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2 0:1"]
+    assert finish(voting(2, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2 0:1"]
 
 
 def test_without_comparison_a_vote_never_waits() -> None:
-    assert finish(voting(1, compares=False, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
-    assert finish(voting(1, compares=False)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+    assert finish(voting(1, compares=False, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2 0:1"]
+    assert finish(voting(1, compares=False)) == ["B[0:2] m0", "VOTE 0:2 0:2 0:1"]
 
 
 def test_in_a_step_that_was_void_a_vote_waits_for_all_that_can_be_compared() -> None:
@@ -204,7 +204,7 @@ def test_in_a_step_that_was_void_a_vote_waits_for_all_that_can_be_compared() -> 
         "B[0:2] m0",
         "R[2:4] m0 2:3",
         "R[2:4] m0 3:4",
-        "VOTE 0:2 0:2",
+        "VOTE 0:2 0:2 0:1",
     ]
 
 
@@ -292,7 +292,7 @@ def test_a_vote_does_not_wait_for_a_comparison_that_has_failed() -> None:
     executor = voting(1, void=NEVER)
     assert runs(executor.done()) == ["B[0:2] m0"]
     assert runs(executor.done()) == ["R[2:4] m0 3:4"]
-    assert runs(executor.skip()) == ["VOTE 0:2 0:2"]
+    assert runs(executor.skip()) == ["VOTE 0:2 0:2 0:1"]
 
 
 def test_nothing_of_the_program_is_skipped() -> None:

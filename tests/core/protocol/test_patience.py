@@ -167,7 +167,7 @@ def test_an_executor_begins_the_slices_that_fit_into_its_waits() -> None:
 
 def test_a_vote_gets_its_comparisons_however_long_they_take() -> None:
     """In a step that is computed again it waits for all."""
-    executor = ready("F[0:2] m0\nVOTE 0:2 0:2", compares=True)
-    executor.held[Item.red(0, (0, 2), 0)] = True
+    executor = ready("F[0:2] m0\nVOTE 0:2 0:2 0:1", compares=True)
+    executor.held[Item.red(0, (0, 2), 0, 1)] = True
     slices = ["R[2:4] m0 2:3", "R[2:4] m0 3:4"]
-    assert finish(executor) == [*slices, "VOTE 0:2 0:2"]
+    assert finish(executor) == [*slices, "VOTE 0:2 0:2 0:1"]

@@ -10,8 +10,8 @@ from bamboo_core.protocol.effects import Drop, Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import CommitRecord, Stop
 
-OUT, RED = Item.out(5, 2, 0), Item.red(5, (0, 2), 0)
-BEFORE, EARLY = Item.red(4, (0, 2), 0), Item.out(6, 2, 0)
+OUT, RED = Item.out(5, 2, 0), Item.red(5, (0, 2), 0, 1)
+BEFORE, EARLY = Item.red(4, (0, 2), 0, 1), Item.out(6, 2, 0)
 FILE = Item.file(5, 0)
 
 

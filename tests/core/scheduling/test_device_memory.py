@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.device_memory import Need, Sizes, fits, held_bytes, need, shortage
+from bamboo_core.scheduling.device_memory import (
+    Need,
+    Sizes,
+    fits,
+    held_bytes,
+    need,
+    shortage,
+)
+from bamboo_core.scheduling.sharing.orders import sums_at_once
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 SIZES = Sizes(
@@ -83,19 +92,35 @@ STAGES = [[layer(1000, 1, 100), layer(2000, 2, 100)], [layer(100, 3, 1000)]]
 def test_the_fullest_agent_is_found_among_unequal_stages(
     mode: RedundancyMode, found: Need, ahead: float, held: int
 ) -> None:
-    kept = {"microbatches": 8, "in_flight": (3, 1), "ahead": (ahead, 0.0)}
+    kept = {"leaf_size": 2, "sums": [[2] * 4], "in_flight": (3, 1), "ahead": (ahead, 0.0)}
     assert held_bytes(STAGES, mode, found, **kept) == held
 
 
 def test_the_last_agent_has_the_replica_of_the_first_stage() -> None:
-    """16 activations of 1000, 8 outputs of 3 and 8 input gradients of 2."""
-    own = 600 + 16_000 + 8 * (3 + 2)
-    kept = {"microbatches": 8, "in_flight": (1, 16), "ahead": (0.0, 0.0)}
+    """16 activations of 1000, 16 outputs of 3 and 16 input gradients of 2."""
+    own = 600 + 16_000 + 16 * (3 + 2)
+    kept = {"leaf_size": 1, "sums": [[2] * 16], "in_flight": (1, 16), "ahead": (0.0, 0.0)}
     assert held_bytes(STAGES, REPLICA, Need(0), **kept) == own + 4 * 3000
     hosted = held_bytes(STAGES, REPLICA, Need(0, replica_bytes=1), **kept)
-    assert hosted == max(18_000 + 200 + 16 + 400, own + 3000 + 3 * 2000)
+    assert hosted == max(18_000 + 200 + 32 + 400, own + 3000 + 3 * 2000)
     both = held_bytes(STAGES, EAGER, Need(0, replica_bytes=1), **kept)
     assert both == own + 2 * 3000 + 2 * 2000 + 200
+
+
+@pytest.mark.parametrize(
+    ("activation", "sums", "most"),
+    [
+        (999, [[1, 2, 3]], 3 * 1000 + 1 * 999),  # at the last leaf
+        (1001, [[1, 2, 3]], 1 * 1000 + 3 * 1001),  # at the first one
+        (1001, [[1, 2, 3], [1, 1, 1, 1]], 1 * 1000 + 4 * 1001),  # in the second pipeline
+    ],
+)
+def test_most_sums_wait_when_hardly_an_activation_is_left(
+    activation: int, sums: list[list[int]], most: int
+) -> None:
+    stage = [layer(1000, 0, activation)]
+    found = held_bytes([stage], NONE, Need(0), leaf_size=1, sums=sums, in_flight=[4], ahead=[0.0])
+    assert found == 4 * 1000 + most
 
 
 @pytest.mark.parametrize(
@@ -172,7 +197,7 @@ def test_without_room_in_host_memory_replicas_stay(mode: RedundancyMode) -> None
 def test_a_shortage_names_its_remedies(
     mode: RedundancyMode, left: int, host: int, least: int | None
 ) -> None:
-    sizes = Sizes(*(x * (1 if i < 2 else 1 << 20) for i, x in enumerate(astuple(SIZES))))
+    sizes = Sizes(*(x * (1 if i in (0, 1, 6) else 1 << 20) for i, x in enumerate(astuple(SIZES))))
     lane = SLICE if mode is EAGER else 0
     memory = memory_of(OWN + 6000 + lane + left << 20)
     found = shortage(sizes, mode, memory_bytes=memory, host_memory_bytes=host << 20)
@@ -233,3 +258,23 @@ def test_they_move_only_where_it_helps_and_host_memory_suffices(
         assert not fits(alone, memory) or 2 * alone.ahead < found.ahead
     if memory and fits(found, memory):
         assert found.after_loss_bytes + found.spare * 100 <= 0.8 * memory
+
+
+@pytest.mark.parametrize(
+    ("batch", "pipelines", "sums"),
+    [
+        (BatchShape(128, 1, 16), 4, 4),  # four chunks: a leaf, a chunk, and two levels of the tree
+        (BatchShape(128, 1, 32), 4, 5),
+        (BatchShape(128, 1, 32), 1, 7),
+        (BatchShape(128, 2, 4), 4, 3),  # as an earlier version chose: leaf, its next one, chunk
+        (BatchShape(8, 1, 8), 8, 1),
+    ],
+)
+def test_an_agent_holds_a_sum_for_each_level_that_waits(
+    batch: BatchShape, pipelines: int, sums: int
+) -> None:
+    assert sums_at_once(batch, pipelines) == sums
+    more = replace(SIZES, sums=sums)
+    usual = need(SIZES, NONE, memory_bytes=0, host_memory_bytes=0).after_loss_bytes
+    found = need(more, NONE, memory_bytes=0, host_memory_bytes=0).after_loss_bytes
+    assert found == usual + (sums - 2) * 1000

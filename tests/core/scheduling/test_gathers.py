@@ -21,7 +21,7 @@ from bamboo_core.scheduling.costs import Costs
 
 from .steps import name, step
 
-EXCHANGED = (Kind.CHUNK, Kind.RED)
+EXCHANGED = (Kind.PIECE, Kind.RED)
 
 
 def exchanged(program, op):
@@ -43,8 +43,6 @@ def shapes(draw):
     pipelines, stages = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     batch = choose(
         microbatches=pipelines * draw(st.integers(1, 6)),
-        pipelines=draw(st.integers(1, pipelines)),
-        stages=stages,
         pipelines_max=pipelines,
     )
     seats = [(d, s) for d in range(pipelines) for s in range(stages)]
@@ -151,7 +149,10 @@ def test_the_dry_run_finds_the_same_faults_whether_it_measures_or_not(shape, dat
         for x in (programs, flat)
         for measures in (True, False)
     ]
-    assert len({(str(x), tuple(x.deadlock), x.unmatched, x.disorder) for x in found}) == 1
+    # Agents may meet several faults in another order.
+    texts = {tuple(sorted(str(x).splitlines())) for x in found}
+    assert len(texts) == 1
+    assert len({(tuple(x.deadlock), x.unmatched, frozenset(x.disorder)) for x in found}) == 1
 
 
 @given(
@@ -215,7 +216,7 @@ def tried(programs, held):
     return found
 
 
-ONE, TWO = Item.red(0, (0, 1), 0), Item.red(0, (0, 1), 1)
+ONE, TWO = Item.red(0, (0, 1), 0, 2), Item.red(0, (0, 1), 1, 2)
 
 
 def test_a_message_that_nobody_receives():

@@ -13,7 +13,8 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.device_memory import Need, Sizes, need
-from bamboo_core.scheduling.inflight import variants
+from bamboo_core.scheduling.inflight import Variant, shortest, tighter, variants
+from bamboo_core.scheduling.schedule import Schedule
 
 A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 LAYER = LayerCost(
@@ -82,6 +83,11 @@ def test_with_empty_seats_both_variants_get_more_in_flight():
     assert tried(is_degraded=True, is_measured=False) == [(False, 10, 9), (True, 10, 9)]
 
 
+def test_tighter_keeps_one_activation():
+    found = tighter(Variant(True, {A: 5, B: 2, C: 1}, 1.03))
+    assert found == Variant(True, {A: 3, B: 1, C: 1}, 1.03)
+
+
 def test_one_layer_that_cannot_be_split_excludes_the_split():
     layers = (LAYER, replace(LAYER, can_split=False), LAYER, LAYER)
     costs = Costs.measured(layers)
@@ -134,3 +140,35 @@ def test_agents_without_a_seat_are_bounded_too():
     of = replace(plan(), leaving=(C,))
     assert {x.caps[C] for x in ways(of, is_degraded=True)} == {2 + 8}
     assert {x.caps[C] for x in ways(of, is_degraded=True, knows_memory=True)} == {2}
+
+
+def test_the_shortest_schedule_wins_and_a_price_counts_what_is_computed():
+    dear, cheap = (1.1, made(10.0)), (1.0, made(10.5))
+    assert shortest([dear, cheap]) is cheap[1]
+    assert shortest([(1.0, dear[1]), cheap]) is dear[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "price_of_split", "count"),
+    [
+        (dict(is_split=True, busiest=9.8), 1.0, 1),
+        (dict(is_split=True, busiest=9.8), 1.02, 2),  # whole backwards may be shorter by so much
+        (dict(is_split=True, busiest=9.7), 1.0, 2),
+        (dict(is_split=False, busiest=10.0), 1.0, 2),
+    ],
+)
+def test_no_schedule_is_made_after_one_that_none_can_undercut(first, price_of_split, count):
+    tried = []
+
+    def each():
+        for found in (made(10.0, **first), made(9.9)):
+            tried.append(found)
+            yield 1.0, found
+
+    found = shortest(each(), enough=1.03, price_of_split=price_of_split)
+    assert len(tried) == count
+    assert found is tried[-1]
+
+
+def made(end, **known):
+    return Schedule(dict, end, 0, end, **known)

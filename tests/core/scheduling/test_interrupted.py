@@ -64,6 +64,16 @@ def test_without_a_loss_nothing_is_computed_twice():
     assert not begun & again
 
 
+def test_a_step_goes_on_in_its_shorter_variant():
+    whole = step(BATCH, 2, 4, extra=4)
+    fused = replace(whole, lost=((0, 2),))
+    split = replace(fused, split=True)
+    stopped = interrupted.stop(whole, at=8)
+    alone = [interrupted.resumed(stopped, x) for x in (fused, split)]
+    assert alone[0] != alone[1]
+    assert interrupted.resumed(stopped, fused, split) == min(alone)
+
+
 def test_what_a_leaf_still_costs():
     whole = step(BATCH, 1, 2, split=True, extra=8)
     left = left_of(whole, stopped_at(whole, 0))
@@ -81,14 +91,14 @@ def test_what_a_leaf_still_costs():
 
 
 SPAN = (0, 1)
-SENT = [Item.chunk(1, SPAN, 0, z) for z in range(BATCH.chunks)]
-REDUCED = [Item.red(1, SPAN, z) for z in range(BATCH.chunks)]
+SENT = [Item.piece(1, SPAN, (0, 4), z, 2) for z in range(2)]
+REDUCED = [Item.red(1, SPAN, z, 2) for z in range(2)]
 
 
 @pytest.mark.parametrize(
     ("items", "weight"),
     [
-        ([Item.leaf(1, SPAN, 0)], 0.0),
+        ([Item.sum(1, SPAN, (0, 1))], 0.0),
         (SENT, 0.0),
         (REDUCED, 0.0),
         ([SENT[0], REDUCED[1]], 0.0),
@@ -111,7 +121,7 @@ def test_a_leaf_in_an_unfinished_chunk_costs_nothing():
     whole = step(BATCH, 1, 2)
     stopped = stopped_at(whole, 0)
     agent = whole.live[0]
-    folded = Item.folded(1, (0, 1), 0, 3)
+    folded = Item.sum(1, (0, 1), (0, 3))
     stopped[agent] = replace(stopped[agent], items=frozenset({folded}))
     left = left_of(whole, stopped)
     assert [left.weight[0, x] for x in range(5)] == [0.0, 0.0, 0.0, 6.0, 6.0]

@@ -19,8 +19,6 @@ from .steps import step
 def batch_of(pipelines, stages, per_pipeline):
     return choose(
         microbatches=pipelines * per_pipeline,
-        pipelines=pipelines,
-        stages=stages,
         pipelines_max=pipelines,
     )
 
@@ -105,21 +103,18 @@ def test_a_fused_step_has_the_bubbles_of_1f1b(stages, microbatches):
 @pytest.mark.parametrize("mode", [RedundancyMode.NONE, RedundancyMode.REPLICA])
 @pytest.mark.parametrize(("pipelines", "stages"), [(2, 2), (4, 2), (4, 4)])
 def test_no_two_agents_of_a_stage_send_to_one_agent_at_a_time(pipelines, stages, mode):
-    """An interface receives one item after the other. An agent that passes a sum on gets it first,
-    then those of the stage, then other copies."""
-    shape = step(batch_of(pipelines, stages, 2), pipelines, stages, mode=mode)
+    """An interface receives one item after the other. Agents of the stage get it first, then other
+    copies. So large grids do it, where no simulation puts slices in order."""
+    shape = step(batch_of(pipelines, stages, 2), pipelines, stages, mode=mode, relays=False)
     programs = shape.build().programs
     for stage in range(stages):
         owners = [row[stage] for row in shape.seats]
-        for kind, copies in ((Kind.CHUNK, 0), (Kind.RED, pipelines)):
+        for kind, copies in ((Kind.PIECE, 0), (Kind.RED, pipelines)):
             targets = [_targets(programs[owner], kind, shape.cut[stage]) for owner in owners]
             copies = copies if mode is RedundancyMode.REPLICA and stages > 1 else 0
-            relays = 0
-            if kind is Kind.RED and copies and not {targets[0][0]} & {*owners}:
-                relays, copies = 1, 1
             assert {len(found) for found in targets} == {pipelines - 1 + copies}
             for found in targets:
-                assert {*found[relays : relays + pipelines - 1]} < {*owners}
+                assert {*found[: pipelines - 1]} < {*owners}
             for at_a_time in zip(*targets, strict=True):
                 assert len({*at_a_time}) == pipelines, (stage, kind, targets)
 

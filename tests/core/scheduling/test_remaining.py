@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.graph.closure import Holdings
@@ -33,6 +36,22 @@ def test_a_leaf_that_has_not_begun_takes_a_forward_and_a_backward(layer: LayerCo
     fresh = dict.fromkeys([(s, x) for s in range(2) for x in range(2)], 3.0)
     assert stage_weights(batch=BATCH, cut=CUT, costs=costs) == fresh
     assert weights(layer) == fresh
+
+
+def test_equal_loads_are_equal_in_whatever_order_they_are_added() -> None:
+    """Else the last digit decides who shares lost work."""
+    layer = LayerCost(0.018, 0.036, 0, 0)
+    costs = Costs.measured([layer, replace(layer, forward_s=0.007, backward_s=0.011)] * 2)
+    weight = stage_weights(batch=BATCH, cut=((0, 2), (2, 4)), costs=costs)
+    assert len(set(weight.values())) == 1
+    (load,) = set(weight.values())
+    assert load == pytest.approx(0.072, rel=1e-9)
+    parts = [*costs.rounded().forward, *costs.rounded().fused] * 999
+    assert sum(parts) == sum(sorted(parts)) == math.fsum(parts)
+
+
+def test_costs_of_nothing_stay() -> None:
+    assert Costs.even(3, unit=0.0).rounded() == replace(Costs.even(3, unit=0.0))
 
 
 @pytest.mark.parametrize(("layer", "expected"), [(WHOLE, 3.0), (HALVES, 2.0)])

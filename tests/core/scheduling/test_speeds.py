@@ -14,8 +14,10 @@ from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
-from bamboo_core.scheduling import schedule, workmap
-from bamboo_core.scheduling.workmap import WorkMap
+from bamboo_core.scheduling import schedule
+from bamboo_core.scheduling.candidates import likeliest
+from bamboo_core.scheduling.sharing import orders
+from bamboo_core.scheduling.sharing.step_work import StepWork, WorkMap
 
 from .steps import name, step
 
@@ -26,13 +28,8 @@ BATCH = BatchShape(32, 2, 2)  # 16 leaves
 
 
 def work_of(shape: StepShape, **options: object) -> WorkMap:
-    return workmap.assign(
-        batch=shape.batch,
-        seats=shape.seats,
-        holders=shape.holders(),
-        policy=shape.policy,
-        **options,  # type: ignore[arg-type]
-    )
+    given = StepWork(shape.batch, shape.seats, shape.holders(), **options)  # type: ignore[arg-type]
+    return likeliest(given, shape.policy).work
 
 
 def top(work: WorkMap, speeds: Mapping[AgentId, float]) -> float:
@@ -74,7 +71,7 @@ def test_whatever_the_speeds_every_leaf_has_a_holder(shape: StepShape, data: st.
     assert set(work) == {(s, leaf) for s in range(shape.stages) for leaf in range(leaves)}
     assert all(a in holders[s] for (s, _), a in work.items())
     assert {w: work[w] for w in pinned} == pinned
-    if shape.policy is not DIFFUSE and not shape.lost and not pinned:
+    if not shape.policy.relieves_slow and not shape.lost and not pinned:
         assert work == work_of(shape)
 
 
@@ -104,7 +101,8 @@ def test_a_fast_agent_helps_only_where_a_step_waits_for_a_slow_one() -> None:
 def test_orphans_go_to_the_faster_agents(policy: RecoveryPolicy) -> None:
     shape = step(BatchShape(48, 2, 4), 3, 2, ((1, 1),), policy=policy, mode=RedundancyMode.NONE)
     work = work_of(shape, speeds={name(2, 1): 0.5})
-    orphans = Counter(work[1, leaf] for leaf in range(8, 16))
+    lost = shape.step_work.lost[1, 1]
+    orphans = Counter(work[1, leaf] for leaf in lost)
     assert orphans == {name(0, 1): 8}
 
 
@@ -125,9 +123,9 @@ def test_a_slow_agent_keeps_a_leaf_to_be_measured_by() -> None:
 def test_leaves_away_from_their_seats_are_seen() -> None:
     shape = step(BATCH, 2, 2)
     work = work_of(shape)
-    assert not workmap.is_moved(work, shape.seats, leaves=16)
+    assert not shape.step_work.is_moved(work)
     work[1, 15] = name(0, 1)
-    assert workmap.is_moved(work, shape.seats, leaves=16)
+    assert shape.step_work.is_moved(work)
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0])
@@ -143,7 +141,7 @@ def length(shape: StepShape, work: WorkMap, speeds: Mapping[AgentId, float]) -> 
         batch=shape.batch,
         costs=shape.timing,
         caps=schedule.caps(shape.seats, 8),
-        pipelines=shape.pipelines,
+        order=orders.positions(shape.batch, work, shape.pipelines),
         speeds=speeds,
     )
     assert shape.dry_run(made.programs).ok
@@ -155,7 +153,7 @@ def length(shape: StepShape, work: WorkMap, speeds: Mapping[AgentId, float]) -> 
 def test_a_step_with_an_agent_three_times_slower_is_a_quarter_shorter(
     stages: int, microbatches: int, split: bool, data: st.DataObject
 ) -> None:
-    batch = choose(microbatches=2 * microbatches, pipelines=2, stages=stages, pipelines_max=2)
+    batch = choose(microbatches=2 * microbatches, pipelines_max=2)
     shape = step(batch, 2, stages, split=split)
     slow = {data.draw(st.sampled_from(shape.live)): 1 / 3}
     plain = length(shape, shape.work(), slow)

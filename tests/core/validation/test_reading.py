@@ -274,3 +274,12 @@ def test_zones_choose_among_the_pools() -> None:
     assert isinstance(fewer, JobSpec)
     assert fewer.placement.named_zones == ("c", "a")
     assert from_json(to_json(fewer)) == fewer
+
+
+def test_a_job_of_an_earlier_version_may_have_more_pipelines_than_a_new_one() -> None:
+    training = manifest()["spec"]["training"] | {"globalBatchSize": 256, "microBatchSize": 1}
+    body = manifest(training=training, pipelines={"count": 2, "stages": 4, "max": 200})
+    found = from_manifest(body)
+    assert isinstance(found, list)
+    assert "128 sums are fewer than spec.pipelines.max 200" in found[0].message
+    assert isinstance(from_manifest(body, is_started=True), JobSpec)

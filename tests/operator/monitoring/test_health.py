@@ -13,12 +13,13 @@ import pytest
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress, Way
+from bamboo_core.api.progress import Ahead, Hosted, Network, SlowPair, TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
+from bamboo_core.model.ids import AgentId
 from bamboo_operator.money.prices import Rate
 from bamboo_operator.monitoring.bounded_http import MOST, MOST_OF_ADDRESS
 from bamboo_operator.monitoring.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
@@ -173,6 +174,7 @@ BUSY = JobStatus(
         hosted=Hosted(1024, 256, 2048, 0.25),
     ),
     times=Times(TimeState.TRAINING, 90.0, {"Waiting": 4.0}),
+    network=Network(1e9, 2e9, SlowPair(AgentId("a"), AgentId("b"), 5e8)),
     losses=Losses(3, 1),
     failures=Failures(
         counts=((FailureCause.TASK_FAILED, 5),),
@@ -248,6 +250,20 @@ def test_series_of_a_job_end_with_it() -> None:
         assert f"bamboo_{name}{{" not in text
     figures.clear()
     assert "training_job" not in generate_latest(metrics.registry).decode()
+
+
+def test_the_network_is_shown_as_far_as_it_is_known() -> None:
+    figures = [JobFigures(JOB, BUSY, 64)]
+    metrics = Metrics(lambda: figures)
+    job = 'job_namespace="ns",training_job="job"'
+    known = {"network": "2e+09", "planned_network": "1e+09", "slowest_pair": "5e+08"}
+    text = generate_latest(metrics.registry).decode()
+    for name, value in known.items():
+        assert f"bamboo_job_{name}_bytes_per_second{{{job}}} {value}" in text
+    figures[0] = JobFigures(JOB, replace(BUSY, network=Network()), 64)
+    text = generate_latest(metrics.registry).decode()
+    for name in known:
+        assert f"bamboo_job_{name}_bytes_per_second{{" not in text
 
 
 def test_the_time_in_a_state_does_not_fall_when_the_state_changes() -> None:

@@ -10,6 +10,7 @@ from bamboo_core.api.reasons import JobPhase
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView, Memory
+from bamboo_core.planning.requests import Bound, Comparison, StepTime
 from bamboo_core.protection.choice import choose
 from bamboo_operator.status import statuses
 
@@ -20,7 +21,7 @@ TAKEN = JobStatus(
     mode=RedundancyMode.REPLICA,
     # a device with room for Replica, but for nothing ahead of it
     verdict=choose(
-        usual(hazard_per_agent_hour=0.2, host_memory_bytes=0, memory_bytes=1_577_000_000)
+        usual(hazard_per_agent_hour=0.5, host_memory_bytes=0, memory_bytes=1_577_000_000)
     ),
 )
 
@@ -36,9 +37,11 @@ def test_mode_reason_and_inputs() -> None:
     found = protection(replace(TAKEN, copies=((2, "0-7"),)))
     assert found is not None
     assert (found["mode"], found["leastCopies"]) == ("Replica", 2)
-    assert str(found["reason"]).startswith("with 1.6 losses an hour among 8 agents, Replica costs")
+    text = "with 3.9 losses an hour among 8 agents, of whose seats 2.4 % are empty, for 180 s each"
+    assert str(found["reason"]).startswith(f"{text} time, Replica costs")
     none, replica, eager = found["estimates"]  # type: ignore[misc]
     assert none["overhead"] == "1.0000"
+    assert float(replica["expectedStep"]) < float(none["expectedStep"])
     assert float(replica["lostSecondsPerHour"]) < float(none["lostSecondsPerHour"])
     assert set(eager) == {"mode", "excluded"}
     assert all(isinstance(value, str) for mode in (none, replica, eager) for value in mode.values())
@@ -47,8 +50,10 @@ def test_mode_reason_and_inputs() -> None:
 def test_all_inputs_say_where_they_are_from() -> None:
     facts = usual(
         memory_bytes=16 << 30,
-        measured=("memory_bytes", "parameter_bytes", "refill_s", "step_s"),
+        measured=("empty_share", "memory_bytes", "parameter_bytes", "refill_s", "step_s"),
         refill_s=41.25,
+        empty_share=0.25,
+        empty_together=0.125,
     )
     found = protection(replace(TAKEN, mode=choose(facts).mode, verdict=choose(facts)))
     assert found is not None
@@ -71,6 +76,8 @@ def test_all_inputs_say_where_they_are_from() -> None:
         "hostBandwidthGbps": ("96", "Assumed"),
         "stopSeconds": ("1", "Assumed"),
         "refillSeconds": ("41.25", "Measured"),
+        "emptySeatShare": ("0.25", "Measured"),
+        "emptySeatsTogether": ("0.125", "Measured"),
         "restartSeconds": ("60", "Assumed"),
         "checkpointSeconds": ("600", "Computed"),
     }
@@ -90,3 +97,25 @@ def test_a_new_leader_knows_the_mode_but_not_yet_why() -> None:
 
 def test_a_mode_of_the_spec_is_not_repeated() -> None:
     assert protection(replace(TAKEN, mode=None, verdict=None)) is None
+
+
+def test_the_way_to_share_lost_work_is_shown_with_the_others() -> None:
+    compared = Comparison(
+        StepTime("Peers", 2.345),
+        (
+            StepTime("Diffuse", 4.0),
+            StepTime("Shadow", 6, Bound.LEAST),
+            StepTime("OnePeer", 7, Bound.MOST),
+        ),
+    )
+    assert protection(replace(TAKEN, mode=None, verdict=None, sharing=compared)) == {
+        "sharing": {
+            "way": "Peers",
+            "stepSeconds": "2.35",
+            "others": [
+                {"way": "Diffuse", "stepSeconds": "4"},
+                {"way": "Shadow", "stepSeconds": "6", "atLeast": True},
+                {"way": "OnePeer", "stepSeconds": "7", "atMost": True},
+            ],
+        }
+    }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress, Way
+from bamboo_core.api.progress import Network, SlowPair, TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
 from bamboo_core.api.totals import Totals
@@ -97,6 +97,18 @@ def test_the_share_that_groups_really_carry_is_shown(carried: int, share: float)
         TrainingView(route=route, totals=replace(totals, group_bytes=carried)), Memory()
     )
     assert found["transport"]["groupShare"] == share
+
+
+def test_what_agents_measure_of_the_network_is_shown() -> None:
+    route = channels.choose(TransportSpec(), "cpu:AVX2", "")
+    slowest = SlowPair(AgentId("job-p0-s0-i0"), AgentId("job-p1-s0-i0"), 0.15e9)
+    network = Network(0.4e9, 0.42e9, slowest)
+    found = written(TrainingView(route=route, network=network), Memory())["transport"]
+    assert (found["plannedGbps"], found["measuredGbps"]) == (3.2, 3.36)
+    pair = {"from": "job-p0-s0-i0", "to": "job-p1-s0-i0", "gbps": 1.2}
+    assert found["slowestPair"] == pair
+    unknown = written(TrainingView(route=route), Memory())["transport"]
+    assert unknown.keys() == {"channel", "encrypted", "reason"}
 
 
 INSTANTS = st.integers(1, 10**9).map(float)

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from tests.rotation import in_turn
 
+from bamboo_core.model.items import Kind, parse_item
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.attack import data_port, floods, group_port, inputs, operator_port
 from bamboo_sim.attack.tally import MOST_TOLD, Defects, Tally
@@ -33,6 +34,13 @@ def test_the_operators_port(seed: int) -> None:
     assert found["breaches"] == {}, found["told"]
     assert sum(found["cases"].values()) >= CASES
     assert set(found["cases"]) >= {"planner", "reconnects", "long reports"}
+
+
+def test_items_of_an_attack_are_in_the_language() -> None:
+    """A renamed kind would end an attack, and only for the seeds that draw it."""
+    rng = random.Random(0)
+    kinds = {parse_item(inputs.item(rng)).kind for _ in range(1000)}
+    assert {Kind.SUM, Kind.PIECE, Kind.RED} <= kinds
 
 
 @pytest.mark.parametrize("seed", in_turn(8, range(8)))

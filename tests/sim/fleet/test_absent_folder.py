@@ -16,7 +16,7 @@ from bamboo_core.protocol.messages import Listed, Progress
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
 
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, listing_s=2.0)
+TIMING = Timing(start_grace_s=30.0, join_grace_s=0.2, listing_s=2.0)
 
 pytestmark = pytest.mark.timeout(300)
 

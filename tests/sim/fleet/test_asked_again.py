@@ -46,7 +46,7 @@ def lost(fleet: LocalFleet) -> list[str]:
 async def test_a_link_that_heals_before_the_restore_is_due_costs_nothing(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
-    timing = Timing(start_grace_s=0.2, join_grace_s=0.2, voter_wait_s=WAIT_S)
+    timing = Timing(start_grace_s=30.0, join_grace_s=0.2, voter_wait_s=WAIT_S)
     async with LocalFleet(
         job(tmp_path), tmp_path / "fleet", forkserver=forkserver, timing=timing, sees_ends=False
     ) as fleet:
@@ -68,7 +68,7 @@ async def test_sessions_that_come_back_one_by_one_cost_nothing(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
     """The first agent is back, and the layers of the other one are missing."""
-    timing = Timing(start_grace_s=0.2, join_grace_s=0.2)
+    timing = Timing(start_grace_s=30.0, join_grace_s=0.2)
     spec = job(tmp_path)
     long = replace(spec, training=replace(spec.training, steps=LONG_STEPS))
     async with LocalFleet(

@@ -73,7 +73,7 @@ async def test_a_flipped_bit_of_a_replica_is_undone(
         owner, holder = (agent or AgentId("") for agent in pipeline)
         _, hi = fleet.plan().cut[0]
         wrong_at = max(step, fleet.committed_step) + 20  # before it knows, the agent goes on
-        fleet.arm_kill_switch(holder, "flip", f"UPDATE[0:{hi}] 0:{hi} @{wrong_at}")
+        fleet.arm_kill_switch(holder, "flip", f"UPDATE[0:{hi}] 0:{hi} 0:1 @{wrong_at}")
         assert await restored(fleet) <= wrong_at
         assert fleet.faults.effects(holder)[Effect.FLIPPED] == 1
         assert set(fleet.plan().live) == {owner, holder}

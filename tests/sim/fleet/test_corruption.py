@@ -12,7 +12,7 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.reasons import FailureCause
-from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RedundancyMode
+from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RecoveryPolicy, RedundancyMode
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
@@ -23,7 +23,12 @@ from bamboo_sim.fleet.runs.scenarios import Scenario, suspend, undisturbed
 from bamboo_sim.fleet.switches.kill_switch import ALWAYS, MISCOMPUTE
 
 PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
-FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, "m0"), ("UPDATE", 0, "{lo}:{hi}")]
+FLIPS = [
+    ("F", 0, "m3"),
+    ("B", 1, "m2"),
+    ("REDUCE", 1, "m0 0:1 0:8"),
+    ("UPDATE", 0, "{lo}:{hi} 0:1"),
+]
 """Op, stage of the victim, what follows the layers in the instruction's name."""
 
 
@@ -49,9 +54,11 @@ async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:
 async def test_wrong_bits_end_their_agent_and_change_no_result(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
-    """The undisturbed job does not check itself, so the checks change no bit either."""
+    """The undisturbed job does not check itself, so the checks change no bit either. Agents that
+    look slow keep their work: else its instructions have other names."""
     job = PAIR.unlimited_job(tmp_path)
-    job = replace(job, corruption=CorruptionSpec(CorruptionMode.DETECT, sample=1.0))
+    checks = CorruptionSpec(CorruptionMode.DETECT, sample=1.0)
+    job = replace(job, corruption=checks, recovery=RecoveryPolicy.PEERS)
     async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(PAIR.agents())
         names = [await flip(fleet, *case) for case in FLIPS]

@@ -27,7 +27,7 @@ from bamboo_sim.fleet.runs.scenarios import TrainingResult
 pytestmark = [pytest.mark.timeout(180), pytest.mark.rotating(6)]
 
 AGENTS = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)}
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=1.5)
+TIMING = Timing(start_grace_s=30.0, join_grace_s=0.2, instruction_floor_s=1.5)
 STEPS = 30
 
 

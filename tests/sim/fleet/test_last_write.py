@@ -19,7 +19,7 @@ from bamboo_sim.fleet.runs.scenarios import TrainingResult
 pytestmark = pytest.mark.timeout(180)
 
 AGENTS = {f"agent-{n}": f"zone-{'ab'[n % 2]}" for n in range(4)}
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2)
+TIMING = Timing(start_grace_s=30.0, join_grace_s=0.2)
 STEPS = 8
 
 

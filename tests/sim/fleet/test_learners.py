@@ -17,7 +17,7 @@ from bamboo_sim.fleet.runs.jobs import tiny_gpt
 
 pytestmark = pytest.mark.timeout(300)
 
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, catch_up_above_bytes=-1.0)
+TIMING = Timing(start_grace_s=30.0, join_grace_s=0.2, catch_up_above_bytes=-1.0)
 GRID = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)}
 
 

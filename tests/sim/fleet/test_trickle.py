@@ -20,7 +20,7 @@ from bamboo_sim.fleet.runs.scenarios import TrainingResult
 
 pytestmark = pytest.mark.timeout(240)
 
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2)
+TIMING = Timing(start_grace_s=30.0, join_grace_s=0.2)
 DECISION_S = 40.0
 
 

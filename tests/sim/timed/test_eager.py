@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.sim.timed.small import job
+from tests.sim.timed.small import job, just_fits, taken_bytes
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.items import Item
@@ -13,7 +13,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
-from bamboo_sim.timed.declared import Device, Links
+from bamboo_sim.timed.declared import Links
 from bamboo_sim.timed.fleet import Fleet
 from bamboo_sim.timed.measured import pause, undisturbed
 
@@ -113,11 +113,10 @@ def test_forwards_computed_ahead_shorten_the_pause_of_one_pipeline() -> None:
 
 
 def test_forwards_computed_ahead_can_live_on_the_host() -> None:
-    """The planner decides: 12 times a stage's parameters, 5 activations and 16 boundary tensors are
-    on the device after a loss, and outputs have room, but no activation more."""
-    taken = 12 * 4800 + 5 * 4000 + 16 * 100
-    short = Device(memory_bytes=int((taken + 8 * 100) / 0.8) + 1)
+    """The planner decides: beside what is on the device after a loss, the slice that runs and
+    outputs have room, but no activation more."""
     grid = job(1, 4, 8, mode=EAGER, layers_each=4)
+    short = just_fits(taken_bytes(grid) + 4000 + 8 * 100)
     usual = undisturbed(grid)
     hosted = undisturbed(replace(grid, device=short))
     slow = undisturbed(replace(grid, device=replace(short, host_bandwidth=1000.0)))

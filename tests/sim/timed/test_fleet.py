@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.sim.timed.small import LAYER, job
+from tests.sim.timed.small import LAYER, job, just_fits, taken_bytes
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.items import Item
@@ -13,7 +14,8 @@ from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
-from bamboo_sim.timed.declared import Delays, Device, Links, TimedJob
+from bamboo_core.scheduling.item_bytes import ItemBytes
+from bamboo_sim.timed.declared import Delays, Links, TimedJob
 from bamboo_sim.timed.fleet import Fleet
 from bamboo_sim.timed.measured import lose, pause, undisturbed, warm
 from bamboo_sim.timed.operator import TimedRunError
@@ -26,8 +28,10 @@ def last_computation(fleet: Fleet, step: int) -> float:
     return max(end for task, _, end in spans if task.step == step)
 
 
-def dry(fleet: Fleet, *, latency: float, steady: bool) -> float:
-    """Length of a step of the fleet's own programs by the dry run."""
+def dry(
+    fleet: Fleet, *, latency: float, steady: bool, wire: Callable[[Item], float] | None = None
+) -> float:
+    """Length of a step of the fleet's own programs by the dry run; with a wire, its end."""
     programs, held = {}, {}
     for name, agent in fleet.agents.items():
         directive, rest = agent.executor.directive, agent.executor.continuation
@@ -42,9 +46,10 @@ def dry(fleet: Fleet, *, latency: float, steady: bool) -> float:
         layers=len(fleet.job.layers),
         holdings=held,
         costs=Costs.measured(fleet.job.layers, latency=latency),
+        wire=wire,
     )
     assert report.ok, str(report)
-    return report.length
+    return report.end if wire else report.length
 
 
 @pytest.mark.parametrize("mode", [NONE, REPLICA])
@@ -70,6 +75,30 @@ def test_a_transfer_takes_its_bytes_over_the_bandwidth() -> None:
     fleet = Fleet(TimedJob(1, 2, 1, (one, one), links=Links(bandwidth=50.0)))
     fleet.run_to(0)
     assert last_computation(fleet, 0) == pytest.approx(1 + 2 + 1 + 2 + 2 + 2)
+
+
+@pytest.mark.parametrize("mode", [NONE, REPLICA])
+@pytest.mark.parametrize("grid", [(4, 4, 8), (3, 3, 5), (2, 4, 6)])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_the_exchange_of_gradients_takes_as_long_as_in_the_dry_run(
+    grid: tuple[int, int, int], mode: RedundancyMode, *, is_lost: bool
+) -> None:
+    """Interfaces are the bottleneck: a sum takes 12 s, a boundary tensor 0.3 s, and a vote hardly
+    anything. Agents that copy a stage pass slices on. Agents do not begin a step at the very same
+    time, so one of two items that come together may be another one."""
+    large = replace(LAYER, parameter_bytes=12 * 10**9, output_bytes=3 * 10**8)
+    whole = job(*grid, mode=mode, links=Links(bandwidth=1e9))
+    fleet = Fleet(replace(whole, layers=(large,) * grid[1]))
+    fleet.run_to(1)
+    if is_lost:
+        fleet.kill(fleet.seat(1, 1))
+    fleet.run_to(4)
+    sizes = ItemBytes(fleet.job.layers)
+    live = {name: agent for name, agent in fleet.agents.items() if agent.is_alive}
+    assert len(live) == grid[0] * grid[1] - is_lost
+    fleet.agents = live
+    found = dry(fleet, latency=0, steady=True, wire=lambda item: sizes.of(item) / 1e9)
+    assert fleet.step_s(4) == pytest.approx(found, rel=0.01)
 
 
 def test_a_slow_agent_holds_up_its_pipeline() -> None:
@@ -104,13 +133,14 @@ def test_equal_jobs_take_equal_times() -> None:
 def test_peaks_of_memory_are_those_of_1f1b() -> None:
     """Stage 0 of P = 3 keeps 3 activations, its output of every micro-batch, and one gradient.
 
-    Its sums are those of a leaf and of a chunk, and the reduced gradient of the step before.
+    Each micro-batch is a leaf and a chunk. At the last one, its sum is there, that of the leaf
+    before and that of the first two; besides, the reduced gradient of the step before.
     """
     whole = replace(LAYER, can_split=False, activation_bytes=2000)
     found = undisturbed(TimedJob(1, 3, 4, (whole,) * 3))
     assert found.groups["activations"] == 3 * 2000
     assert found.groups["state"] == 3 * 1200
-    assert found.groups["gradients"] == 3 * 1200
+    assert found.groups["gradients"] == 4 * 1200
     assert found.groups["boundaries"] == (4 + 1) * 100
     assert "replica_weights" not in found.groups
     assert found.host_bytes == 0
@@ -122,23 +152,26 @@ def test_replicas_take_memory_and_links_and_can_live_on_the_host() -> None:
     assert 4 * 1200 <= usual.device_bytes - none.device_bytes <= 5 * 1200
     # one more reduced gradient of 1,200 bytes for each of 6 agents
     assert usual.sent_bytes == none.sent_bytes + 6 * 1200
-    # a stage of two layers: 12 times its parameters do not fit after a loss
+    # a stage of two layers: its sums do not fit after a loss, beside those of the replica
     whole = replace(LAYER, can_split=False)
     grid = replace(job(2, 3, 4, mode=REPLICA, layers_each=2), layers=(whole,) * 6)
     roomy = undisturbed(grid)
-    short = Device(memory_bytes=int((12 * 2400 + 3 * 2000 + 8 * 100) / 0.8) - 1)
+    short = just_fits(taken_bytes(grid) - 2)
     hosted = undisturbed(replace(grid, device=short))
     assert hosted.device_bytes == roomy.device_bytes - 3 * 2400
     assert hosted.host_bytes == 3 * 2400
 
 
 def test_a_copy_costs_the_time_of_one_more_gradient() -> None:
-    """A copy of a stage: each agent sends and receives that much more, one item after the other."""
+    """A copy of a stage: each agent sends and receives that much more, one item after the other.
+
+    Agents that pass slices on wait for them at times: up to a fifth more.
+    """
     large = replace(LAYER, parameter_bytes=100_000)
     links = Links(bandwidth=1e4, zone_bandwidth=1e4)
     grid = replace(job(4, 4, 8, links=links), layers=(large,) * 4)
     none, copied = undisturbed(grid).step_s, undisturbed(replace(grid, mode=REPLICA)).step_s
-    assert copied - none == pytest.approx(100_000 / 1e4, rel=0.1)
+    assert 1.0 <= (copied - none) / (100_000 / 1e4) <= 1.2
 
 
 DELAYS = Delays(detection_s=1.0, message_s=0.125, persist_s=0.5, decision_s=2.0, continuation_s=4.0)

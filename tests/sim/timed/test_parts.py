@@ -74,6 +74,16 @@ def test_an_interface_receives_one_item_after_the_other() -> None:
     assert seen == [("first", 1.5), ("elsewhere", 2.5), ("second", 3.5)]
 
 
+def test_small_items_go_first_and_delay_what_follows() -> None:
+    clock, seen = Clock(), list[tuple[str, float]]()
+    net = network(clock, Links(bandwidth=100, latency_s=0.5))
+    net.send(A, B, 300, lambda: seen.append(("bulk", clock.now)))
+    net.send(A, B, 100, lambda: seen.append(("small", clock.now)), is_bulk=False)
+    net.send(A, B, 100, lambda: seen.append(("more bulk", clock.now)))
+    run(clock)
+    assert seen == [("small", 1.5), ("bulk", 3.5), ("more bulk", 5.5)]
+
+
 def test_what_a_slow_path_brings_does_not_wait_at_an_idle_interface() -> None:
     clock, seen = Clock(), list[float]()
     net = network(clock, Links(bandwidth=100, zone_bandwidth=50))
@@ -101,7 +111,7 @@ def test_an_agent_that_has_ended_receives_nothing() -> None:
     assert seen == []
 
 
-SIZES = ItemBytes((LAYER,) * 4, chunks=2)
+SIZES = ItemBytes((LAYER,) * 4)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +121,8 @@ SIZES = ItemBytes((LAYER,) * 4, chunks=2)
         (Item.prefix(0, (0, 3), 0, 2), 2000),
         (Item.out(0, 2, 0), 100),
         (Item.ingrad(0, 2, 0), 100),
-        (Item.leaf(0, (1, 3), 0), 2400),
-        (Item.red(0, (1, 3), 0), 1200),
+        (Item.sum(0, (1, 3), (0, 1)), 2400),
+        (Item.red(0, (1, 3), 0, 2), 1200),
         (Item.ver(0, 3), 3600),
         (Item.commit(0), 256),
     ],
@@ -129,7 +139,7 @@ def test_sizes_of_items(item: Item, size: int) -> None:
         (Instruction(Op.R, 0, 1, 3, ranges=((2, 3),)), 1.0 + 1000 / 500),
         (Instruction(Op.B, 0, 1, 3), 4.0),
         (Instruction(Op.FOLD, 0, 1, 3), 3 * 2400 / 1000),
-        (Instruction(Op.REDUCE, 0, 1, 3), 1.5 * 2400 / 1000),
+        (Instruction(Op.REDUCE, 0, 1, 3, ranges=((0, 2), (0, 4), (4, 8))), 1.5 * 2400 / 1000),
         (Instruction(Op.VOTE, ranges=((0, 4), (1, 3))), 2400 / 1000),
         (Instruction(Op.UPDATE, 0, 0, 2, ranges=((0, 2),)), 7 * 2400 / 1000),
         (Instruction(Op.UPDATE, 0, 2, 3, ranges=((2, 4),)), 7 * 1200 / 1000 + 4 * 1200 / 500),
@@ -147,7 +157,7 @@ ALL = Directive(
 
 def of_hosting(mode: RedundancyMode, task: Instruction, order: Directive = ALL) -> float:
     device = Device(memory_bandwidth=1000, host_bandwidth=500)
-    times = Times((LAYER,) * 4, SIZES, 2, device)
+    times = Times((LAYER,) * 4, SIZES, device)
     return times.of(task, own=range(2), hosted=hosted(order, mode))
 
 

@@ -84,6 +84,7 @@ class Sender:
         self._under_way: deque[Piece] = deque()
         self._under_way_bytes = [0 for _ in Lane]
         self._taken = 0
+        self.taken_bytes = 0  # that the peer has got, by all groups of the link
         self._lost: deque[Piece] = deque()  # to be sent again, over the link
         self._abandoned: dict[Pump, list[Piece]] = {}  # that a thread may still read
         self._last: Pump | None = None  # to be abandoned
@@ -220,6 +221,7 @@ class Sender:
             raise ControlError(f"{count} pieces taken of {len(self._under_way)} sent")
         for _ in range(count):
             piece = self._under_way[0]
+            self.taken_bytes += len(piece.memory)
             self._carried(len(piece.memory))  # first: who finds us idle may read the count
             self._under_way.popleft()
             self._under_way_bytes[piece.lane] -= len(piece.memory)

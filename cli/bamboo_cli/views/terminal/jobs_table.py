@@ -63,6 +63,8 @@ def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> Renderab
     stalled = row.job.condition(ConditionType.STALLED)
     if stalled is not None and stalled.status == "True":
         parts.append(Text(f"Stalled ({stalled.reason}): {stalled.message}", style="yellow"))
+    if row.job.network:
+        parts.append(Text(f"Network: {row.job.network}"))
     return Group(*parts, FittingTable(columns))
 
 

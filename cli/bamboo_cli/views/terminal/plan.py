@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
 from rich import box
@@ -13,9 +12,11 @@ from rich.text import Text
 from bamboo_cli.estimate.plan import JobPlan
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.counts import counted, grid_of
-from bamboo_core.planning import preview
+from bamboo_core.planning.displays import preview
 
 _MOST_STAGES, _MOST_MICROBATCHES, _MOST_AGENTS = 12, 16, 64
+_LEFT = ("mode", "layers", "way")
+_WHOLE = {"overhead": 8, "device": 8, "host": 8}  # width of what must not be cut at 80 columns
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -25,7 +26,13 @@ def plan_view(plan: JobPlan) -> RenderableType:
     if drawn := _drawing(plan):
         parts.append(Text(drawn, style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(
-        *parts, _modes(plan), *_device(plan), *_hosted(plan), *_excluded(plan), _verdict(plan)
+        *parts,
+        *_one_loss(plan),
+        _modes(plan),
+        *_device(plan),
+        *_hosted(plan),
+        *_excluded(plan),
+        _verdict(plan),
     )
 
 
@@ -56,7 +63,7 @@ def _cut(plan: JobPlan) -> Table:
 def _schedule(plan: JobPlan) -> Text:
     found = plan.verdict.facts
     return Text(
-        f"schedule: a step takes {seconds(found.step_s)}; between its first and its last"
+        f"schedule: a step takes {seconds(plan.step_s)}; between its first and its last"
         f" computation an agent waits {seconds(found.idle_s)}. With Eager it would compute"
         f" {seconds(found.ahead_s)} of its successor's forwards ahead, in a step that is"
         f" {seconds(found.delay_s)} longer"
@@ -65,28 +72,55 @@ def _schedule(plan: JobPlan) -> Text:
 
 def _drawing(plan: JobPlan) -> str:
     """One pipeline, slot by slot, if it fits on a screen and is soon planned."""
-    found, spec = plan.verdict.facts, plan.spec
+    found = plan.verdict.facts
     if found.stages > _MOST_STAGES or found.microbatches > _MOST_MICROBATCHES:
         return ""
     if found.agents > _MOST_AGENTS:
         return ""
-    if spec.redundancy.mode is RedundancyMode.AUTO:
-        spec = replace(spec, redundancy=replace(spec.redundancy, mode=plan.verdict.mode))
     costs = plan.costs
-    return preview.draw(spec, costs.layers, memory_bytes=costs.memory_bytes).rstrip()
+    return preview.draw(plan.planned_spec, costs.layers, memory_bytes=costs.memory_bytes).rstrip()
+
+
+def _one_loss(plan: JobPlan) -> list[RenderableType]:
+    """The cost of one loss in each way to share the work, or why it is not known."""
+    found = plan.one_loss
+    if found is None:
+        return [Text(plan.why_no_loss)]
+    gbps = plan.spec.transport.bandwidth_gbps
+    text = (
+        f"without the agent of pipeline {found.seat[0]}, stage {found.seat[1]}, over {gbps:g} Gb/s"
+        f" (recovery.policy {plan.spec.recovery.value}; where outputs of stages cost nothing, a"
+        f" step without a loss takes {seconds(found.usual_s)}):"
+    )
+    table = _table("way", "step", "over a step without a loss")
+    for x in (found.ways.taken, *found.ways.others):
+        table.add_row(
+            Text(x.way, style="bold green" if x is found.ways.taken else ""),
+            f"{x.bound} {seconds(x.step_s)}".lstrip(),
+            f"{x.bound} {x.step_s / found.usual_s:.2f}".lstrip(),
+        )
+    return [Text(text), table]
 
 
 def _modes(plan: JobPlan) -> Table:
     table = _table(
-        "mode", "overhead", "pause per loss", "fatal losses / h", "lost / h", "device", "host"
+        "mode",
+        "overhead",
+        "step / none",
+        "pause per loss",
+        "fatal losses / h",
+        "lost / h",
+        "device",
+        "host",
     )
     for e in plan.verdict.estimates:
         table.add_row(
             Text(e.mode.value, style="bold green" if e.mode is plan.verdict.mode else ""),
             f"{100 * (e.overhead - 1):.2f} %",
+            f"{e.step:.3f}" if isfinite(e.step) else "-",
             seconds(e.pause_s),
             f"{e.fatal_per_hour:.2g}" if isfinite(e.fatal_per_hour) else "-",
-            seconds(e.lost_s_per_hour),
+            seconds(e.lost_s),
             size(e.device_bytes),
             size(e.host_bytes),
         )
@@ -145,9 +179,10 @@ def _verdict(plan: JobPlan) -> Text:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
+    table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("mode", "layers") else "right")
+        width = _WHOLE.get(heading)
+        table.add_column(heading, justify="left" if heading in _LEFT else "right", min_width=width)
     return table
 
 

@@ -9,7 +9,7 @@ goes over one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -88,8 +88,10 @@ class Scenario:
         share = MICROBATCHES // self.pipelines
         own = range(pipeline * share, (pipeline + 1) * share)
         copies = ("UPDATE copy",) if self.mode.keeps_copies else ()
-        tasks = [f"{op} m{m}" for op in ("F", "B", "FOLD") for m in own]
-        return (*tasks, f"REDUCE m{pipeline}", "VOTE", COMMIT, "UPDATE", *copies)
+        tasks = [f"{op} m{m}" for op in ("F", "B") for m in own]
+        tasks += [f"FOLD m{m}" for m in _additions(own.start, own.stop)]
+        end = ("SLICE", f"REDUCE m{pipeline}", "VOTE", COMMIT, "UPDATE")
+        return (*tasks, *end, *copies)
 
     def points(
         self,
@@ -108,9 +110,18 @@ class Scenario:
         return [(d, s) for d in range(self.pipelines) for s in range(self.stages)]
 
 
+def _additions(first: int, end: int) -> Iterator[int]:
+    """Where sums of these leaves meet, in the order in which they are added up."""
+    if end - first > 1:
+        middle = (first + end) // 2
+        yield from _additions(first, middle)
+        yield from _additions(middle, end)
+        yield middle
+
+
 TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=2.0)
-PHASES = 5
-"""Instructions at the end of a step: the last FOLD, REDUCE, VOTE, COMMIT, UPDATE."""
+PHASES = 6
+"""Instructions at the end of a step: the last FOLD, SLICE, REDUCE, VOTE, COMMIT, UPDATE."""
 
 _ONE = Scenario("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
 _TWO = Scenario("committing", 2, 3, 2, RedundancyMode.NONE)

@@ -11,7 +11,8 @@ from bamboo_core.api.reasons import FailureCause
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape, middle
 from bamboo_core.model.program import Op
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
@@ -20,12 +21,16 @@ from bamboo_sim.protocol.world.state import World
 
 def check_unseen(world: World, node: Node, step: int) -> None:
     """A wrong result may be committed only if the agent that was wrong has no vote, or no other
-    voter has computed that forward, or begun to; and if none has told the operator of it. Or if a
-    layer was altered in this attempt, between two comparisons of the copies."""
+    voter has computed that forward, or begun to; and if none has told the operator of it. A wrong
+    sum only if it did not have its turn to be checked. Or if a layer was altered in this attempt,
+    between two comparisons of the copies."""
     struck = [(agent, flip.name, flip.lasts) for agent, flip in world.flips.items()]
     votes = _votes(node, step)
     for wrong, name, lasts in struck:
         if name is None:
+            continue
+        if name.kind is Kind.SUM:
+            _check_turn(world, node.worker.backend.batch, name)
             continue
         known = [agent for agent, vote in votes.items() if name in {*vote.said, *vote.begun}]
         if len(known) > 1 and wrong in known:
@@ -38,6 +43,14 @@ def check_unseen(world: World, node: Node, step: int) -> None:
     if not struck and attempt not in world.altered.values():
         raise Violation(f"{node.name} commits a wrong result of step {step}")
     world.spoiled = attempt, step
+
+
+def _check_turn(world: World, batch: BatchShape, name: Item) -> None:
+    """A sum of two runs is checked by the leaf at which they meet, once in so many steps."""
+    every = world.job.check_every
+    where = middle(batch, (name.index, name.index + name.leaves))
+    if every and (name.step + where) % every == 0:
+        raise Violation(f"step {name.step} is committed with {name}, which was wrong in its turn")
 
 
 def check_copies(world: World, node: Node, step: int) -> None:

@@ -15,11 +15,10 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Kind
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.pruning import check_base
-from bamboo_sim.protocol.checker.verdict import is_too_few, versions
+from bamboo_sim.protocol.checker.verdict import is_too_few, is_whole, versions
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
@@ -160,7 +159,7 @@ def lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> li
 def _lost_at(world: World, before: Durable, nodes: dict[AgentId, Node], version: int) -> list[int]:
     if _has_file(world, before, version):
         return []
-    usable = {x for node in nodes.values() for x in _usable(node, nodes, before, version)}
+    usable = {x for node in nodes.values() for x in _usable(node, nodes, version)}
     return [x for x in range(world.job.num_layers) if x not in usable]
 
 
@@ -187,27 +186,20 @@ def _has_file(world: World, before: Durable, needed: int) -> bool:
     )
 
 
-def _usable(node: Node, nodes: dict[AgentId, Node], before: Durable, needed: int) -> list[int]:
+def _usable(node: Node, nodes: dict[AgentId, Node], needed: int) -> list[int]:
     """Layers that the agent holds and that reduced gradients can bring up to the needed version."""
     return [
         layer
         for layer, version in node.executor.versions.items()
         if version <= needed
-        and all(_can_update(nodes, before, layer, step) for step in range(version, needed))
+        and all(_can_update(nodes, layer, step) for step in range(version, needed))
     ]
 
 
-def _can_update(nodes: dict[AgentId, Node], before: Durable, layer: int, step: int) -> bool:
+def _can_update(nodes: dict[AgentId, Node], layer: int, step: int) -> bool:
     """Whether the step's commit is known and the layer's whole reduced gradient is there."""
-    assert before.batch is not None
-    slices = {
-        i.part
-        for n in nodes.values()
-        for i in n.executor.held
-        if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
-    }
     is_known = any(step in n.executor.commits for n in nodes.values())
-    return is_known and len(slices) == before.batch.chunks
+    return is_known and is_whole((i for n in nodes.values() for i in n.executor.held), layer, step)
 
 
 def _state(nodes: dict[AgentId, Node], world: World, before: Durable) -> str:

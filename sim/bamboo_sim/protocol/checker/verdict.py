@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -13,8 +13,7 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import ComputePlan
 from bamboo_core.arbiter_state.state import Holding
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Kind
-from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.pruning import LEAST_KEPT
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible
@@ -55,27 +54,28 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
 
 def _check_lost(wanted: ComputePlan, layer: int, newest: int) -> None:
     """No reported version of the layer may be usable for the newest commit."""
-    reports, batch = wanted.request.reports, wanted.request.batch
+    reports = wanted.request.reports
     for agent, report in reports.items():
         version = report.versions.get(layer)
         if version is None:
             continue
         steps = range(version, newest + 1)
-        if all(_has_gradient(reports, batch, layer, step) for step in steps):
+        if all(_has_gradient(reports, layer, step) for step in steps):
             raise Violation(f"layer {layer} is declared lost, but {agent} holds it")
 
 
-def _has_gradient(
-    reports: Mapping[AgentId, AgentReport], batch: BatchShape, layer: int, step: int
-) -> bool:
-    slices = {
-        i.part
-        for r in reports.values()
-        for i in r.items
-        if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
-    }
+def _has_gradient(reports: Mapping[AgentId, AgentReport], layer: int, step: int) -> bool:
     known = any(c.step == step for r in reports.values() for c in r.commits)
-    return known and len(slices) == batch.chunks
+    return known and is_whole((i for r in reports.values() for i in r.items), layer, step)
+
+
+def is_whole(items: Iterable[Item], layer: int, step: int) -> bool:
+    """Whether these are all slices of the layer's reduced gradient, among others."""
+    slices: dict[tuple[int, int, int], set[int]] = {}
+    for i in items:
+        if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi:
+            slices.setdefault((i.lo, i.hi, i.slices), set()).add(i.part)
+    return any(len(found) == count for (_, _, count), found in slices.items())
 
 
 def versions(world: World, attempt: int, step: int) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from bamboo_core.job.leadership import Observed
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning.requests import Decision, PlannerFault, PlanRequest
+from bamboo_core.planning.requests import Continuations, Decision, PlannerFault, PlanRequest
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.control.plans import Plans, Results
 from bamboo_sim.protocol.control.seats import Seats, as_durable, check_seated, facts_of
@@ -34,7 +34,7 @@ class Operators:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.store = Store()
+        self.store = Store(job.facts)
         self.elections = 1
         self.leader = OPERATOR
         self.goal = DesiredState(job.pipelines)  # what the user and the nodes want
@@ -42,6 +42,7 @@ class Operators:
         self.batch: BatchShape | None = None
         self.plan: Plan | None = None  # the newest durable one
         self._plans: tuple[Plan, ...] = ()
+        self.ways: frozenset[str] = frozenset()  # in which plans have shared lost work
         self.seats = Seats()
 
     def copy(self) -> Operators:
@@ -128,7 +129,7 @@ class Operators:
         return True
 
     def answers(self, wanted: ComputePlan) -> tuple[Planned, ...]:
-        """The planner's answer, in one part or two."""
+        """The planner's answer, in one part to three."""
         return tuple(orders.answers(wanted, plan=lambda request, _: iter(self._compute(request))))
 
     def _compute(self, request: PlanRequest) -> Results:
@@ -140,7 +141,10 @@ class Operators:
             check_seated(request, results[0].plan)
             self.batch = results[0].plan.batch
             self._plans = (*self._plans, results[0].plan)
-            self.seats.made(*cast(Any, results))
+            self.seats.made(*cast(Any, results[:2]))
+        for rest in results[1:]:
+            if isinstance(rest, Continuations) and rest.sharing is not None:
+                self.ways |= {f"shared: {rest.sharing.taken.way}"}
         return results
 
 

@@ -92,6 +92,7 @@ def facts_of(durable: Durable) -> tuple[Any, ...]:
         durable.cut,
         durable.step_cut,
         durable.target,
+        durable.move,
     )
 
 
@@ -104,4 +105,5 @@ def as_durable(plan: Any) -> Durable:
         cut=plan.cut,
         step_cut=plan.step_cut,
         target=plan.target,
+        move=plan.move,
     )

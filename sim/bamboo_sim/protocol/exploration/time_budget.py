@@ -31,20 +31,25 @@ SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learners=True)
 LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
+RESEATED = Job(2, 4, 2, steps=9)
+RESEATED_LATER = Job(2, 4, 2, steps=12, learners=True)
+RESEATED_ZONES = Job(2, 4, 2, steps=9, zones=2)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 SPLIT = Job(2, 3, 4, spares=1, profiled=True)
+MEASURED = Job(2, 2, 2, steps=8, profiled=True)
 SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
 TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
 THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
-FAST = Job(2, 2, 4, fast=True, evals=3, validate_every=1)
-FILES = Job(2, 3, 8, layers=4, fast=True, save_every=2, spares=1, evals=2)
+OLDER = Job(2, 2, 4, kept=(4, 2), evals=3, validate_every=1)
+FILES = Job(2, 3, 8, layers=4, kept=(8, 2), save_every=2, spares=1, evals=2)
 NARROW = Job(2, 1, 2, layers=2, spares=1)
 SINGLE = Job(1, 1, 2, spares=1, save_every=1)
 ONE_STEP = Job(2, 2, 2, steps=1, evals=2, save_every=1)
 AHEAD = Job(1, 3, 2, eager=True, layers=6)
 AHEAD_TWICE = Job(2, 2, 2, eager=True, layers=4, spares=1)
 AHEAD_TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
+AHEAD_TIGHT_PAIR = Job(2, 2, 4, eager=True, layers=4, room=1)
 CHECKED = Job(1, 3, 2, eager=True, layers=6, spares=2, checked=True)
 CHECKED_TWICE = Job(2, 2, 2, eager=True, layers=4, checked=True)
 CHECKED_LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
@@ -53,9 +58,12 @@ ALTERED = Job(2, 2, 2, steps=4, save_every=1, salted=True)
 ALTERED_PAIR = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
 ALTERED_THREE = Job(3, 1, 2, replica=False, layers=2, steps=5, save_every=2, salted=True)
 ALTERED_LONG = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True)
+OWN = Job(2, 2, 2, check_every=1)
+OWN_SELDOM = Job(2, 2, 4, steps=4, check_every=2)
+OWN_AHEAD = replace(CHECKED_TWICE, check_every=1)
 ALTERED_AHEAD = replace(CHECKED, steps=6, save_every=2, salted=True)
 ALTERED_AHEAD_TWICE = replace(CHECKED_TWICE, steps=4, save_every=1, salted=True)
-MIXED = (FAST, FILES, NARROW, SINGLE, ONE_STEP)
+MIXED = (OLDER, FILES, NARROW, SINGLE, ONE_STEP)
 AHEAD_SMALL = Job(1, 2, 2, eager=True, layers=4, steps=2)
 AHEAD_PAIR = replace(AHEAD, steps=2)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2), AHEAD_PAIR)
@@ -90,6 +98,8 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("blips", "deaf"), _AHEAD_SPARE),
     "rests": _AHEAD_SAVING,
     "learners": _AHEAD_LEARNING,
+    "moves": replace(RESEATED_LATER, eager=True),
+    "networks": replace(MEASURED, eager=True, layers=4),
     "lists": replace(AHEAD, steps=4, save_every=1, salted=True),
     "sources": _AHEAD_LEARNT,
     "strangers": AHEAD_TWICE,
@@ -107,8 +117,8 @@ def grids() -> Iterator[Job]:
         yield Job(1, 3, 2, steps=2, policy=policy)
         yield Job(2, 2, 2, steps=2, policy=policy)
         yield Job(2, 2, 2, replica=False, steps=2, policy=policy)
-    yield Job(2, 2, 4, steps=2, fast=True, evals=2, validate_every=1)
-    yield Job(1, 3, 4, steps=2, fast=True)
+    yield Job(2, 2, 4, steps=2, kept=(4, 2), evals=2, validate_every=1)
+    yield Job(1, 3, 4, steps=2, kept=(4, 1))
     yield Job(1, 1, 2, steps=2)
     yield Job(2, 1, 2, steps=2)
     yield Job(3, 1, 2, steps=2, replica=False, layers=2)
@@ -118,6 +128,19 @@ def grids() -> Iterator[Job]:
     yield AHEAD_SMALL
     yield AHEAD_PAIR
     yield replace(CHECKED_TWICE, steps=2)
+
+
+def _of_bits() -> list[Run]:
+    """Devices and memories that are wrong."""
+    out: list[Run] = []
+    out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
+    out += [("merges", job, 0.4) for job in (OWN, OWN_SELDOM, OWN_AHEAD)]
+    altered = (ALTERED, ALTERED_PAIR, ALTERED_THREE, ALTERED_AHEAD, ALTERED_AHEAD_TWICE)
+    out += [("alterations", job, 0.7) for job in altered]
+    out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
+    out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
+    out += [("spreads", ALTERED_AHEAD, 0.5), ("fuzz", CHECKED, 0.3)]
+    return out
 
 
 def runs() -> list[Run]:
@@ -152,7 +175,7 @@ def runs() -> list[Run]:
         ("relapses", ALTERED, 0.3),
         ("relapses", ALTERED_AHEAD_TWICE, 0.3),
     ]
-    out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
+    out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0), ("races", Job(1, 3, 2), 0.5)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     out += [("successors", job, 0.5) for job in (SAVING, SLEEPING)]
     out += [("strangers", job, 0.7) for job in (SMALL, MOVING, LONG, LEARNING)]
@@ -166,23 +189,18 @@ def runs() -> list[Run]:
     out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
     out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
-    out += [("races", Job(1, 3, 2), 0.5)]
+    out += _of_places()
     out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
     out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
     for job in MIXED:
         out += [(family, job, 0.3) for family in ("changes", "operators", "bulks", "partitions")]
         out += [("fuzz", job, 0.6)]
     out += [(family, job, 0.3) for family, job in EAGER.items()]
-    for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT):
+    for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, AHEAD_TIGHT_PAIR):
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
-    out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
-    out += [("alterations", job, 0.7) for job in (ALTERED, ALTERED_PAIR, ALTERED_THREE)]
-    out += [("alterations", job, 0.7) for job in (ALTERED_AHEAD, ALTERED_AHEAD_TWICE)]
-    out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
-    out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
-    out += [("spreads", ALTERED_AHEAD, 0.5), ("fuzz", CHECKED, 0.3)]
+    out += _of_bits()
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0), ("returns", BACK_AND_FORTH, 0.5)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
     out += [("blips", job, 0.5) for job in (MOVING, THIN, SMALL, SAVING, UNEVEN, BACK_AND_FORTH)]
@@ -190,6 +208,12 @@ def runs() -> list[Run]:
     out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
     return out
+
+
+def _of_places() -> list[Run]:
+    """Families in which agents move to other stages, or plans count with what they measure."""
+    out = [("moves", job, 0.7) for job in (RESEATED, RESEATED_LATER, RESEATED_ZONES)]
+    return out + [("networks", job, 0.7) for job in (SPLIT, MEASURED)]
 
 
 def _of_files() -> list[Run]:

@@ -14,12 +14,15 @@ from bamboo_sim.protocol.families import (
     folders,
     losses,
     moments,
+    moves,
+    networks,
     restores,
 )
 from bamboo_sim.protocol.families.losses import links
 from bamboo_sim.protocol.histories.branching import POLICIES, WHOLE, Histories, Part, inject
 from bamboo_sim.protocol.histories.history import History
 from bamboo_sim.protocol.parts.job import Job
+from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import OPERATOR, PLANNER, STORE
 from bamboo_sim.protocol.running.injectors import Fault
 from bamboo_sim.protocol.running.simulation import Simulation
@@ -91,6 +94,7 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: ("flip", name, rng.choice(("F", "R", "VOTE")), rng.random() < 0.3),
         lambda: ("lose continuation",),
         lambda: ("beat every", rng.choice((0.2, 6.4))),
+        lambda: ("measure", rng.choice(tuple(Meter)).value, rng.randrange(9)),
     )
     return rng.choice(kinds)()
 
@@ -117,6 +121,8 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "regrids": fleets.regrids,
     "returns": fleets.returns,
     "learners": fleets.learners,
+    "moves": moves.moves,
+    "networks": networks.networks,
     "forks": restores.forks,
     "absences": restores.absences,
     "suspensions": restores.suspensions,
@@ -146,6 +152,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "trickles": edges.trickles,
     "delays": edges.delays,
     "flips": flips.flips,
+    "merges": flips.merges,
     "votes": flips.votes,
     "tellers": flips.tellers,
     "alterations": flips.alterations,

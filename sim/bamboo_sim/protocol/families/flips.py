@@ -111,6 +111,26 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
             yield from _untold(moment, names, n)
 
 
+def merges(base: History, part: Part = WHOLE) -> Histories:
+    """An agent adds two sums of gradients up wrong, once or as often as it does it in that step;
+    alone, and with another fault before or after its check."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        for name in names:
+            yield inject(at, 0, ("flip", name, "FOLD", bool(n % 2)))
+        wrong = inject(at, 0, ("flip", names[n % len(names)], "FOLD", bool(n // 2 % 2)))
+        others: tuple[Fault, ...] = (
+            ("kill", rng.choice(names), n % 3),
+            ("restart operator", bool(n % 2)),
+            ("reconnect", rng.choice(names), 0),
+            ("start", AgentId(f"c{n:02d}")),
+            ("freeze", rng.choice(names)),
+        )
+        for other in others:
+            yield inject(wrong, rng.randrange(90), other)
+
+
 def votes(base: History, part: Part = WHOLE) -> Histories:
     """An agent votes with a wrong gradient, once or whenever it votes about that step; alone, and
     with another fault before or after the voters disagree."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import count
 from math import ceil, inf
 from string import ascii_lowercase
 from typing import Any
@@ -16,7 +17,6 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
-    Numerics,
     PipelinesSpec,
     PlacementSpec,
     RecoveryPolicy,
@@ -25,11 +25,15 @@ from bamboo_core.api.spec import (
     RunPolicy,
     TrainingSpec,
     WorkerSpec,
+    batch_shape,
 )
+from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import ArbiterJob, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import CommitRecord, LayerCost
+from bamboo_core.scheduling.device_memory import Sizes, fits, need
+from bamboo_core.scheduling.sharing.orders import sums_at_once
 from bamboo_sim.protocol.parts.symbolic import Symbol, reference
 
 LAST_WRITE_S = 90
@@ -49,15 +53,16 @@ class Job:
     salted: bool = False  # attempts differ in their numerics, so that a mixture of two is detected
     learners: bool = False  # new agents catch up while the others train
     total: int = 0  # micro-batches of a step after a change of the grid; 0: D x microbatches
-    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    policy: RecoveryPolicy = RecoveryPolicy.AUTO
     zones: int = 0  # ring neighbours are in different ones; 0: all agents in one
     profiled: bool = False  # agents report costs for which full grids split their backward
-    fast: bool = False  # numerics: Fast, which sums all micro-batches of a pipeline as one leaf
+    kept: tuple[int, int] = (0, 0)  # L and C, if an operator of an earlier version began the job
     evals: int = 0  # micro-batches of the validation set; 0: there is none
     validate_every: int = 0  # steps; 0: only at the end
     eager: bool = False  # replicas compute forwards ahead
-    room: int = 0  # for so many of them in an agent's host memory; 0: for all of a step
+    room: int = 0  # for so many of them in an agent's memory; 0: for all of a step
     checked: bool = False  # they are compared with the owners'
+    check_every: int = 0  # steps between two checks of an agent's own sum; 0: there are none
 
     def __str__(self) -> str:
         mode = self.mode.value
@@ -68,11 +73,12 @@ class Job:
         extra += f" {self.layers} layers" if self.layers else ""
         extra += f" {self.steps} steps" if self.steps != 3 else ""
         extra += " checked" if self.checked else ""
+        extra += f" own/{self.check_every}" if self.check_every else ""
         extra += " profiled" if self.profiled else ""
-        extra += " fast" if self.fast else ""
+        extra += f" L{self.kept[0]} C{self.kept[1]}" if any(self.kept) else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
         extra += f" room {self.room}" if self.room else ""
-        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
+        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.AUTO else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
     @property
@@ -86,6 +92,12 @@ class Job:
         if not self.room:
             return RedundancySpec(self.mode)
         return RedundancySpec(self.mode, str(self.room * ceil(self.num_layers / self.stages)))
+
+    @property
+    def corruption(self) -> CorruptionSpec:
+        if self.check_every:
+            return CorruptionSpec(CorruptionMode.DETECT, 1 / self.check_every)
+        return CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec()
 
     @property
     def num_layers(self) -> int:
@@ -119,6 +131,41 @@ class Job:
         )
         return (cost,) * self.num_layers if self.profiled else ()
 
+    @property
+    def facts(self) -> Durable:
+        """The facts of the job before its first operator leads."""
+        if not any(self.kept):
+            return Durable()
+        total = self.total or self.pipelines * self.microbatches
+        return Durable(batch=BatchShape(total, *self.kept))
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """The smallest device on which ``room`` forwards ahead fit, with the help of host memory,
+        while one pipeline is left. 0: it is not known, and any number fits."""
+        if not self.room:
+            return 0
+        spec = self.arbiter_job.spec
+        batch, each = batch_shape(spec), ceil(self.num_layers / self.stages)
+        sizes = Sizes(
+            self.stages,
+            batch.microbatches,
+            parameter_bytes=each,
+            layer_bytes=1,
+            activation_bytes=each,
+            boundary_bytes=1,
+            sums=sums_at_once(batch, 1),
+        )
+
+        def has_room(memory_bytes: int) -> bool:
+            host_memory_bytes = spec.redundancy.host_memory_bytes
+            found = need(
+                sizes, self.mode, memory_bytes=memory_bytes, host_memory_bytes=host_memory_bytes
+            )
+            return fits(found, memory_bytes) and found.ahead >= self.room
+
+        return next(filter(has_room, count(1)))
+
     @cached_property
     def arbiter_job(self) -> ArbiterJob:
         spec = JobSpec(
@@ -135,10 +182,9 @@ class Job:
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),
-            numerics=Numerics.FAST if self.fast else Numerics.CANONICAL,
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
             redundancy=self.redundancy,
-            corruption=CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec(),
+            corruption=self.corruption,
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
             run_policy=RunPolicy(last_write_deadline_s=LAST_WRITE_S),

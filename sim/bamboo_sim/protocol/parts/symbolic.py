@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from bamboo_core.model import claims, sampling
@@ -21,16 +22,18 @@ from bamboo_core.model.claims import (
     about_gradient,
     name_of,
 )
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.numerics import BatchShape, tree_order
-from bamboo_core.model.program import Instruction, Op, layers_done
+from bamboo_core.model.numerics import BatchShape, add_up
+from bamboo_core.model.program import Instruction, Op, layers_done, voted
 from bamboo_core.protocol.messages import CommitRecord
 
 Symbol = int
+Sums = tuple[Symbol, ...]
+"""One for each layer of a stage. A symbol stands for every element of the layer's gradient."""
 
 _DATA, _INIT, _FORWARD, _LOSS, _INPUT_GRADIENT, _WEIGHT_GRADIENT = range(101, 107)
-_FOLD, _SLICE, _TREE, _REDUCED, _COMMIT, _UPDATE, _SCORE = range(107, 114)
+_ADD, _UNEQUAL, _COMMIT, _UPDATE, _SCORE = range(107, 112)
 _VALIDATION, _FLIPPED, _ALTERED = 114, 115, 116
 
 
@@ -39,17 +42,17 @@ class SymbolError(Exception):
 
 
 class ContradictionError(Exception):
-    """The agent gets two results of one forward: its device is faulty."""
+    """The agent gets two results of one forward or sum: its device is faulty."""
 
 
 @dataclass(frozen=True)
 class Flip:
-    """A wrong bit in the next F, R or VOTE of an agent. lasts: in every computation of that forward
-    or vote."""
+    """A wrong bit in the next F, R, FOLD or VOTE of an agent. lasts: in every computation of that
+    forward, sum or vote; but never when an agent checks its own work by a second computation."""
 
     op: Op
     lasts: bool
-    name: Item | None = None  # the forward that it has spoiled; of a vote: no forward's name
+    name: Item | None = None  # the forward or sum that it has spoiled; of a vote: of neither
 
     @property
     def has_struck(self) -> bool:
@@ -63,6 +66,13 @@ class Vote(NamedTuple):
     said: Claims
     begun: frozenset[Item]  # forwards that are not done, for the checker
     held: dict[int, Symbol]  # layer -> its version, for the checker
+
+
+class Slice(NamedTuple):
+    """PIECE or RED: which elements, and their symbols by layer."""
+
+    elements: tuple[int, int]  # number of the slice, and of all slices
+    sums: Sums
 
 
 def symbol(*parts: int) -> Symbol:
@@ -82,6 +92,7 @@ class Symbolic:
         self.layers: dict[int, Symbol] = {}
         self.salt = 0
         self.compares = False
+        self.check_every = 0  # steps between two checks of a sum by the agent itself; 0: none
         self.book = ClaimBook()
         self.question: Question | None = None
         self.flip: Flip | None = None  # the fault of its device, if it has one
@@ -92,7 +103,7 @@ class Symbolic:
         """An independent copy; symbols are shared."""
         new = Symbolic.__new__(Symbolic)
         new.agent, new.num_layers, new.save_every = self.agent, self.num_layers, self.save_every
-        new.batch, new.salt = self.batch, self.salt
+        new.batch, new.salt, new.check_every = self.batch, self.salt, self.check_every
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
         new.question, new.left_out = self.question, self.left_out
@@ -186,14 +197,14 @@ class Symbolic:
             self.store[Item.out(k, hi, m)] = x
         self.store[name] = (tuple(acts), x)
 
-    def _computed(self, task: Instruction, right: Symbol) -> Symbol:
+    def _computed(self, task: Instruction, right: Symbol, name: Item | None = None) -> Symbol:
         """The device's result. A fault that lasts gives the same wrong result every time."""
-        flip = self.flip
+        flip, name = self.flip, name or name_of(task)
         if flip is None or flip.op is not task.op or (flip.name is not None and not flip.lasts):
             return right
-        if flip.name is not None and flip.name != name_of(task):
+        if flip.name is not None and flip.name != name:
             return right
-        self.flip = replace(flip, name=name_of(task))
+        self.flip = replace(flip, name=name)
         return symbol(_FLIPPED, right)
 
     def _gradients(self, task: Instruction) -> Iterator[tuple[int, Symbol, Symbol, Symbol]]:
@@ -222,8 +233,8 @@ class Symbolic:
         for layer, x, gradient, _ in self._gradients(task):
             sums[layer - lo] = symbol(_WEIGHT_GRADIENT, sums[layer - lo], x, gradient)
         full = before + 1 == self.batch.leaf_size
-        name = Item.leaf(k, (lo, hi), leaf) if full else Item.partial(k, (lo, hi), leaf, before + 1)
-        self.store[name] = tuple(sums)
+        name = Item.partial(k, (lo, hi), leaf, before + 1)
+        self.store[Item.sum(k, (lo, hi), (leaf, leaf + 1)) if full else name] = tuple(sums)
 
     def _backward(self, task: Instruction) -> None:
         self._backward_weight(task)
@@ -231,43 +242,46 @@ class Symbolic:
             self._backward_input(task)
 
     def _fold(self, task: Instruction) -> None:
-        k, lo, hi, leaf = task.step, task.lo, task.hi, task.index
-        chunk = self.batch.chunk_of(leaf)
-        leaves = self.batch.leaves_of(chunk)
-        done = leaf - leaves.start
-        sums = self.store[Item.leaf(k, (lo, hi), leaf)]
-        if done:
-            before = self.store[Item.folded(k, (lo, hi), chunk, done)]
-            sums = tuple(symbol(_FOLD, a, b) for a, b in zip(before, sums, strict=True))
-        if done + 1 < len(leaves):
-            self.store[Item.folded(k, (lo, hi), chunk, done + 1)] = sums
-            return
-        for z in range(self.batch.chunks):
-            pieces = tuple(symbol(_SLICE, z, x) for x in sums)
-            self.store[Item.chunk(k, (lo, hi), chunk, z)] = pieces
+        k, span, (first, end) = task.step, (task.lo, task.hi), task.ranges[0]
+        left = self.store[Item.sum(k, span, (first, task.index))]
+        right = self.store[Item.sum(k, span, (task.index, end))]
+        total, name = added(left, right), Item.sum(k, span, (first, end))
+        made = self._computed(task, total[0], name)
+        if made != total[0] and sampling.is_task_due(task, self.check_every):
+            raise ContradictionError(f"{self.agent} gets another result of {task}")
+        self.store[name] = (made, *total[1:])
+
+    def _slice(self, task: Instruction) -> None:
+        k, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
+        sums = self.store[Item.sum(k, span, run)]
+        for z in range(slices):
+            self.store[Item.piece(k, span, run, z, slices)] = Slice((z, slices), sums)
 
     def _reduce(self, task: Instruction) -> None:
-        k, lo, hi, z = task.step, task.lo, task.hi, task.index
-        chunks = [self.store[Item.chunk(k, (lo, hi), c, z)] for c in range(self.batch.chunks)]
-        reduced = tuple(_tree([chunk[i] for chunk in chunks]) for i in range(hi - lo))
-        self.store[Item.red(k, (lo, hi), z)] = reduced
+        k, span, z, ((_, slices), *runs) = task.step, (task.lo, task.hi), task.index, task.ranges
+        pieces = [self.store[Item.piece(k, span, run, z, slices)] for run in runs]
+        if {piece.elements for piece in pieces} != {(z, slices)}:
+            raise SymbolError(f"{task} adds other elements")
+        sums = add_up(self.batch, runs, [piece.sums for piece in pieces], added)
+        self.store[Item.red(k, span, z, slices)] = Slice((z, slices), sums)
 
-    def _reduced(self, cut: tuple[int, int], step: int, layer: int) -> Symbol:
-        slices = (
-            self.store[Item.red(step, cut, z)][layer - cut[0]] for z in range(self.batch.chunks)
-        )
-        return symbol(_REDUCED, *slices)
+    def _reduced(self, cut: Range, step: int, layer: int, slices: int) -> Symbol:
+        """The layer's reduced gradient. All elements of a right one have the same symbol."""
+        found = [self.store[Item.red(step, cut, z, slices)] for z in range(slices)]
+        if [piece.elements for piece in found] != [(z, slices) for z in range(slices)]:
+            raise SymbolError(f"slices of layers {cut} are not those of step {step}")
+        symbols = list(dict.fromkeys(piece.sums[layer - cut[0]] for piece in found))
+        return symbols[0] if len(symbols) == 1 else symbol(_UNEQUAL, *symbols)
 
     def _vote(self, task: Instruction) -> None:
-        pairs = zip(task.ranges[::2], task.ranges[1::2], strict=True)
         vote = {
-            layer: self._reduced(cut, task.step, layer)
-            for cut, held in pairs
+            layer: self._reduced(cut, task.step, layer, slices)
+            for cut, held, (_, slices) in voted(task.ranges)
             for layer in range(*held)
         }
         if vote:
             vote[min(vote)] = self._computed(task, vote[min(vote)])
-        held = {layer: self.layers[layer] for span in task.ranges[1::2] for layer in range(*span)}
+        held = {layer: self.layers[layer] for span in task.ranges[1::3] for layer in range(*span)}
         said = self.book.of(task.step)
         begun = self._begun(task.step, said)
         if self.is_compared(task.step) or self.book.is_again(task.step):
@@ -320,10 +334,10 @@ class Symbolic:
             self.store[Item.score(k, m)] = symbol(_SCORE, x)
 
     def _update(self, task: Instruction) -> None:
-        cut, k = task.ranges[0], task.step
+        (cut, (_, slices)), k = task.ranges, task.step
         record: CommitRecord = self.store[Item.commit(k)]
         for layer in range(task.lo, task.hi):
-            gradient = self._reduced(cut, k, layer)
+            gradient = self._reduced(cut, k, layer, slices)
             self.layers[layer] = updated(self.layers[layer], gradient, record, self.salt)
 
     @staticmethod
@@ -337,6 +351,7 @@ class Symbolic:
         Op.W: _backward_weight,
         Op.B: _backward,
         Op.FOLD: _fold,
+        Op.SLICE: _slice,
         Op.REDUCE: _reduce,
         Op.VOTE: _vote,
         Op.V: _validate,
@@ -368,10 +383,9 @@ def _as_float(value: Symbol) -> float:
     return float(value & ((1 << 52) - 1))
 
 
-def _tree(parts: list[Symbol]) -> Symbol:
-    for into, other in tree_order(len(parts)):
-        parts[into] = symbol(_TREE, parts[into], parts[other])
-    return parts[0]
+def added(left: Sums, right: Sums) -> Sums:
+    """The sum of two runs of leaves that lie together, layer by layer."""
+    return tuple(symbol(_ADD, a, b) for a, b in zip(left, right, strict=True))
 
 
 def reference(
@@ -391,7 +405,7 @@ def reference(
     weights = [[initial(layer) for layer in range(layers)]]
     records = []
     for step in range(steps):
-        gradients = _sequential_step(weights[-1], batch, step)
+        gradients = sequential_step(weights[-1], batch, step)
         loss, score = _as_float(committed(step, gradients)), _validated(weights[-1], evals)
         record = CommitRecord(step, loss=loss, validation_loss=score)
         salt = salts[step] if salts is not None else 0
@@ -413,22 +427,15 @@ def _validated(weights: list[Symbol], evals: int) -> float | None:
     return _as_float(symbol(*scores)) if scores else None
 
 
-def _sequential_step(weights: list[Symbol], batch: BatchShape, step: int) -> list[Symbol]:
-    layers = range(len(weights))
-    chunks: list[list[Symbol]] = []
+def sequential_step(weights: list[Symbol], batch: BatchShape, step: int) -> list[Symbol]:
+    """The reduced gradient of every layer."""
+    chunks: list[Sums] = []
     for c in range(batch.chunks):
-        total: list[Symbol] = []
-        for leaf in batch.leaves_of(c):
-            sums = _leaf_sum(weights, batch, step, leaf)
-            total = [symbol(_FOLD, total[x], sums[x]) for x in layers] if total else sums
-        chunks.append(total)
-    out = []
-    for x in layers:
-        slices = (
-            _tree([symbol(_SLICE, z, chunk[x]) for chunk in chunks]) for z in range(batch.chunks)
-        )
-        out.append(symbol(_REDUCED, *slices))
-    return out
+        first, *others = (tuple(_leaf_sum(weights, batch, step, x)) for x in batch.leaves_of(c))
+        chunks.append(reduce(added, others, first))
+    while len(chunks) > 1:
+        chunks = [added(a, b) for a, b in zip(chunks[::2], chunks[1::2], strict=True)]
+    return list(chunks[0])
 
 
 def _leaf_sum(weights: list[Symbol], batch: BatchShape, step: int, leaf: int) -> list[Symbol]:

@@ -27,6 +27,7 @@ from bamboo_sim.protocol.planted import (
     faults_bits,
     faults_edges,
     faults_files,
+    faults_moves,
     rules,
     rules_edges,
 )
@@ -168,5 +169,6 @@ FAULTS: tuple[Planted, ...] = (
     *faults_ahead.PLANTS,
     *faults_bits.PLANTS,
     *faults_files.PLANTS,
+    *faults_moves.PLANTS,
 )
 """The faults that the explorer must detect."""

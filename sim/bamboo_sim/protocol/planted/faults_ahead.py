@@ -11,8 +11,9 @@ from bamboo_sim.protocol.planted import rules_ahead
 from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
 RING = Job(1, 3, 2, eager=True, layers=6)
-TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
-FAST = Job(1, 3, 4, eager=True, layers=6, fast=True)
+TIGHT = Job(2, 2, 4, eager=True, layers=4, room=1)
+"""Of a lost stage, its copy's agent continues some forwards and computes others ahead."""
+OLDER = Job(1, 3, 4, eager=True, layers=6, kept=(4, 1))
 PAIR = Job(2, 2, 2, eager=True, layers=4)
 
 PLANTS: tuple[Planted, ...] = (
@@ -31,7 +32,7 @@ PLANTS: tuple[Planted, ...] = (
             patched(Lane, "surplus", staticmethod(rules_ahead.whatever_is_oldest)),
             (("singles", TIGHT),)),
     Planted("a backward of a lost stage is computed twice", "E7",
-            patched(Gradients, "_summed", rules_ahead.last_one_again), (("singles", FAST),)),
+            patched(Gradients, "_summed", rules_ahead.last_one_again), (("singles", OLDER),)),
     Planted("a slice that has failed counts as done", "E8",
             patched(Executor, "skip", rules_ahead.failed_is_done), (("slices", RING),)),
     Planted("slices of a forward are run in another order", "E9",

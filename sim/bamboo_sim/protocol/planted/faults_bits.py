@@ -6,15 +6,21 @@ from math import inf
 
 from bamboo_core.arbiter import endings, training
 from bamboo_core.arbiter_state.state import State
-from bamboo_core.model import claims
+from bamboo_core.graph import cover
+from bamboo_core.graph.holdings import HoldingsIndex
+from bamboo_core.model import claims, sampling
+from bamboo_core.model.program import Op
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed
+from bamboo_sim.protocol.parts import symbolic
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import Symbolic
 from bamboo_sim.protocol.planted import rules_bits
 from bamboo_sim.protocol.planted.patches import Planted, patched
 
+SMALL = Job(2, 2, 2)
+OWN = Job(2, 2, 2, check_every=1)
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
@@ -77,4 +83,15 @@ PLANTS: tuple[Planted, ...] = (
             patched(endings, "with_newer", rules_bits.forget_roll_back), (("relapses", FOUR),)),
     Planted("all that differ about a gradient are blamed, though most of them agree", "B20",
             patched(training, "odd_copies", rules_bits.no_third_vote), (("votes", THREE),)),
+    Planted("sums that overlap are added, and nobody refuses them", "B21",
+            patched(symbolic, "add_up", rules_bits.twice), (("singles", SMALL),)),
+    Planted("others are added to a sum that was sliced", "B22",
+            patched(cover._Search, "_existing", rules_bits.still_whole), (("singles", SMALL),)),
+    Planted("two owners add up the same slice", "B23",
+            patched(Symbolic, "_perform", {**Symbolic._perform, Op.SLICE: rules_bits.same_slice}),
+            (("singles", SMALL),)),
+    Planted("a step goes on with another number of slices", "B24",
+            patched(HoldingsIndex, "slices", lambda self, span: 0), (("singles", SMALL),)),
+    Planted("a sum of two runs is never checked by its agent", "B25",
+            patched(sampling, "is_task_due", rules_bits.no_merge), (("merges", OWN),)),
 )  # fmt: skip

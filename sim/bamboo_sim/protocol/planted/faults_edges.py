@@ -46,7 +46,7 @@ LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
 PLAIN = Job(2, 2, 2, replica=False, steps=4)
 SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
-LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
+LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True, eager=True)
 TALL = Job(1, 3, 2, steps=4, spares=1)
 SINGLE = Job(1, 1, 2, spares=1, save_every=1)
 rules_edges._in_disorder = dry_run._Run._in_disorder

@@ -111,11 +111,11 @@ def grow_prefix(self: Symbolic, task: Any) -> None:
     """Later leaves are added straight onto the sum of the leaf before."""
     k, lo, hi, m = task.step, task.lo, task.hi, task.index
     before = self.batch.leaf_of(m) - 1
-    prefix = self.store.get(Item.leaf(k, (lo, hi), before))
+    prefix = self.store.get(Item.sum(k, (lo, hi), (before, before + 1)))
     _weight_gradient(self, task)
     if prefix is not None:
         for name in list(self.store):
-            if name.kind in (Kind.LEAF, Kind.PART) and name[1:5] == (k, lo, hi, before + 1):
+            if name.kind in (Kind.SUM, Kind.PART) and name[1:5] == (k, lo, hi, before + 1):
                 sums = self.store[name]
                 self.store[name] = tuple(hash(p) for p in zip(prefix, sums, strict=True))
 
@@ -301,9 +301,10 @@ def no_caps(seats: Any, extra: int = 0) -> dict[AgentId, int]:
 
 
 def keep_leaves(instruction: Any, *rest: Any) -> Any:
-    """A leaf sum stays when it has been folded."""
+    """The sum of a leaf stays when it has been added to others."""
     rule = _rule(instruction, *rest)
-    return rule._replace(consumes=tuple(i for i in rule.consumes if i.kind is not Kind.LEAF))
+    kept = tuple(i for i in rule.consumes if i.kind is not Kind.SUM or i.leaves > 1)
+    return rule._replace(consumes=kept)
 
 
 _rule = rules.rule

@@ -8,11 +8,15 @@ from typing import Any
 from bamboo_core.arbiter import training
 from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
 from bamboo_core.arbiter_state.state import State
-from bamboo_core.model import claims
+from bamboo_core.graph.cover import Addend, _Search
+from bamboo_core.model import claims, numerics, sampling
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
+from bamboo_sim.protocol.parts.symbolic import Slice
 
 _disputed, _disputes = training.disputed, claims.disputes
 
@@ -73,3 +77,36 @@ def only_of_this_plan(state: State, message: Disputed, now: float) -> None:
 def forget_roll_back(durable: Durable, newest: int) -> Durable:
     """An attempt voids no later files if it has computed nothing, for whatever reason it began."""
     return with_newer(replace(durable, rolled_back=0), newest)
+
+
+def twice(batch: Any, runs: Any, sums: Any, add: Any) -> Any:
+    """The leaves of the last sum are in another one, too."""
+    total = _add_up(batch, runs, sums, add)
+    return add(total, sums[-1]) if len(sums) > 1 else total
+
+
+_add_up = numerics.add_up
+
+
+def no_merge(task: Instruction, every: int) -> bool:
+    """An agent checks everything but the sums of two runs of leaves."""
+    return task.op is not Op.FOLD and _is_task_due(task, every)
+
+
+_is_task_due = sampling.is_task_due
+
+
+def still_whole(self: _Search, run: Any) -> Any:
+    """A sum of which slices were sent is taken for one that its maker has in one piece."""
+    return Addend(run, self._owner(run[0])) if run in self._sliced else _existing(self, run)
+
+
+_existing = _Search._existing
+
+
+def same_slice(self: Any, task: Any) -> None:
+    """Every owner gets the elements of the first slice."""
+    k, span, (run, (_, slices)) = task.step, (task.lo, task.hi), task.ranges
+    sums = self.store[Item.sum(k, span, run)]
+    for z in range(slices):
+        self.store[Item.piece(k, span, run, z, slices)] = Slice((0, slices), sums)

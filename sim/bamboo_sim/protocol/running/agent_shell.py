@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.events import Received
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Cause, Hello, Suspicion
+from bamboo_core.protocol.messages import Cause, Hello, Progress, Suspicion
 from bamboo_core.protocol.supervisor import (
     CloseSession,
     ConnectLiveness,
@@ -30,6 +31,7 @@ from bamboo_core.protocol.supervisor import (
 from bamboo_sim.protocol.checker.claims import check_killed_worker
 from bamboo_sim.protocol.checker.last_write import note_refused
 from bamboo_sim.protocol.parts.messages import Closed, Ended, Opened
+from bamboo_sim.protocol.parts.meters import measured
 from bamboo_sim.protocol.parts.network import OPERATOR, WATCH
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
@@ -198,11 +200,19 @@ def pass_on(world: World, node: Node) -> None:
         said, worker.said = worker.said, []
         for message in said:
             note_refused(world, node, message)
-            inform(world, node, FromWorker(message))
+            inform(world, node, FromWorker(_with_goodput(world, name, message)))
     if name in world.nodes and name not in world.network.frozen and node.backlog is None:
         is_busy = worker.can_run or (worker.is_busy and is_storage_up(world))
         if is_busy and name not in world.ready:
             world.ready.append(name)
+
+
+def _with_goodput(world: World, name: AgentId, message: Any) -> Any:
+    """The end of a step comes with what the agent's transport has measured."""
+    if world.meter is None or not isinstance(message, Progress):
+        return message
+    goodput = measured(*world.meter, name, message.commit.step)
+    return replace(message, goodput=goodput)
 
 
 def is_full(world: World) -> bool:

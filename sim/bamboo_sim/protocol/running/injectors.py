@@ -14,6 +14,7 @@ from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import ActivityKind, Failure
 from bamboo_core.protocol.supervisor import Departing, FromWorker
 from bamboo_sim.protocol.parts.messages import FindLeader, Look
+from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
 from bamboo_sim.protocol.parts.symbolic import Flip
 from bamboo_sim.protocol.running.agent_shell import (
@@ -318,6 +319,11 @@ def _pace(world: World, event_s: float, events: int) -> None:
     world.mislead()
 
 
+def _measure(world: World, meter: str, seed: int) -> None:
+    """From now on all agents say what their network passes."""
+    world.meter = Meter(meter), seed
+
+
 def _beat_every(world: World, seconds: float) -> None:
     """The fleet has grown or shrunk: agents are told another time between heartbeats."""
     leader = world.operators.running[world.operators.leader]
@@ -385,7 +391,7 @@ def _fail_slices(world: World, name: AgentId, count: int) -> None:
 
 
 def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
-    """The next F, R or VOTE of an agent is wrong; an agent may have to be replaced."""
+    """The next F, R, FOLD or VOTE of an agent is wrong; an agent may have to be replaced."""
     node = world.nodes.get(name)
     if node is not None and node.worker.backend.flip is None:
         world.losses += 1
@@ -464,6 +470,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "pass": _pass,
     "pace": _pace,
     "beat every": _beat_every,
+    "measure": _measure,
     "slow down": lambda w, *names: _set(w, "slow", frozenset(names)),
     "duplicate": lambda w: w.network.duplicate(),
 }

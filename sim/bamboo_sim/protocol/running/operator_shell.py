@@ -6,6 +6,7 @@ It does what bamboo_operator.arbiters.job_actor does with asyncio, gRPC and the 
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
@@ -24,7 +25,7 @@ from bamboo_core.arbiter_state.events import (
 from bamboo_core.job.durable_writer import RETRY_S, OvertakenError
 from bamboo_core.job.leadership import Action, Restarted, Wake
 from bamboo_core.model.ids import AgentId
-from bamboo_core.planning.requests import Fatal, PlannerFault
+from bamboo_core.planning.requests import Decision, Fatal, PlannerFault
 from bamboo_core.protocol.messages import Stop
 from bamboo_sim.protocol.checker.asking import (
     check_answer,
@@ -46,6 +47,7 @@ from bamboo_sim.protocol.checker.last_write import (
     check_released,
     note_unwritten,
 )
+from bamboo_sim.protocol.checker.moving import check_moved, check_remembered
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import check_fatal, check_kinds, check_plan
 from bamboo_sim.protocol.control.operator import Operator
@@ -167,6 +169,9 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
         case ComputePlan():
             if operator.name == world.operators.leader:
                 check_newest(world, operator)
+                check_remembered(world.plan, action.request)
+            if action.request.goodput < inf:
+                world.strike("measured network")
             operator.computing = action
             world.network.post(PLANNER, operator.name, action)
         case Record() if action.reason is EventReason.PROCESSOR_CHANGED:
@@ -307,6 +312,14 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
     first, *rest = world.operators.answers(wanted)
     if isinstance(first.result, Fatal):
         check_fatal(world, wanted, first.result)
+    move, result = wanted.request.move, first.result
+    if isinstance(result, Decision):
+        check_moved(wanted.request, result.plan)
+    if move is not None and isinstance(result, Decision):
+        if result.plan.move == move:
+            world.strike("move begun")
+        elif result.plan.seats.get(move.agent) == move.to:
+            world.strike("move made")
     if world.planner_losses and rest:
         world.planner_losses -= 1
         world.strike("lose continuation")

@@ -36,8 +36,10 @@ class Node:
             sealed,
             salted=job.salted,
             costs=job.costs,
+            memory_bytes=job.memory_bytes,
             evals=job.evals,
             save_every=job.save_every,
+            check_every=job.check_every,
         )
         self.operator = AgentId("")
         self.stream = 0

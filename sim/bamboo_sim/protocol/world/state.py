@@ -17,6 +17,7 @@ from bamboo_core.protocol.supervisor import PeerClosed
 from bamboo_sim.protocol.control.operators import Operators
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.messages import Ended, Look
+from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, WATCH, Network
 from bamboo_sim.protocol.parts.symbolic import Flip
 from bamboo_sim.protocol.world.folder import Folder
@@ -80,6 +81,7 @@ class World:
         self.spoiled: tuple[int, int] | None = None
         self.still: dict[tuple[str, AgentId], float] = {}  # what stands still, until when
         self.slow: frozenset[AgentId] = frozenset()  # agents that seldom run
+        self.meter: tuple[Meter, int] | None = None  # by which agents measure the network
         self.pace_s, self.paced = 0.0, 0  # time of an event, for so many events
         self.ahead_s = 0.0  # time that has not passed yet
         self.keep_alive_at = inf  # broken sessions are noticed from then on
@@ -130,7 +132,8 @@ class World:
 
     @property
     def effects(self) -> frozenset[str]:
-        """Kinds of faults that have had an effect, as far as that is counted."""
+        """Kinds of faults that have had an effect, as far as that is counted, and the ways in which
+        plans have shared lost work."""
         network = self.network
         sent = (
             ("mute", network.has_muffled),
@@ -138,7 +141,8 @@ class World:
             ("trickle", network.has_crawled),
         )
         files = self.sealed.effects.keys()
-        return self.struck | files | {kind for kind, has_struck in sent if has_struck}
+        sharing = self.operators.ways
+        return self.struck | files | sharing | {kind for kind, has_struck in sent if has_struck}
 
     @property
     def plan(self) -> Plan | None:

@@ -60,14 +60,17 @@ class Worker:
         *,
         salted: bool,
         costs: tuple[LayerCost, ...],
+        memory_bytes: int = 0,
         evals: int = 0,
         save_every: int = 0,
+        check_every: int = 0,
     ) -> None:
         self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
-        self.evals = evals
+        self.memory_bytes, self.evals = memory_bytes, evals
         self.products = "usual"  # digest of its processor's products
         self.executor = Executor(name, num_layers)
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
+        self.backend.check_every = check_every
         self.pending: Instruction | None = None  # the running one
         self.writes: list[Write] = []  # of its storage threads, one that writes
         self.reads: list[Manifest | Stop] = []  # and one that reads; a STOP asks for a list
@@ -124,7 +127,12 @@ class Worker:
         """Its first message, once model and data are loaded."""
         found = Fingerprint(products=self.products)
         return Ready(
-            found, self.num_layers, 1 << 20, validation_samples=self.evals, costs=self.costs
+            found,
+            self.num_layers,
+            1 << 20,
+            validation_samples=self.evals,
+            costs=self.costs,
+            memory_bytes=self.memory_bytes,
         )
 
     # ------------------------------------------------------------ events

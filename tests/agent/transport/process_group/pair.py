@@ -71,7 +71,7 @@ class End:
 
 def frame(step: int, index: int = 0, *, size: int = LARGE, fence: Fence = FENCE, bulk=False):
     """A frame of ``size`` numbers that all say which one it is."""
-    item = Item.leaf(step, (1, 2), index) if bulk else Item.out(step, 1, index)
+    item = Item.sum(step, (1, 2), (index, index + 1)) if bulk else Item.out(step, 1, index)
     buffer = Buffer(torch.full((size,), float(step * 1000 + index)))
     made = Frame(item, fence, tensors=(buffer.tensor,), owner=buffer)
     made.lend()

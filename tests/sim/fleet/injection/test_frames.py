@@ -119,7 +119,7 @@ def test_a_trickle_passes_a_frame_byte_by_byte_and_all_of_it_once_it_ends(
     faults.trickle(A, B, 40.0)
     agent.obey_next()
     began = time.monotonic()
-    a.transport.send(B, frame(Kind.LEAF, index=2, size=2000))
+    a.transport.send(B, frame(Kind.SUM, index=2, size=2000))
     wait_until(lambda: b.table[0][1] >= before + 40)
     passed, took_s = b.table[0][1] - before, time.monotonic() - began
     assert passed <= 40 * took_s + 25

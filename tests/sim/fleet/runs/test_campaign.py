@@ -28,7 +28,7 @@ def test_every_instruction_of_every_seat_is_scheduled_once_at_each_moment() -> N
     commits = [point for (point,) in COMMITTING.faults if point.instruction == COMMIT]
     assert len(set(commits)) == 6 * len(MOMENTS) == len(COORDINATOR.faults)
     assert {point.instruction for (point,) in COMMITTING.faults if point.pipeline == 1} == {
-        *("FOLD m7", "REDUCE m1", "VOTE", "COMMIT", "UPDATE")
+        *("FOLD m6", "SLICE", "REDUCE m1", "VOTE", "COMMIT", "UPDATE")
     }
 
 
@@ -47,10 +47,10 @@ def test_every_seat_dies_at_every_moment_of_its_groups() -> None:
     ("text", "name"),
     [
         ("F[2:3] m4", "F m4"),
-        ("VOTE 2:3 2:3 3:6 3:6", "VOTE"),
+        ("VOTE 2:3 2:3 0:1 3:6 3:6 0:1", "VOTE"),
         ("COMMIT {m-0,m-1}", "COMMIT"),
-        ("UPDATE[2:3] 2:3", "UPDATE"),
-        ("UPDATE[3:6] 3:6", "UPDATE copy"),
+        ("UPDATE[2:3] 2:3 0:1", "UPDATE"),
+        ("UPDATE[3:6] 3:6 0:1", "UPDATE copy"),
     ],
 )
 def test_instruction_names_do_not_depend_on_the_cut(text: str, name: str) -> None:
@@ -64,8 +64,8 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     path.write_text('{"effects": ["run F[0:2] m1 @3", "drop x"]}\n{"effects": ["run VOTE 0:2')
     assert log.read().of(3) == ["F[0:2] m1"]
     with path.open("a") as file:
-        file.write(' 0:2 @3"]}\n{"effects": ["ended CommitRecord(step=3, loss=1.0)"]}\n')
-    assert (log.read().ended, log.of(3), log.of(4)) == (3, ["F[0:2] m1", "VOTE 0:2 0:2"], [])
+        file.write(' 0:2 0:1 @3"]}\n{"effects": ["ended CommitRecord(step=3, loss=1.0)"]}\n')
+    assert (log.read().ended, log.of(3), log.of(4)) == (3, ["F[0:2] m1", "VOTE 0:2 0:2 0:1"], [])
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_a_job_that_rests_says_what_it_will_repeat(world):
 
 
 def test_sessions_that_come_back_one_by_one_cost_no_restore():
-    history = History(MOVING, 1).then(60, ("away for", 20.0, "a00"))
+    history = History(MOVING, 1).then(62, ("away for", 20.0, "a00"))
     history = history.then(0, ("away for", 22.0, "a01"))
     assert replay(history).outcome == "complete"
     with patch.object(rounds, "may_bring", lambda *_: False):

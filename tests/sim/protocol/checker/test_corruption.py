@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.arbiter_state.events import Record
+from bamboo_core.model import sampling
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import Manifest
@@ -26,10 +28,13 @@ from bamboo_sim.protocol.exploration.time_budget import (
     ALTERED_THREE,
     CHECKED_FILES,
     CHECKED_TWICE,
+    OWN,
+    OWN_SELDOM,
 )
 from bamboo_sim.protocol.histories.history import History, apply, replay
 from bamboo_sim.protocol.parts.symbolic import Flip, Vote
 from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.planted import rules_bits
 from bamboo_sim.protocol.running.simulation import Simulation
 
 
@@ -77,6 +82,32 @@ def test_a_commit_of_different_copies_is_a_violation():
     with pytest.raises(Violation, match="step 4 is committed, but a01's layer 1 differs"):
         check_copies(world, node, 4)
     check_copies(world, node, 3)
+
+
+def added_wrong(job, lasts):
+    """Outcomes of histories in which a sum of two runs of an agent is wrong, in the first or in the
+    second step."""
+    outcomes = set()
+    for agent, events in product(job.at_start, (0, 160)):
+        world = Simulation(job, 1, "fifo")
+        for _ in range(events):
+            assert world.step()
+        apply(world, ("flip", agent, "FOLD", lasts))
+        outcomes.add(world.finish())
+    return outcomes
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_wrong_sum_is_found_before_it_is_sent_when_it_has_its_turn(lasts):
+    assert added_wrong(OWN, lasts) == {"complete"}
+    assert added_wrong(OWN_SELDOM, lasts) == {"complete", "unseen"}
+    assert added_wrong(replace(OWN, check_every=0), lasts) == {"unseen"}
+
+
+def test_a_wrong_sum_that_had_its_turn_must_not_be_committed(monkeypatch):
+    monkeypatch.setattr(sampling, "is_task_due", rules_bits.no_merge)
+    with pytest.raises(Violation, match=r"is committed with .*, which was wrong in its turn"):
+        added_wrong(OWN, False)
 
 
 def restoring():

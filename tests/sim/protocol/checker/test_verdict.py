@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_core.model.program import Op
 from bamboo_sim.protocol.checker.verdict import check_commit
-from bamboo_sim.protocol.exploration.time_budget import FAST
+from bamboo_sim.protocol.exploration.time_budget import OLDER
 from bamboo_sim.protocol.histories.history import apply
 from bamboo_sim.protocol.parts.symbolic import Flip
 from bamboo_sim.protocol.parts.violation import Violation
@@ -20,7 +20,7 @@ STEP = 1
 @pytest.fixture
 def world():
     """2 x 2, each version of which is validated, in its second step."""
-    world = Simulation(FAST, 1, "fifo")
+    world = Simulation(OLDER, 1, "fifo")
     while world.newest < (0, STEP - 1):
         assert world.step()
     return world

@@ -10,10 +10,10 @@ from bamboo_core.arbiter_state.events import ArbiterPhase
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import (
     EDGES,
-    FAST,
     FILES,
     LEARNING,
     MIXED,
+    OLDER,
     SAVING,
     SLEEPING,
     SMALL,
@@ -211,12 +211,12 @@ def test_one_agents_failure_does_not_end_the_job():
 
 
 def test_a_validation_loss_is_compared():
-    world = Simulation(FAST, 1)
+    world = Simulation(OLDER, 1)
     assert world.finish() == "complete"
     (score,) = {
         n.executor.directive and world.arbiter.state.ledger.progress.validation_loss
         for n in world.nodes.values()
     }
-    right = FAST.expected(world.operators.batch, (0,) * FAST.steps)[1]
-    assert score == right[FAST.steps].validation_loss
-    assert len({record.validation_loss for record in right}) == FAST.steps + 1
+    right = OLDER.expected(world.operators.batch, (0,) * OLDER.steps)[1]
+    assert score == right[OLDER.steps].validation_loss
+    assert len({record.validation_loss for record in right}) == OLDER.steps + 1

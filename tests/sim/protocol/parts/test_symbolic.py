@@ -17,8 +17,9 @@ def test_a_stage_of_all_layers_computes_the_reference():
     program = ["INIT[0:3]"]
     for m in range(4):
         program += [f"F[0:3] m{m}", f"B[0:3] m{m}"]
-    program += ["FOLD[0:3] m0", "FOLD[0:3] m1", "REDUCE[0:3] m0", "REDUCE[0:3] m1"]
-    program += ["VOTE 0:3 0:3", "COMMIT {a}", "UPDATE[0:3] 0:3"]
+    program += ["SLICE[0:3] 0:1 0:2", "SLICE[0:3] 1:2 0:2"]
+    program += ["REDUCE[0:3] m0 0:2 0:1 1:2", "REDUCE[0:3] m1 0:2 0:1 1:2"]
+    program += ["VOTE 0:3 0:3 0:2", "COMMIT {a}", "UPDATE[0:3] 0:3 0:2"]
     records = [backend.run(parse_instruction(line)) for line in program]
     weights, commits = reference(layers=3, batch=BATCH, steps=1)
     assert records[-2] == commits[0]

@@ -14,6 +14,7 @@ SMALL = Job(2, 2, 2, spares=1)
 MOVING = Job(1, 2, 2, replica=False, spares=2)
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 AHEAD = Job(1, 3, 2, eager=True, layers=6, checked=True)
+MEASURED = Job(2, 2, 2, steps=8, profiled=True)
 MOMENTS = range(60, 300, 20)
 NOTHING: Fault = ("thaw", "nobody")
 ALL_DIE: list[Fault] = [("kill", name, 0) for name in SAVING.at_start]
@@ -69,6 +70,7 @@ CASES: dict[str, Case] = {
     "pass": (SMALL, [("pass", 20)]),
     "pace": (SMALL, [("pace", 1.0, 20)]),
     "beat every": (SMALL, [("beat every", 30.0)]),
+    "measure": (MEASURED, [("measure", "slow", 1), ("pace", 0.25, 4000), ("kill", "a00", 0)]),
     "slow down": (SMALL, [("slow down", "a00")]),
     "duplicate": (SMALL, [("duplicate",)]),
 }

@@ -111,7 +111,7 @@ def test_agents_that_are_sent_away_from_a_suspended_job_end():
     world.start("b00")
     operator_shell._dismiss(world, world.operators.running[OPERATOR], "b00")
     assert "b00" not in world.nodes
-    history = History(SLEEPING, 10959408, "random").then(319, ("folder away", False))
+    history = History(SLEEPING, 10959408, "random").then(310, ("folder away", False))
     for name in ("a00", "a02", "a03"):
         history = history.then(0, ("kill", name, 2))
     history = history.then(0, ("start", "b01")).then(0, ("start", "b02"))

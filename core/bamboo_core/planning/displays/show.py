@@ -1,6 +1,6 @@
-"""``python -m bamboo_core.planning.show``: the programs of a step as a grid or as text.
+"""``python -m bamboo_core.planning.displays.show``: the programs of a step as a grid or as text.
 
-python -m bamboo_core.planning.show --stages 4 --pipelines 2 --microbatches 8 --lost 1,2 --split
+python -m bamboo_core.planning.displays.show --stages 4 --pipelines 2 --lost 1,2 --split
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.model import numerics
-from bamboo_core.planning import grid
+from bamboo_core.planning.displays import grid
 from bamboo_core.planning.step_shape import StepShape
 
 _MOST = 1 << 20
@@ -30,13 +30,13 @@ def _seat(text: str) -> tuple[int, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bamboo_core.planning.show", description=__doc__
+        prog="python -m bamboo_core.planning.displays.show", description=__doc__
     )
     parser.add_argument("--pipelines", type=int, default=1, help="D")
     parser.add_argument("--stages", type=int, default=4, help="P")
     parser.add_argument("--microbatches", type=int, default=8, help="per pipeline")
     parser.add_argument("--lost", type=_seat, action="append", default=[], metavar="D,S")
-    parser.add_argument("--policy", type=RecoveryPolicy, default=RecoveryPolicy.DIFFUSE)
+    parser.add_argument("--policy", type=RecoveryPolicy, default=RecoveryPolicy.AUTO)
     parser.add_argument("--split", action="store_true", help="I and W instead of B")
     parser.add_argument("--extra", type=int, default=0, help="activations in flight beyond P - s")
     parser.add_argument("--text", action="store_true", help="print programs instead of a grid")
@@ -66,8 +66,6 @@ def render(arguments: Sequence[str]) -> str:
     _check(given)
     batch = numerics.choose(
         microbatches=given.pipelines * given.microbatches,
-        pipelines=given.pipelines,
-        stages=given.stages,
         pipelines_max=given.pipelines,
     )
     shape = StepShape(
