@@ -20,8 +20,9 @@ from bamboo_agent.device.activation_offload import HostMemory
 from bamboo_agent.worker import event_log
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence
-from bamboo_core.model.numerics import BatchShape, running
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import LayerCost, Progress
+from bamboo_core.scheduling.sharing.orders import sums_at_once
 from bamboo_sim.fleet.logs.replay import divergence
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
@@ -30,8 +31,8 @@ from bamboo_sim.workers.jobs import tiny_gpt
 BATCH = BatchShape(reference.G, 2, 4)
 COST = LayerCost(1.0, 2.0, 1, 1, activation_bytes=100_000)  # more than a layer of the GPT keeps
 FORWARD = 2 * COST.activation_bytes  # of a stage of two layers
-# bytes of a stage: weight, two moments and reduced gradient of two layers, and the sums at once
-RESIDENT = 2 * (4 + max(running(BATCH, range(BATCH.leaves))[1]))
+# Bytes of a stage: weight, two moments and reduced gradient of two layers, and the sums at once.
+RESIDENT = 2 * (4 + sums_at_once(BATCH, 1))
 TAKEN = RESIDENT * 2 + 4 * FORWARD + 2 * reference.G  # of three stages, after a loss in Eager
 SHORT = int((TAKEN + reference.G) / 0.8) + 1  # a device with room for outputs, and no forward ahead
 FEW = int((TAKEN + 3 * FORWARD + 3) / 0.8) + 1  # with room for three forwards ahead
