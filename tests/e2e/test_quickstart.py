@@ -30,7 +30,7 @@ class Run:
     def __init__(self, home: Path, *command: str) -> None:
         self.home = home
         for name in ("tmp", "state"):
-            (home / name).mkdir()
+            (home / name).mkdir(parents=True)
         environment = {
             **os.environ,
             "TMPDIR": str(home / "tmp"),
@@ -79,7 +79,7 @@ def begin(tmp_path: Path) -> Iterator[Any]:
     runs: list[Run] = []
 
     def begin(*command: str) -> Run:
-        runs.append(Run(tmp_path, *command))
+        runs.append(Run(tmp_path / str(len(runs)), *command))
         return runs[-1]
 
     yield begin
