@@ -19,7 +19,7 @@ FAULTS = (
 """A leader releases a00 and a02; the next one, which does not know it, a01 and a02."""
 
 
-def test_a_leader_may_keep_whom_the_one_before_has_released():
+def test_a_leader_may_keep_agents_that_the_one_before_has_released():
     world = Simulation(SAVING, 36, "late")
     for gap, fault in FAULTS:
         assert advance(world, gap)
