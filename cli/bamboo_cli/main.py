@@ -12,6 +12,7 @@ from bamboo_devcluster.errors import DevclusterError
 
 COMMANDS = {
     "explain": "Say why a job is not running, and what the loss of each zone would do to it now.",
+    "init": "Write a project into the new FOLDER: model, data, job.yaml, Dockerfile, and a test.",
     "logs": "Show the agents' logs by time, each line with its agent, and the agent's step and"
     " loss.",
     "plan": "Show a job's grid, cut, memory and schedule, what one loss would cost in each way to"
@@ -24,6 +25,7 @@ COMMANDS = {
     "restore": "Let a job go on from an older checkpoint, or from the start.",
     "status": "Show a BambooJob: progress, grid, zones, conditions, checkpoint.",
     "top": "Show jobs, or the agents of JOB: progress, speed, loss, zones, pauses, preemptions.",
+    "train": "Train a job on this machine: real agents, the planner of a cluster, and no cluster.",
     "version": "Print the version.",
 }
 """Command -> the first sentence of its help. Its module has its name, and is imported when it runs:

@@ -308,6 +308,10 @@ class Checkpoints:
             raise CheckpointError(f"{manifest.path} has been altered: its hash does not match")
         return _parse(manifest.path, data)["files"]  # type: ignore[no-any-return]
 
+    def hashes(self, manifest: Manifest) -> list[str]:
+        """SHA-256 of each layer's file. CheckpointError if the manifest was altered."""
+        return [entry["sha256"] for entry in self._files(manifest)]
+
     def read_layer(self, manifest: Manifest, layer: int) -> LayerRecord:
         """A layer's state. CheckpointError if the manifest or the file was altered."""
         return next(self.read_layers(manifest, [layer]))

@@ -1,0 +1,125 @@
+"""``python -m bamboo_agent.local.main``: trains a job on this machine. ``bamboo train`` runs it.
+
+Reads the frozen spec (JSON) from standard input and tells what happens on the descriptor --tell, a
+line of :mod:`bamboo_core.api.local_run` for each. What is wrong with the user's code is told as the
+end of the run. SIGINT and SIGTERM end the run with a checkpoint; a second one ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from bamboo_agent.compute.state import TrainingSetup
+from bamboo_agent.data.batches import DataTooSmallError
+from bamboo_agent.device import properties
+from bamboo_agent.device.properties import GpuMissingError, GpuUnsupportedError
+from bamboo_agent.local import chain, comparison
+from bamboo_agent.local.run import LocalRun, Options, Tell
+from bamboo_agent.model import FactoryError
+from bamboo_agent.setup.determinism import make_deterministic
+from bamboo_agent.setup.factories import build_setup
+from bamboo_core.api import local_run
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import JobSpec, from_json
+from bamboo_core.arbiter_state.events import Over
+from bamboo_core.model.ids import AgentId
+
+_REFUSALS = (FactoryError, DataTooSmallError, GpuUnsupportedError, GpuMissingError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train the job; returns 0 if it is complete, and equal if it is compared."""
+    parser = argparse.ArgumentParser(prog="python -m bamboo_agent.local.main")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--tell", type=int, required=True)
+    parser.add_argument("--kill", type=int, default=0)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--variables", type=json.loads, default={})
+    given = parser.parse_args(arguments)
+    spec = from_json(sys.stdin.read())
+    os.environ.update(given.variables)
+    with os.fdopen(given.tell, "w", buffering=1) as lines:
+
+        def tell(told: local_run.Told) -> None:
+            lines.write(local_run.to_line(told) + "\n")
+
+        setup = _set_up(spec, tell)
+        if setup is None:
+            return 1
+        options = Options(given.folder, given.variables, torch.cuda.device_count(), given.kill)
+        grid = spec.pipelines
+        tell(
+            local_run.Fleet(
+                grid.count,
+                grid.stages,
+                properties.device_kind(setup.device),
+                options.gpus,
+                str(given.folder),
+            )
+        )
+        over = asyncio.run(_train(LocalRun(given.name, spec, options, tell)))
+        return _finish(spec, setup, over, tell, checks=given.check)
+
+
+def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
+    """Build and probe the user's code here, before any agent does; None: it is refused."""
+    make_deterministic()
+    try:
+        device = properties.choose_device(spec.worker.asks)
+        _tell_chain(spec, device, tell)
+        setup, _ = build_setup(AgentId("plain-loop"), spec, device)
+    except _REFUSALS as error:
+        tell(local_run.Ended(Outcome.FAILED, " ".join(str(error).split())))
+        return None
+    return setup
+
+
+def _tell_chain(spec: JobSpec, device: torch.device, tell: Tell) -> None:
+    try:
+        for layer in chain.run_through(spec, device):
+            tell(layer)
+    except (Exception, SystemExit):  # the set-up meets the same error, and says what to change
+        return
+
+
+async def _train(run: LocalRun) -> Over:
+    task = asyncio.create_task(run.run())
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if run.is_suspended:
+            task.cancel()
+        run.suspend()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return Over(Outcome.SUSPENDED, "Interrupted", "ended by a signal, without a checkpoint")
+
+
+def _finish(spec: JobSpec, setup: TrainingSetup, over: Over, tell: Tell, *, checks: bool) -> int:
+    last = comparison.Final.read(spec, layers=len(setup.sizes))
+    is_equal = True
+    if checks and over.outcome is Outcome.COMPLETE and last is not None:
+        found = comparison.compare(spec, setup, last)
+        tell(found)
+        is_equal = not found.differs
+    folder, digest = ("", "") if last is None else (last.folder, last.digest)
+    tell(local_run.Ended(over.outcome, over.message, folder, digest))
+    return 0 if over.outcome is Outcome.COMPLETE and is_equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""`bamboo train --local`: real agents on this machine, through losses, signals and bad code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from bamboo_core.api import local_run
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import CheckpointSpec, FactorySpec, JobSpec, to_json
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
+
+pytestmark = pytest.mark.timeout(180)
+_T = TypeVar("_T")
+
+
+def job(folder: Path, *, pipelines: int = 2, stages: int = 2, steps: int = 8) -> JobSpec:
+    spec = tiny_gpt(folder, pipelines=pipelines, stages=stages, steps=steps, microbatches=8)
+    return replace(spec, checkpoint=CheckpointSpec((folder / "checkpoints").as_uri()))
+
+
+class Run:
+    """The program, with what it tells."""
+
+    def __init__(
+        self, spec: JobSpec, folder: Path, *options: str, code: Path | None = None
+    ) -> None:
+        read, write = os.pipe()
+        path = os.pathsep.join(filter(None, [str(code or ""), os.environ.get("PYTHONPATH", "")]))
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "bamboo_agent.local.main", "--name", "local/job"),
+                *("--folder", str(folder), "--tell", str(write), *options),
+            ],
+            stdin=subprocess.PIPE,
+            pass_fds=[write],
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        os.close(write)
+        assert self.process.stdin is not None
+        self.process.stdin.write(to_json(spec).encode())
+        self.process.stdin.close()
+        self._lines = os.fdopen(read, encoding="utf-8")
+        self.told: list[local_run.Told] = []
+
+    def __iter__(self) -> Iterator[local_run.Told]:
+        for line in self._lines:
+            self.told.append(local_run.from_line(line))
+            yield self.told[-1]
+        self._lines.close()
+
+    def to_end(self) -> int:
+        """Hear all; the exit code."""
+        for _ in self:
+            pass
+        return self.process.wait()
+
+    def all_of(self, kind: type[_T]) -> list[_T]:
+        return [x for x in self.told if isinstance(x, kind)]
+
+    @property
+    def ended(self) -> local_run.Ended:
+        (ended,) = self.all_of(local_run.Ended)
+        return ended
+
+
+def test_a_run_through_losses_has_the_bits_of_a_plain_loop_and_of_one_agent(
+    tmp_path: Path,
+) -> None:
+    several = Run(job(tmp_path / "a"), tmp_path / "a", "--kill", "2", "--check")
+    assert several.to_end() == 0, several.told
+    assert several.ended.outcome is Outcome.COMPLETE
+    assert [x.step for x in several.all_of(local_run.Step)] == list(range(8))
+    assert [x.number for x in several.all_of(local_run.Killed)] == [1, 2]
+    (compared,) = several.all_of(local_run.Compared)
+    assert (compared.steps, compared.differs) == (8, "")
+    assert compared.tensors > 50
+    one = Run(job(tmp_path / "b", pipelines=1, stages=1), tmp_path / "b")
+    assert one.to_end() == 0
+    assert one.ended.digest == several.ended.digest
+    assert not one.all_of(local_run.Compared)
+
+
+def test_it_tells_the_layers_and_what_flows_between_them(tmp_path: Path) -> None:
+    run = Run(job(tmp_path, pipelines=1, stages=1, steps=1), tmp_path)
+    assert run.to_end() == 0
+    layers = run.all_of(local_run.Layer)
+    assert [x.index for x in layers] == list(range(-1, len(layers) - 1))
+    assert layers[0].output.endswith("int64")
+    assert all(x.output.endswith("float32") for x in layers[1:])
+    assert [x.name for x in layers[1:]][-1] == "Head"
+
+
+def test_a_signal_ends_it_with_a_checkpoint(tmp_path: Path) -> None:
+    run = Run(job(tmp_path, pipelines=1, steps=2000), tmp_path)
+    for told in run:
+        if isinstance(told, local_run.Step) and told.step == 2:
+            run.process.send_signal(signal.SIGINT)
+    assert run.process.wait() == 1
+    assert run.ended.outcome is Outcome.SUSPENDED
+    steps = [x.step for x in run.all_of(local_run.Step)]
+    assert run.ended.checkpoint.endswith(f"step-{max(steps) + 1:08}")
+    assert len(steps) < 2000
+
+
+def written(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / "mine.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+def test_layers_that_do_not_chain_are_refused_at_once_with_the_chain(tmp_path: Path) -> None:
+    code = written(
+        tmp_path / "code",
+        """
+        from functools import partial
+        from torch import nn
+        from torch.nn.functional import cross_entropy
+        from bamboo_agent.model import Model
+
+        def build():
+            return Model([partial(nn.Linear, 8, 16), partial(nn.Linear, 4, 2)], cross_entropy)
+
+        class Data:
+            def __len__(self):
+                return 64
+
+            def __getitem__(self, index):
+                import torch
+                return torch.ones(8), index % 2
+        """,
+    )
+    spec = job(tmp_path / "run")
+    spec = replace(
+        spec,
+        model=FactorySpec("mine:build"),
+        data=replace(spec.data, factory="mine:Data", args={}, validation=None),
+    )
+    run = Run(spec, tmp_path / "run", code=code)
+    assert run.to_end() == 1
+    assert [x.output for x in run.all_of(local_run.Layer)] == ["2x8 float32", "2x16 float32"]
+    assert run.ended.outcome is Outcome.FAILED
+    assert "layer 1, Linear" in run.ended.message
+    assert not run.all_of(local_run.Fleet)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model": FactorySpec("nowhere:build")}, "cannot import 'nowhere'"),
+        ({"model": FactorySpec("bamboo_agent.models.gpt:built")}, "has no 'built'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(
+    changed: dict[str, FactorySpec], message: str, tmp_path: Path
+) -> None:
+    run = Run(replace(job(tmp_path), **changed), tmp_path)  # type: ignore[arg-type]
+    assert run.to_end() == 1
+    assert message in run.ended.message
