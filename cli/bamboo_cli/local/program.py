@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -58,8 +59,10 @@ class Program:
             finally:
                 os.close(write)
             assert process.stdin is not None
-            process.stdin.write(to_json(self._spec).encode())
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+                process.stdin.write(to_json(self._spec).encode())
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
             ended = False
             try:
                 for line in lines:

@@ -51,7 +51,7 @@ def test_a_job_without_checkpoints_gets_its_last_one(spec: JobSpec, tmp_path: Pa
 
 
 def test_more_pipelines_than_micro_batches_are_refused(spec: JobSpec, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"--pipelines 17: 16 micro-batches .* globalBatchSize"):
+    with pytest.raises(CommandError, match=r"--pipelines 17: 16 micro-batches .*globalBatchSize"):
         local_spec(spec, Changes(pipelines=17), tmp_path)
 
 
