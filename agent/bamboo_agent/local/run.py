@@ -63,11 +63,15 @@ class _Operator(LocalOperator):
     def _heard(self, agent: AgentId, message: AgentMessage) -> AgentMessage:
         if isinstance(message, Progress) and message.commit.step > self.committed:
             self.committed = message.commit.step
-            self._tell(self._step(message.commit))
+            self._tell(self._told(message.commit))
         return message
 
-    def _step(self, commit: CommitRecord) -> local_run.Step:
+    def _told(self, commit: CommitRecord) -> local_run.Told:
+        """A step, or the validation after the last one, which is a commit of its own."""
         assert self.arbiter is not None
+        if commit.step >= self.job.spec.training.steps:
+            text = f"the loss after the last step is {commit.validation_loss}"
+            return local_run.Happened(local_run.VALIDATED, text)
         agents = len(self.arbiter.status().members)
         return local_run.Step(
             commit.step, commit.loss, commit.grad_norm, agents, commit.validation_loss

@@ -12,6 +12,9 @@ from typing import Any
 from bamboo_core.api.events import Severity
 from bamboo_core.api.outcome import Outcome
 
+VALIDATED = "Validated"
+"""The reason for which the validation loss at the end is told."""
+
 
 @dataclass(frozen=True)
 class Layer:

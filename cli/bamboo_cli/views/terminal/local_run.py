@@ -17,7 +17,10 @@ from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.model.counts import counted
 
-_SHOWN = {EventReason.AGENT_LOST, EventReason.RESUMED, EventReason.RESTORING, EventReason.WAITING}
+_SHOWN = {
+    *(EventReason.AGENT_LOST, EventReason.RESUMED, EventReason.RESTORING, EventReason.WAITING),
+    local_run.VALIDATED,
+}
 _RATE_STEPS = 20
 _PLAIN_S = 5.0
 
@@ -39,6 +42,7 @@ class LocalRunView:
         self._layers: list[local_run.Layer] = []
         self._times: deque[tuple[int, float]] = deque(maxlen=_RATE_STEPS + 1)
         self._printed_at = now()
+        self._has_lost = False
         self._live = Live(console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LocalRunView:
@@ -68,7 +72,9 @@ class LocalRunView:
             case local_run.Killed(agent, number, planned):
                 self._print(f"taking {agent} away ({number} of {planned})")
             case local_run.Happened(reason, message, severity):
-                if severity is Severity.WARNING or reason in _SHOWN:
+                is_start = reason == EventReason.RESUMED and not self._has_lost
+                self._has_lost |= reason == EventReason.AGENT_LOST
+                if severity is Severity.WARNING or (reason in _SHOWN and not is_start):
                     self._print(f"{reason}: {message}")
             case local_run.Compared():
                 self._print(compared_text(told))
