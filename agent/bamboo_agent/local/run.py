@@ -16,10 +16,10 @@ from bamboo_agent.local.certificates import Authority
 from bamboo_agent.local.operator import JOB_UID, LocalOperator
 from bamboo_agent.local.processes import AUTHORITY_FILE, TOKEN_FILE, Agents
 from bamboo_core.api import local_run
-from bamboo_core.api.events import Severity
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, to_json
-from bamboo_core.arbiter_state.events import ArbiterJob, ArbiterPhase, Over, Record, Timing
+from bamboo_core.arbiter_state.events import ArbiterJob, ArbiterPhase, Event, Over, Record, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import AgentMessage, CommitRecord, Progress
@@ -28,7 +28,6 @@ Tell = Callable[[local_run.Told], None]
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 """Of agents, if the job names none: as many as any grid needs."""
-_POLL_S = 0.02
 _TIMING = Timing(start_grace_s=600.0, join_grace_s=0.5)
 
 
@@ -43,7 +42,8 @@ class Options:
 
 
 class _Operator(LocalOperator):
-    """Tells events and steps, and admits only who has the token."""
+    """Tells events and steps, and admits only who has the token. ``news`` is set with each event;
+    ``refusal``: why an agent was not admitted."""
 
     def __init__(
         self, job: ArbiterJob, authority: Authority, token: str, tell: Tell, **more: Any
@@ -51,6 +51,13 @@ class _Operator(LocalOperator):
         super().__init__(job, authority, **more)
         self._token, self._tell = token, tell
         self.committed = -1
+        self.refusal = ""
+        self.news = asyncio.Event()
+
+    def handle(self, event: Event) -> None:
+        """Pass an event to the arbiter and perform the effects."""
+        super().handle(event)
+        self.news.set()
 
     async def _admit(self, agent: AgentId, context: Any) -> None:
         given = dict(context.invocation_metadata()).get("authorization", "")
@@ -58,6 +65,8 @@ class _Operator(LocalOperator):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no agent of this run")
 
     def _record(self, record: Record) -> None:
+        if record.reason is EventReason.AGENT_REFUSED:  # here, others are refused as well
+            self.refusal = self.refusal or record.message
         self._tell(local_run.Happened(record.reason, record.message, record.severity))
 
     def _heard(self, agent: AgentId, message: AgentMessage) -> AgentMessage:
@@ -110,17 +119,23 @@ class LocalRun:
             await self._start(
                 {self._name(i): self._zone(i) for i in range(grid.count * grid.stages)}
             )
-            while self._operator.over is None and not self._wrong:
+            while self._operator.over is None and not self._why:
                 await self._replace()
                 self._kill_if_due()
-                await asyncio.sleep(_POLL_S)
+                self._operator.news.clear()
+                await self._operator.news.wait()
             if self._operator.over is None:
-                return Over(Outcome.FAILED, "Failed", self._wrong)
+                return Over(Outcome.FAILED, "Failed", self._why)
             await self._agents.ended()
             return self._operator.over
         finally:
             await self._operator.stop()
             await self._agents.end()
+
+    @property
+    def _why(self) -> str:
+        """Why the run cannot go on; empty: it can."""
+        return self._wrong or self._operator.refusal
 
     @property
     def is_suspended(self) -> bool:

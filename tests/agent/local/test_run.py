@@ -166,3 +166,43 @@ def test_what_cannot_be_built_is_refused(
     run = Run(replace(job(tmp_path), **changed), tmp_path)  # type: ignore[arg-type]
     assert run.to_end() == 1
     assert message in run.ended.message
+
+
+def test_agents_that_build_unequal_layers_end_the_run(tmp_path: Path) -> None:
+    code = written(
+        tmp_path / "code",
+        """
+        import os
+        import torch
+        from torch import nn
+        from torch.nn.functional import cross_entropy
+        from bamboo_agent.model import Model
+
+        class Own(nn.Linear):
+            def __init__(self):
+                super().__init__(8, 2)
+                nn.init.constant_(self.bias, len(os.environ.get("BAMBOO_AGENT", "")))
+                nn.init.constant_(self.weight, int(os.environ.get("BAMBOO_AGENT", "-0")[-1]))
+
+        def build():
+            return Model([lambda: nn.Linear(8, 8), Own], cross_entropy)
+
+        class Data:
+            def __len__(self):
+                return 64
+
+            def __getitem__(self, index):
+                return torch.ones(8), index % 2
+        """,
+    )
+    spec = job(tmp_path / "run", pipelines=1)
+    spec = replace(
+        spec,
+        model=FactorySpec("mine:build"),
+        data=replace(spec.data, factory="mine:Data", args={}, validation=None),
+    )
+    run = Run(spec, tmp_path / "run", code=code)
+    assert run.to_end() == 1
+    assert run.ended.outcome is Outcome.FAILED
+    assert "weights" in run.ended.message
+    assert not run.all_of(local_run.Step)
