@@ -15,6 +15,7 @@ from bamboo_agent.compute.state import State, TrainingSetup
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.compute.versions import Versions
 from bamboo_agent.compute.votes import Votes
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.model.claims import Question
 from bamboo_core.model.items import Item, Kind
@@ -105,7 +106,7 @@ class Backend:
             return self.sums.to_send(item)
         payload = self.store[item]
         if item.kind is Kind.ACT:
-            return inputs_of(payload) if item.lo else ()
+            return inputs_of(payload) if item.lo else Flow(())
         return payload
 
     def drop(self, item: Item) -> None:

@@ -19,6 +19,7 @@ from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.device.digests import combined, digest
 from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.payloads.flow import Flow
 from bamboo_core.model import claims
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op, layers_done
@@ -83,14 +84,14 @@ class Passes:
         return self._entered(task, self._input(task, Item.out))
 
     @staticmethod
-    def _entered(task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
+    def _entered(task: Instruction, values: Flow) -> stage.Activation:
         inputs = stage.detached(values, first=task.lo == 0)
         return stage.Activation(inputs, inputs)
 
     def _keep_output(self, task: Instruction, activation: stage.Activation) -> None:
         if activation.loss is None:
             out = Item.out(task.step, task.hi, task.index)
-            self._store[out] = tuple(value.detach() for value in activation.outputs)
+            self._store[out] = activation.outputs.map(torch.Tensor.detach)
 
     def _run_forward(
         self, task: Instruction, begun: stage.Activation, first: int, end: int
@@ -105,15 +106,13 @@ class Passes:
         loss = self._loss(outputs, task)
         # divided here, the sum over the global batch is the mean's gradient
         scaled = loss / self._state.batch.microbatches
-        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
+        return stage.Activation(inputs, Flow((scaled,)), loss=float(loss.detach()))
 
-    def _input(
-        self, task: Instruction, entering: Callable[[int, int, int], Item]
-    ) -> tuple[torch.Tensor, ...]:
+    def _input(self, task: Instruction, entering: Callable[[int, int, int], Item]) -> Flow:
         if task.lo:
-            value: tuple[torch.Tensor, ...] = self._store[entering(task.step, task.lo, task.index)]
+            value: Flow = self._store[entering(task.step, task.lo, task.index)]
             return value
-        return stage.as_tuple(self._sample(task)[0])
+        return Flow.of(self._sample(task)[0])
 
     def _sample(self, task: Instruction) -> tuple[Any, Any]:
         data = self._state.setup.data
@@ -125,11 +124,11 @@ class Passes:
         self,
         layers: Sequence[Layer],
         task: Instruction,
-        inputs: tuple[torch.Tensor, ...],
+        inputs: Flow,
         *,
         first: int,
         training: bool,
-    ) -> tuple[torch.Tensor, ...]:
+    ) -> Flow:
         seed, device = self._state.setup.seed, self._state.setup.device
         for layer in layers:
             layer.set_training(training)
@@ -139,9 +138,8 @@ class Passes:
             lambda index: seed_forward(seed, task.step, task.index, first + index, device),
         )
 
-    def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
-        output = outputs[0] if len(outputs) == 1 else outputs
-        return self._state.setup.model.loss(output, self._sample(task)[1])
+    def _loss(self, outputs: Flow, task: Instruction) -> torch.Tensor:
+        return self._state.setup.model.loss(outputs.value, self._sample(task)[1])
 
     def validate(self, task: Instruction) -> None:
         """V: a forward of the validation set."""
@@ -160,8 +158,8 @@ class Passes:
     def _activation(self, task: Instruction) -> stage.Activation:
         """An ACT from a leaving agent has only its inputs, so the forward runs again."""
         item = Item.act(task.step, (task.lo, task.hi), task.index)
-        found: stage.Activation | tuple[torch.Tensor, ...] = self._store[item]
-        if isinstance(found, tuple):
+        found: stage.Activation | Flow = self._store[item]
+        if isinstance(found, Flow):
             values = found or self._input(task, Item.out)
             begun = self._entered(task, values)
             found = self._store[item] = self._run_forward(task, begun, task.lo, task.hi)
@@ -232,7 +230,7 @@ class Passes:
         return min(self._state.setup.halves[task.lo : task.hi])
 
 
-def inputs_of(payload: Any) -> tuple[torch.Tensor, ...]:
+def inputs_of(payload: stage.Activation | Flow) -> Flow:
     """The inputs of an activation, which another agent can begin with. payload: it, or they."""
-    values: tuple[torch.Tensor, ...] = payload if isinstance(payload, tuple) else payload.inputs
-    return tuple(value.detach() for value in values)
+    values = payload if isinstance(payload, Flow) else payload.inputs
+    return values.map(torch.Tensor.detach)

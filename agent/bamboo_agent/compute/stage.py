@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.model import Value
+from bamboo_agent.payloads.flow import Flow
 
 _PIPELINING = "torch.distributed.pipelining"
 _HELPER = f"{__name__}_torch"
@@ -63,8 +63,8 @@ class Activation:
     """ACT: what the backward needs from a forward. ``weight_groups`` and ``weight_gradients``: kept
     by I for W."""
 
-    inputs: tuple[torch.Tensor, ...]
-    outputs: tuple[torch.Tensor, ...]
+    inputs: Flow
+    outputs: Flow
     loss: float | None = None
     weight_groups: list[dict[str, Any]] | None = None
     weight_gradients: Gradients | None = None
@@ -75,19 +75,12 @@ class Activation:
         return self.weight_groups is not None or self.weight_gradients is not None
 
 
-def as_tuple(value: Value) -> tuple[torch.Tensor, ...]:
-    """A value's tensors."""
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
-def run_layers(
-    layers: Sequence[Layer], inputs: tuple[torch.Tensor, ...], seed_layer: Callable[[int], None]
-) -> tuple[torch.Tensor, ...]:
+def run_layers(layers: Sequence[Layer], inputs: Flow, seed_layer: Callable[[int], None]) -> Flow:
     """Call the layers in order; ``seed_layer(i)`` before the i-th sets its random state."""
     values = inputs
     for index, layer in enumerate(layers):
         seed_layer(index)
-        values = tuple(_as_if_sent(value) for value in as_tuple(layer.module(*values)))
+        values = Flow.of(layer.module(*values.arguments)).map(_as_if_sent)
     return values
 
 
@@ -101,9 +94,9 @@ def _as_if_sent(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Tensor, ...]:
+def detached(values: Flow, *, first: bool) -> Flow:
     """Leaves of a new graph. The first range's input is data and takes no gradient."""
-    leaves = tuple(value.detach() for value in values)
+    leaves = values.map(torch.Tensor.detach)
     if not first:
         for leaf in leaves:
             leaf.requires_grad_(leaf.is_floating_point())

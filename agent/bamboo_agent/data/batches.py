@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -41,9 +41,11 @@ class SampleError(Exception):
 
 
 def _to_device(value: Any, device: torch.device) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, Mapping):
+        return {key: _to_device(part, device) for key, part in value.items()}
+    if isinstance(value, tuple | list):
         return tuple(_to_device(part, device) for part in value)
-    return value.to(device)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 @dataclass(frozen=True)

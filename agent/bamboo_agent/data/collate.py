@@ -1,6 +1,6 @@
 """Makes one tensor of the same part of many samples. What does not fit together is named.
 
-A tuple or list is several parts, each with a tensor of its own. Values keep their dtypes: a Python
+A tuple, list or dict is several parts, each with a tensor of its own. Values keep their dtypes: a Python
 float has torch's default one, an int has int64.
 """
 
@@ -23,7 +23,7 @@ _ONE_SHAPE = "pad or crop them to one shape in __getitem__"
 
 
 def collate(values: Sequence[Any], indices: Sequence[int], part: str) -> Any:
-    """A tensor with a row for each sample, or a tuple of such tensors.
+    """A tensor with a row for each sample, or a tuple or dict of such tensors.
 
     values: the part of each sample; indices: of the samples; part: its name in errors. Raises
     MisfitError if the values do not fit together or cannot be in a tensor.
@@ -112,10 +112,24 @@ def _tuples(values: Sequence[Any], indices: Sequence[int], part: str) -> tuple[A
     )
 
 
+def _dicts(values: Sequence[Any], indices: Sequence[int], part: str) -> dict[Any, Any]:
+    keys = values[0].keys()
+    for at, value in enumerate(values):
+        if value.keys() != keys:
+            raise _unlike(values, indices, part, at, described, "give all samples the same keys")
+    return {key: collate([v[key] for v in values], indices, f"{part}[{key!r}]") for key in keys}
+
+
+def _nones(values: Sequence[Any], indices: Sequence[int], part: str) -> None:
+    """None of every sample is None of the micro-batch."""
+
+
 _FAMILIES: tuple[tuple[Any, Callable[..., Any]], ...] = (
     (torch.Tensor, _tensors),
     (np.ndarray, _arrays),
     (tuple | list, _tuples),
+    (Mapping, _dicts),
+    (type(None), _nones),
 )
 
 
@@ -157,10 +171,6 @@ def _unfit(
 
 
 def _remedy(value: Any) -> str:
-    if value is None:
-        return "return a number, a tensor, an array or a tuple of those"
-    if isinstance(value, Mapping):
-        return "return a tuple of its values"
     if isinstance(value, str | bytes):
         return "turn text into numbers in __getitem__"
     return "return a tensor or an array, such as numpy.array(x)"

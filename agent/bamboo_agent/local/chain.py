@@ -10,6 +10,7 @@ from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.data.batches import Data
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.user_code import build_model
 from bamboo_core.api import local_run
 from bamboo_core.api.spec import JobSpec
@@ -21,7 +22,7 @@ def run_through(spec: JobSpec, device: torch.device) -> Iterator[local_run.Layer
     model = build_model(spec.model, seed=spec.seed)
     make = optimizer_factory(spec.training.optimizer, seed=spec.seed)
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
-    values = stage.as_tuple(Data(spec, device).training(0, 0)[0])
+    values = Flow.of(Data(spec, device).training(0, 0)[0])
     yield local_run.Layer(-1, "input", 0, _text(values))
     for index in range(len(model.layers)):
         layer = builder.build(index)
@@ -31,7 +32,7 @@ def run_through(spec: JobSpec, device: torch.device) -> Iterator[local_run.Layer
         yield local_run.Layer(index, type(layer.module).__name__, count, _text(values))
 
 
-def _text(values: tuple[torch.Tensor, ...]) -> str:
+def _text(values: Flow) -> str:
     """Shapes and dtypes, such as "8x64x96 float32"."""
     return ", ".join(
         f"{'x'.join(map(str, value.shape)) or 'scalar'} {str(value.dtype).removeprefix('torch.')}"

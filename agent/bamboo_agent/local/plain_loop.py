@@ -15,6 +15,7 @@ import torch
 from bamboo_agent.compute import optim, stage
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.device.random_state import seed_forward, seed_update
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.model.numerics import BatchShape
 
@@ -97,10 +98,10 @@ class PlainLoop:
         inputs, target = setup.data.training(step, microbatch)
         outputs = stage.run_layers(
             self._layers,
-            stage.as_tuple(inputs),
+            Flow.of(inputs),
             lambda layer: seed_forward(setup.seed, step, microbatch, layer, setup.device),
         )
-        return setup.model.loss(outputs[0] if len(outputs) == 1 else outputs, target)
+        return setup.model.loss(outputs.value, target)
 
     def _backward(self, loss: torch.Tensor) -> list[torch.Tensor | None]:
         """Of the mean over the global batch."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bamboo_agent.device.buffer_pool import Buffer
+from bamboo_agent.payloads.flow import Flow, checked
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord, Slice, Sum, Vote
 from bamboo_core.model.claims import Said
 from bamboo_core.model.items import Kind, parse_item
@@ -29,7 +30,8 @@ class SerializationError(ValueError):
 def pack(payload: Any) -> Serialized:
     """A payload as tensors and JSON."""
     if isinstance(payload, tuple):
-        return Serialized({}, tuple(None if t is None else _plain(t) for t in payload))
+        meta = {"form": payload.form} if isinstance(payload, Flow) and payload.form else {}
+        return Serialized(meta, tuple(None if t is None else _plain(t) for t in payload))
     if isinstance(payload, Sum):
         assert payload.buffer is not None
         return Serialized(
@@ -70,8 +72,11 @@ def unpack(
 def _unpack(
     kind: Kind, meta: dict[str, Any], tensors: tuple[torch.Tensor | None, ...], device: torch.device
 ) -> Any:
-    if kind in (Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD):
+    if kind is Kind.INGRAD:
         return tuple(None if t is None else t.to(device) for t in tensors)
+    if kind in (Kind.ACT, Kind.OUT, Kind.EVAL):
+        form = checked(meta.get("form"), len(tensors))
+        return Flow([t.to(device) for t in tensors if t is not None], form)
     if kind in (Kind.PART, Kind.SUM):
         (flat,) = tensors
         assert flat is not None

@@ -20,6 +20,7 @@ from bamboo_agent.compute.layers import Layer, LayerBuilder, sizes_of
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.digests import digest
 from bamboo_agent.model import FactoryError, Model
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe import builds, losses, passes, updates
@@ -64,8 +65,8 @@ class Samples:
 def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.device) -> Profile:
     """Run one micro-batch through the layers. FactoryError names the layer that failed."""
     tried = _Probe(model, builder, samples.steps)
-    values, target = stage.as_tuple(samples.first[0]), samples.first[1]
-    evaluated = None if samples.validation is None else stage.as_tuple(samples.validation[0])
+    values, target = Flow.of(samples.first[0]), samples.first[1]
+    evaluated = None if samples.validation is None else Flow.of(samples.validation[0])
     last = len(model.layers) - 1
     for index in range(len(model.layers)):
         layer = builder.build(index)
@@ -110,7 +111,7 @@ class _Probe:
             tuple(ignored),
         )
 
-    def try_layer(self, subject: Subject) -> tuple[torch.Tensor, ...]:
+    def try_layer(self, subject: Subject) -> Flow:
         """Returns the layer's outputs."""
         layer = subject.layer
         self._owners.claim(subject.index, layer.module)
@@ -125,7 +126,7 @@ class _Probe:
         _check_unchanged(first, layer)
         self._outputs.append(digest(whole.tensors))
         self._try_builds(subject, first, whole)
-        return tuple(value.detach() for value in whole.outputs)
+        return whole.outputs.map(torch.Tensor.detach)
 
     def _try_passes(self, subject: Subject) -> Pass:
         layer = subject.layer
@@ -189,7 +190,7 @@ class _Probe:
         except RefusedError as error:
             raise FactoryError(f"{_name(layer, index)}: {error}") from error
 
-    def evaluate(self, layer: Layer, values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def evaluate(self, layer: Layer, values: Flow) -> Flow:
         """The layer's outputs as in validation."""
         before = [tensor.detach().clone() for tensor in layer.weights()]
         layer.set_training(False)
@@ -226,8 +227,8 @@ def _loss(model: Model, target: Any) -> Finish:
                     " into the last layer, or set requires_grad to False"
                 )
 
-    def finish(outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        loss = model.loss(outputs[0] if len(outputs) == 1 else outputs, target)
+    def finish(outputs: Flow) -> Flow:
+        loss = model.loss(outputs.value, target)
         if not isinstance(loss, torch.Tensor):
             raise TypeError(f"loss must be a scalar tensor, got {type(loss).__name__}")
         if loss.dim() != 0:
@@ -238,7 +239,7 @@ def _loss(model: Model, target: Any) -> Finish:
                 "the loss has no gradient, so nothing would be trained: compute it from the outputs"
                 " without detach(), item(), argmax() or a comparison"
             )
-        return (loss,)
+        return Flow((loss,))
 
     return finish
 
@@ -265,9 +266,7 @@ def _check_unwritten(layer: Layer, versions: Sequence[int]) -> None:
             )
 
 
-def _try_loss(
-    model: Model, outputs: tuple[torch.Tensor, ...], samples: Samples
-) -> list[int | None]:
+def _try_loss(model: Model, outputs: Flow, samples: Samples) -> list[int | None]:
     """Targets that the loss leaves out of its mean, None: it is a mean over all. outputs: of the
     last layer."""
     if samples.other is None:

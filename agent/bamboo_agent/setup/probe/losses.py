@@ -8,12 +8,12 @@ both differ, but their mean is 1. A loss that couples samples in another way doe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from bamboo_agent.compute.stage import as_tuple
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.setup.probe.refusal import RefusedError
 
 NO_TARGET = -100  # torch's own
@@ -23,10 +23,9 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _ROUGH = 2e-2  # relative, in half precision
 
 Loss = Callable[[Any, Any], torch.Tensor]
-Tensors = tuple[torch.Tensor, ...]
 
 
-def check_means(loss: Loss, outputs: Tensors, targets: tuple[Any, Any]) -> None:
+def check_means(loss: Loss, outputs: Flow, targets: tuple[Any, Any]) -> None:
     """RefusedError if the loss weighs the targets of two micro-batches differently.
 
     outputs: of the last layer, for any micro-batch; targets: of two micro-batches.
@@ -47,7 +46,7 @@ def check_means(loss: Loss, outputs: Tensors, targets: tuple[Any, Any]) -> None:
         )
 
 
-def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
+def ignored_targets(loss: Loss, outputs: Flow, target: Any) -> list[int]:
     """Integer targets that the loss leaves out of its mean.
 
     Data with a number of them that differs from micro-batch to micro-batch would give a mean of
@@ -68,7 +67,7 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     if not _has_gradient(loss, outputs, target):
         return []
     tried = {*common, *_OFTEN_NO_TARGET, *(size - 1 for size in outputs[0].shape[1:])}
-    if isinstance(target, tuple):  # a mask beside the labels has zeros and ones, too
+    if isinstance(target, tuple | Mapping):  # a mask beside the labels has zeros and ones, too
         tried = {NO_TARGET}
     ignored = [v for v in tried if not _has_gradient(loss, outputs, _filled(target, v))]
     kept = next((v for v in common if v not in ignored), None)
@@ -80,7 +79,7 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     )
 
 
-def _few_positions(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
+def _few_positions(outputs: Flow, target: Any) -> tuple[Flow, Any]:
     """The first positions of a sequence, since losses over many classes take time. The loss may
     need all of them: then it raises."""
     size = int(outputs[0].shape[1]) if outputs[0].dim() > 2 else 0
@@ -92,7 +91,7 @@ def _few_positions(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
     return _mapped(outputs, first), _mapped(target, first)
 
 
-def _has_gradient(loss: Loss, outputs: Tensors, target: Any, *, default: bool = True) -> bool:
+def _has_gradient(loss: Loss, outputs: Flow, target: Any, *, default: bool = True) -> bool:
     """Whether the target decides anything; ``default`` if the loss raises: it does not leave a
     target out that it does not take."""
     try:
@@ -117,12 +116,12 @@ def _filled(target: Any, value: int, *, half: bool = False) -> Any:
     return _mapped(target, fill)
 
 
-def _is_nan(loss: Loss, outputs: Tensors, target: Any) -> bool:
+def _is_nan(loss: Loss, outputs: Flow, target: Any) -> bool:
     with torch.no_grad():
-        return bool(torch.isnan(loss(outputs[0] if len(outputs) == 1 else outputs, target)))
+        return bool(torch.isnan(loss(outputs.value, target)))
 
 
-def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
+def _first_sample(outputs: Flow, target: Any) -> tuple[Flow, Any]:
     """The outputs and the target of one sample, since losses over many classes take time."""
     size = int(outputs[0].shape[0]) if outputs[0].dim() else 0
 
@@ -132,14 +131,14 @@ def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
     return _mapped(outputs, first), _mapped(target, first)
 
 
-def is_mean(loss: Loss, outputs: Tensors, target: Any) -> bool:
+def is_mean(loss: Loss, outputs: Flow, target: Any) -> bool:
     """Whether the loss of two equal micro-batches at once is that of one: a mean, and no sum."""
     outputs, target = _first_sample(outputs, target)
     found = _factors(loss, outputs, target, target)
     return found is not None and all(abs(factor - 1) < _bound(outputs) for factor in found)
 
 
-def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool:
+def _weighs_by_count(loss: Loss, outputs: Flow, one: Any, other: Any) -> bool:
     """Whether two micro-batches at once have another gradient than the mean of both, by one factor
     for each. False also if the loss does not take two at once."""
     found, bound = _factors(loss, outputs, one, other), _bound(outputs)
@@ -148,7 +147,7 @@ def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool
     return abs(found[0] - found[1]) > 2 * bound and abs(sum(found) / 2 - 1) < bound
 
 
-def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float, float] | None:
+def _factors(loss: Loss, outputs: Flow, one: Any, other: Any) -> tuple[float, float] | None:
     """The gradient of two micro-batches at once, twice, over that of each alone. None: it is not a
     multiple, no target is masked where the two differ, or the loss does not take two at once."""
     try:
@@ -157,7 +156,7 @@ def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float,
         both = _gradient(loss, _joined(outputs, outputs, size), _joined(one, other, size))
     except Exception:  # the loss has run on one micro-batch; two at once are not asked of it
         return None
-    is_masked = isinstance(one, tuple) or any((own == 0).any() for own in alone)
+    is_masked = isinstance(one, tuple | Mapping) or any((own == 0).any() for own in alone)
     if one is not other and not is_masked:
         return None  # and there are no weights beside the targets
     factors = []
@@ -173,38 +172,48 @@ def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float,
     return factors[0], factors[1]
 
 
-def _bound(outputs: Tensors) -> float:
+def _bound(outputs: Flow) -> float:
     return _TOLERANCE.get(outputs[0].dtype, _ROUGH)
 
 
 def _gradient(loss: Loss, outputs: Any, target: Any) -> torch.Tensor:
     """The gradient of the loss by the first output, flat."""
     leaves = _mapped(outputs, lambda t: t.detach().requires_grad_(t.is_floating_point()))
-    value = loss(leaves[0] if len(leaves) == 1 else leaves, target)
+    value = loss(leaves.value, target)
     (found,) = torch.autograd.grad(value, [leaves[0]])
     return found.reshape(-1).double()
 
 
 def _joined(one: Any, other: Any, size: int) -> Any:
     """Two micro-batches as one. A tensor that has no dimension of samples stays."""
+    if isinstance(one, Flow):
+        return Flow([_joined(a, b, size) for a, b in zip(one, other, strict=True)], one.form)
     if isinstance(one, tuple | list):
         return tuple(_joined(a, b, size) for a, b in zip(one, other, strict=True))
+    if isinstance(one, Mapping):
+        return {key: _joined(part, other[key], size) for key, part in one.items()}
     if not isinstance(one, torch.Tensor) or not one.dim() or one.shape[0] != size:
         return one
     return torch.cat([one, other])
 
 
-def _batch_size(outputs: Tensors) -> int:
-    return int(outputs[0].shape[0])
+def _batch_size(outputs: Flow) -> int:
+    return int(outputs[0].shape[0]) if outputs[0].dim() else 1
 
 
 def _parts(value: Any) -> tuple[torch.Tensor, ...]:
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
     if isinstance(value, tuple | list):
         return tuple(part for inner in value for part in _parts(inner))
-    return as_tuple(value) if isinstance(value, torch.Tensor) else ()
+    return (value,) if isinstance(value, torch.Tensor) else ()
 
 
 def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, Flow):
+        return value.map(change)
+    if isinstance(value, Mapping):
+        return {key: _mapped(part, change) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return tuple(_mapped(part, change) for part in value)
     return change(value) if isinstance(value, torch.Tensor) else value
