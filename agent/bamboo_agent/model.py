@@ -15,17 +15,15 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-Value = torch.Tensor | tuple[torch.Tensor, ...]
-"""What flows between layers: one tensor or a tuple of them."""
-
 
 @dataclass(frozen=True)
 class Model:
     """An ordered list of layers and a loss.
 
-    The first layer is called with the micro-batch's input, every other layer with the output of the
-    layer before it (a tuple becomes several arguments). A layer may depend only on its arguments,
-    parameters, buffers and torch's random state.
+    The first layer is called with the input of the micro-batch, every other one with the output of
+    the layer before. A tuple or list becomes several arguments; a dict is one. An output has a
+    tensor at least; beside it may be None, numbers, texts, and tuples, lists and dicts of these.
+    A layer may depend only on its arguments, parameters, buffers and torch's random state.
     """
 
     # each builds one layer; the generators are seeded by (seed, layer), so any agent can build any
@@ -35,13 +33,17 @@ class Model:
 
 
 class Dataset(Protocol):
-    """Map-style: ``dataset[i]`` gives (input, target).
+    """Map-style: ``dataset[i]`` gives (input, target), or a dict whose "labels" are the target.
 
-    Each of the two is a tensor, a numpy array, a number or a tuple of those; a list counts as a
-    tuple. A micro-batch has one tensor for each part: tensors and arrays are stacked, numbers
-    become a vector, a tuple stays a tuple of tensors. So the samples of a micro-batch have equal
-    shapes and dtypes: pad or crop them in ``__getitem__``. A tensor that requires grad is refused,
-    since only layers are trained. The length stays as it is.
+    Each of the two is a tensor, a numpy array, a number, None, or a tuple or dict of those; a list
+    counts as a tuple. A micro-batch has one tensor for each part: tensors and arrays are stacked,
+    numbers become a vector, a tuple stays a tuple and a dict a dict of tensors. So the samples of a
+    micro-batch have equal shapes and dtypes: pad or crop them in ``__getitem__``. A tensor that
+    requires grad is refused, since only layers are trained. The length stays as it is.
+
+    A data set with a method ``collate(samples)`` makes micro-batches itself: it gets the list of
+    samples, of any kind, and returns (input, target) or a dict with "labels". It may draw from the
+    global generators, which are seeded by (seed, step, micro-batch) before.
 
     A sample may depend on its index and on torch's, numpy's and ``random``'s global generators,
     which are seeded before every sample: by (seed, step, index), for validation by (seed, index). A

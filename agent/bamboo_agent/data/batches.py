@@ -17,12 +17,18 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.data.collate import collate
+from bamboo_agent.data.collate import collate, collated
 from bamboo_agent.data.content import content_hash
 from bamboo_agent.data.forms import MisfitError, check_dataset, listed, pair
 from bamboo_agent.data.order import permuted, sample_indices
 from bamboo_agent.data.targets import TargetWatch, count_targets
-from bamboo_agent.device.random_state import key, sample_states, sampling, seed_sample
+from bamboo_agent.device.random_state import (
+    key,
+    sample_states,
+    sampling,
+    seed_collate,
+    seed_sample,
+)
 from bamboo_agent.model import Dataset
 from bamboo_agent.user_code import call_factory, told
 from bamboo_core.api.spec import JobSpec
@@ -56,12 +62,10 @@ class _Set:
     dataset: Dataset
     count: int
 
-    def read(self, index: int) -> tuple[Any, Any]:
-        """SampleError if it cannot be read, or is not two parts."""
+    def read(self, index: int) -> Any:
+        """SampleError if it cannot be read."""
         try:
-            return pair(self.dataset[index], index)
-        except MisfitError as error:
-            raise SampleError(f"{self.factory}, {error}") from error
+            return self.dataset[index]
         except (Exception, SystemExit) as error:
             text = f"{self.factory}, sample {index}: {told(error)}"
             is_absent = isinstance(error, KeyError) and error.args == (index,)
@@ -81,10 +85,14 @@ class _Set:
                 " must stay as it is: list its files once, in the factory"
             )
 
-    def collate(self, pairs: Sequence[tuple[Any, Any]], indices: Sequence[int]) -> tuple[Any, Any]:
+    def collate(self, samples: Sequence[Any], indices: Sequence[int]) -> tuple[Any, Any]:
         """(input, target) of a micro-batch, on the CPU unless the samples are elsewhere."""
-        inputs, targets = zip(*pairs, strict=True)
+        own = getattr(self.dataset, "collate", None)
         try:
+            if callable(own):
+                return collated(pair(own(list(samples)), "collate: what it returns"))
+            pairs = [pair(x, f"sample {i}: it") for i, x in zip(indices, samples, strict=True)]
+            inputs, targets = zip(*pairs, strict=True)
             return collate(inputs, indices, "input"), collate(targets, indices, "target")
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error
@@ -188,8 +196,9 @@ class Data:
             indices = self.indices(step, microbatch)
         with self._reading(), sampling(self._device):
             source.check_length()
-            pairs = [self._sample(step, index) for index in indices]
-            inputs, targets = source.collate(pairs, indices)
+            samples = [self._sample(step, index) for index in indices]
+            seed_collate(self._seed, step, microbatch, self._device)
+            inputs, targets = source.collate(samples, indices)
         for watch in self._watches:
             watch.check(
                 targets, len(indices), factory=source.factory, step=step, microbatch=microbatch
@@ -202,7 +211,7 @@ class Data:
         assert source is not None
         return source
 
-    def _sample(self, step: int | None, index: int) -> tuple[Any, Any]:
+    def _sample(self, step: int | None, index: int) -> Any:
         """A sample as it is in a step; step None: of the validation set."""
         is_first = step is not None and index not in self._drew
         if is_first and index in _spread(self.training_samples):
@@ -211,7 +220,7 @@ class Data:
         seed_sample(self._seed, step, index, self._device)
         return self._source(step).read(index)
 
-    def _sample_seen(self, step: int | None, index: int) -> tuple[tuple[Any, Any], bool]:
+    def _sample_seen(self, step: int | None, index: int) -> tuple[Any, bool]:
         """A sample, and whether it has moved a global generator."""
         seed_sample(self._seed, step, index, self._device)
         before = sample_states(self._device)

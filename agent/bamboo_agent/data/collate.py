@@ -1,7 +1,7 @@
 """Makes one tensor of the same part of many samples. What does not fit together is named.
 
-A tuple, list or dict is several parts, each with a tensor of its own. Values keep their dtypes: a Python
-float has torch's default one, an int has int64.
+A tuple, list or dict is several parts, each with a tensor of its own. Values keep their dtypes: a
+Python float has torch's default one, an int has int64.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import torch
 
 from bamboo_agent import user_code
 from bamboo_agent.data.forms import MisfitError, described, listed
+from bamboo_agent.payloads.flow import Flow, FlowError
 
 _LAYOUTS = (torch.strided, torch.sparse_coo)
 _ONE_KIND = "return the same kind for every sample"
 _ONE_DTYPE = "return one dtype for every sample"
 _ONE_DEVICE = "return samples on the CPU"
+_CPU = "leave what it makes on the CPU"
 _ONE_SHAPE = "pad or crop them to one shape in __getitem__"
 
 
@@ -36,6 +38,22 @@ def collate(values: Sequence[Any], indices: Sequence[int], part: str) -> Any:
                 raise _unlike(values, indices, part, differs, described, _ONE_KIND)
             return join(values, indices, part)
     return _others(values, indices, part)
+
+
+def collated(both: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What a data set's own ``collate`` has made. MisfitError names a part that cannot flow, or
+    that is not on the CPU."""
+    for part, value in zip(("input", "target"), both, strict=True):
+        try:
+            flow = Flow.of(value)
+        except FlowError as error:
+            raise MisfitError(f"collate: the {part} has {error}") from error
+        for tensor in flow:
+            if tensor.requires_grad:
+                raise MisfitError(f"collate: the {part} has a tensor that requires grad; detach it")
+            if tensor.device.type != "cpu":
+                raise MisfitError(f"collate: the {part} has a tensor on {tensor.device}; {_CPU}")
+    return both
 
 
 def _unlike(

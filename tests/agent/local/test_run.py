@@ -206,3 +206,82 @@ def test_agents_that_build_unequal_layers_end_the_run(tmp_path: Path) -> None:
     assert run.ended.outcome is Outcome.FAILED
     assert "weights" in run.ended.message
     assert not run.all_of(local_run.Step)
+
+
+def test_dicts_none_and_numbers_flow_and_a_data_set_collates(tmp_path: Path) -> None:
+    """As library models do it: a mask beside the hidden state, dict samples, random masks."""
+    code = written(
+        tmp_path / "code",
+        """
+        import torch
+        from torch import nn
+        from torch.nn import functional
+        from bamboo_agent.model import Model
+
+        class Embed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(32, 16)
+
+            def forward(self, batch):
+                hidden = self.table(batch["ids"])
+                return {"hidden": hidden, "mask": batch["mask"], "past": None, "depth": 1}
+
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(16, 16)
+
+            def forward(self, state):
+                assert state["past"] is None
+                hidden = state["hidden"] + torch.tanh(self.inner(state["hidden"]))
+                hidden = hidden * state["mask"].unsqueeze(-1)
+                return {**state, "hidden": hidden, "depth": state["depth"] + 1}
+
+        class Head(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.project = nn.Linear(16, 32)
+
+            def forward(self, state):
+                assert state["depth"] == 3, state["depth"]
+                return (self.project(state["hidden"]), {"depth": state["depth"]})
+
+        def loss(output, target):
+            logits, more = output
+            assert more == {"depth": 3}
+            return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+        def build():
+            return Model([Embed, Block, Block, Head], loss)
+
+        class Data:
+            def __len__(self):
+                return 64
+
+            def __getitem__(self, index):
+                ids = torch.arange(6) * (index + 1) % 32
+                return {"ids": ids, "length": 4 + index % 3}
+
+            def collate(self, samples):
+                ids = torch.stack([x["ids"] for x in samples])
+                mask = torch.arange(6) < torch.tensor([[x["length"]] for x in samples])
+                hidden = torch.where(torch.rand(ids.shape) < 0.3, 0, ids)
+                return {"ids": hidden, "mask": mask, "labels": ids}
+        """,
+    )
+    digests = set()
+    for grid in ((2, 2), (1, 1)):
+        folder = tmp_path / "x".join(map(str, grid))
+        spec = job(folder, pipelines=grid[0], stages=grid[1], steps=4)
+        spec = replace(
+            spec,
+            model=FactorySpec("mine:build"),
+            data=replace(spec.data, factory="mine:Data", args={}, validation=None),
+            training=replace(spec.training, validate_every=0),
+        )
+        run = Run(spec, folder, "--check", code=code)
+        assert run.to_end() == 0, run.told
+        assert [x.differs for x in run.all_of(local_run.Compared)] == [""]
+        digests.add(run.ended.digest)
+    assert len(digests) == 1
