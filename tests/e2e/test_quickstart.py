@@ -30,7 +30,7 @@ class Run:
     def __init__(self, home: Path, *command: str) -> None:
         self.home = home
         for name in ("tmp", "state"):
-            (home / name).mkdir()
+            (home / name).mkdir(parents=True)
         environment = {
             **os.environ,
             "TMPDIR": str(home / "tmp"),
@@ -79,7 +79,7 @@ def begin(tmp_path: Path) -> Iterator[Any]:
     runs: list[Run] = []
 
     def begin(*command: str) -> Run:
-        runs.append(Run(tmp_path, *command))
+        runs.append(Run(tmp_path / str(len(runs)), *command))
         return runs[-1]
 
     yield begin
@@ -153,13 +153,11 @@ def test_ctrl_c_cleans_up(start: Any) -> None:
 
 
 @IN_TURN
-def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(
-    start: Any, tmp_path: Path
-) -> None:
+def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(start: Any) -> None:
     run = start(tiny_job("broken", model={"args": {"width": 33}}), "--keep")
     assert run.wait(120) == 1, run.output
     assert "width: 33 is not divisible by heads 2" in run.output
-    directory = tmp_path / "state/bamboo/quickstart/cluster"
+    directory = run.home / "state/bamboo/quickstart/cluster"
     assert is_running(directory)
     steps = run.output[run.output.index("To use it:") :].splitlines()
     typed = [line.strip() for line in steps if line.startswith("  ")]
@@ -171,4 +169,4 @@ def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(
     assert done.returncode == 0, done.stderr
     assert "UserCodeFailed" in done.stdout
     assert "The cluster is down." in done.stderr
-    assert [x.name for x in (tmp_path / "state/bamboo").iterdir()] == ["quickstart-report.html"]
+    assert [x.name for x in (run.home / "state/bamboo").iterdir()] == ["quickstart-report.html"]

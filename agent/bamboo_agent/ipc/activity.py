@@ -32,7 +32,7 @@ _OF_STORAGE = frozenset({Op.LOAD, Op.SAVE, Op.SEAL})
 _NS_MEASURED = TIMES_MEASURED * 1e9
 _UNSTEADY = _OF_STORAGE | {Op.INIT}  # what one of them took says little about the next
 _NOBODY = AgentId("")
-_NO_ITEM = (0, 0, 0, 0, 0, 0, 0)
+_NO_ITEM = (0,) * 9
 _NOTHING = (0, 0, 0, 0, 0, *_NO_ITEM, 0)  # no instruction, no item, no peer
 
 
@@ -141,7 +141,7 @@ def _text(words: tuple[int, ...], peer: AgentId | None, names: Mapping[int, Agen
     """The instruction as :mod:`bamboo_core.model.program` prints it, and what it waits for on this
     node; empty if there is none."""
     kind, limit_ns, op, step, lo, hi, index = words[:7]
-    item = _item(words[7:14], names) if kind == _WAITING else None
+    item = _item(words[7:16], names) if kind == _WAITING else None
     text = ""
     if op:
         text = str(Instruction(_OPS[op - 1], step, lo, hi, index, item, peer or _NOBODY))
@@ -151,7 +151,7 @@ def _text(words: tuple[int, ...], peer: AgentId | None, names: Mapping[int, Agen
 
 
 def _item(words: tuple[int, ...], names: Mapping[int, AgentId]) -> Item | None:
-    kind, step, lo, hi, index, part, agent = words
+    kind, step, lo, hi, index, part, agent, leaves, slices = words
     if not kind:
         return None
     return Item(
@@ -162,8 +162,10 @@ def _item(words: tuple[int, ...], names: Mapping[int, AgentId]) -> Item | None:
         index=index,
         part=part,
         agent=names.get(agent, _NOBODY),
+        leaves=leaves,
+        slices=slices,
     )
 
 
 def _item_words(item: Item) -> tuple[int, ...]:
-    return (*item[:6], hash_of(item.agent))
+    return (*item[:6], hash_of(item.agent), item.leaves, item.slices)

@@ -12,8 +12,8 @@ import struct
 
 _PROGRESS, _STEP, _LONGEST, _TRAFFIC, _DOING = range(5)
 _RUNNING = struct.Struct("=7q")
-DOING = struct.Struct("=15q")
-"""What the worker does now: kind, limit, instruction (5 words), item (7), peer. The last 8 count
+DOING = struct.Struct("=17q")
+"""What the worker does now: kind, limit, instruction (5 words), item (9), peer. The last 10 count
 only while it waits. :mod:`bamboo_agent.ipc.activity` reads and writes them."""
 _REFUSED = _DOING + DOING.size // 8
 _PAIRS = _REFUSED + 1

@@ -69,7 +69,7 @@ def transfer(
         transport.adopt(FENCE)
         transport.introduce(fence=FENCE, key=b"key of a", peers={B: peer})
         for index in range(FRAMES):
-            transport.send(B, Frame(Item.leaf(0, (1, 2), index), FENCE, tensors=(tensor,)))
+            transport.send(B, Frame(Item.out(0, 1, index), FENCE, tensors=(tensor,)))
         told = json.loads(process.stdout.readline())
         found = transport.goodput
         transport.close()

@@ -22,6 +22,7 @@ from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import LayerCost, Progress
+from bamboo_core.scheduling.sharing.orders import sums_at_once
 from bamboo_sim.fleet.logs.replay import divergence
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
@@ -30,7 +31,9 @@ from bamboo_sim.workers.jobs import tiny_gpt
 BATCH = BatchShape(reference.G, 2, 4)
 COST = LayerCost(1.0, 2.0, 1, 1, activation_bytes=100_000)  # more than a layer of the GPT keeps
 FORWARD = 2 * COST.activation_bytes  # of a stage of two layers
-TAKEN = 12 * 2 + 4 * FORWARD + 2 * reference.G  # of three stages, after a loss in Eager
+# Bytes of a stage: weight, two moments and reduced gradient of two layers, and the sums at once.
+RESIDENT = 2 * (4 + sums_at_once(BATCH, 1))
+TAKEN = RESIDENT * 2 + 4 * FORWARD + 2 * reference.G  # of three stages, after a loss in Eager
 SHORT = int((TAKEN + reference.G) / 0.8) + 1  # a device with room for outputs, and no forward ahead
 FEW = int((TAKEN + 3 * FORWARD + 3) / 0.8) + 1  # with room for three forwards ahead
 expected = functools.lru_cache(reference.train)
@@ -144,7 +147,7 @@ def test_bits_do_not_depend_on_where_forwards_ahead_wait(
 def test_what_finds_no_room_in_host_memory_is_counted():
     """The planner counts 16 bytes for a forward, and host memory has room for one."""
     cost = LayerCost(1.0, 2.0, 1, 1, activation_bytes=8)
-    taken = 12 * 2 + 4 * 16 + 2 * reference.G
+    taken = RESIDENT * 2 + 4 * 16 + 2 * reference.G
     job = replace(tiny_gpt(), redundancy=RedundancySpec(host_memory="16"))
     options = {"job": job, "costs": (cost,) * 6, "memory_bytes": int((taken + 4) / 0.8) + 1}
     fleet = lose((1, 3), RedundancyMode.EAGER, victims=[1], turns=[60], **options)

@@ -33,9 +33,11 @@ def note_refused(world: World, node: Node, said: object) -> None:
 
 
 def check_released(world: World, record: Record) -> None:
-    """The agents that stay hold every layer at the version that is to be written."""
+    """The agents that stay hold every layer at the version that is to be written. They may be some
+    that a leader before has released, whose orders have come to nobody."""
     step = int(record.facts[EventFact.STEP])
-    world.released |= frozenset(record.agents)
+    staying = frozenset(world.arbiter.status().members)
+    world.released = (world.released - staying) | frozenset(record.agents)
     if not world.dead.isdisjoint(world.arbiter.durable.members):
         return  # the leader has not heard of a death
     if lost := _lacking(world, step):

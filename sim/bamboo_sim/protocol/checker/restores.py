@@ -15,6 +15,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.pruning import check_base
@@ -117,18 +118,28 @@ def check_suspended(world: World, before: Durable, after: Durable) -> None:
 
 
 def _check_lost(world: World, before: Durable, text: str) -> None:
-    """A restore is justified in four cases: no step is repeated; a layer is lost with agents that
-    are dead, cut off or leaving; a live agent was suspected by mistake; or a plan without one end
-    of a link that trickles was durable before the others died."""
+    """A restore is justified in five cases: no step is repeated; a layer is lost with agents that
+    are dead, cut off or leaving; a live agent was suspected by mistake; a plan without one end of
+    a link that trickles was durable before the others died; or agents that have left by the plan
+    are all that is left of it.
+    """
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
     if start >= min(_needed(nodes, before)) or lost_layers(world, before, nodes):
         return
     gone = world.noticed | (world.trickled - set(before.members))
+    if any(a not in nodes for pipeline in before.pipelines for a in pipeline):
+        gone |= {a for a, node in nodes.items() if _has_left(node)}
     staying = {a: n for a, n in nodes.items() if a not in gone}
     if not world.is_misled and staying and not lost_layers(world, before, staying):
         raise Violation(f"restored, but no layer is lost: {text}; {_state(nodes, world, before)}")
     world.has_given_up = True
+
+
+def _has_left(node: Node) -> bool:
+    """Whether the agent has ended its last program: the plan is without it, and so it goes."""
+    executor = node.executor
+    return executor.is_over and executor.current is not None and executor.current.op is Op.EXIT
 
 
 def _check_deadline(world: World, before: Durable) -> None:

@@ -10,8 +10,8 @@ from bamboo_core.arbiter_state.durable import Fork
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.restores import check_newest, check_restore, check_suspended
-from bamboo_sim.protocol.exploration.time_budget import SAVING
-from bamboo_sim.protocol.histories.history import History, apply, replay
+from bamboo_sim.protocol.exploration.time_budget import SAVING, TURNING
+from bamboo_sim.protocol.histories.history import History, advance, apply, replay
 from bamboo_sim.protocol.parts.network import OPERATOR
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.running.simulation import Simulation
@@ -93,6 +93,22 @@ def test_leaving_agents_keep_nothing_if_none_stays(world):
     world.noticed = frozenset(world.nodes)
     restored(world, manifests=(Manifest(0, 0, "0/0", ""),), target=0)
     assert world.has_given_up
+
+
+def test_agents_that_have_left_by_the_plan_keep_nothing_once_the_others_are_dead():
+    """The plan is of one agent. The other three have ended their last step when it dies."""
+    faults = (52, ("regrid", 1, 1)), (108, ("regrid", 2, 2)), (3, ("kill", "a03", 0))
+    history = History(TURNING, 251115, "fifo", faults)
+    left = Simulation(history.job, history.seed, history.policy)
+    for gap, fault in faults[:2]:
+        assert advance(left, gap)
+        apply(left, fault)
+    nodes = dict(left.nodes)
+    del nodes["a03"]
+    assert all(node.executor.is_over for node in nodes.values())
+    with pytest.raises(Violation, match="no layer is lost"):
+        restored(left)  # a03 is alive
+    assert replay(history).has_given_up
 
 
 def test_the_deadline_is_for_unreachable_voters(world):
