@@ -62,10 +62,20 @@ class _Set:
     dataset: Dataset
     count: int
 
+    @property
+    def own_collate(self) -> Callable[[list[Any]], Any] | None:
+        """The data set's method that makes a micro-batch of samples; None: it has none."""
+        own = getattr(self.dataset, "collate", None)
+        return own if callable(own) else None
+
     def read(self, index: int) -> Any:
-        """SampleError if it cannot be read."""
+        """(input, target) of a sample, or the sample as it is for the data set's own ``collate``.
+        SampleError if it cannot be read, or is not two parts."""
         try:
-            return self.dataset[index]
+            sample = self.dataset[index]
+            return sample if self.own_collate else pair(sample, f"sample {index}: it")
+        except MisfitError as error:
+            raise SampleError(f"{self.factory}, {error}") from error
         except (Exception, SystemExit) as error:
             text = f"{self.factory}, sample {index}: {told(error)}"
             is_absent = isinstance(error, KeyError) and error.args == (index,)
@@ -87,12 +97,11 @@ class _Set:
 
     def collate(self, samples: Sequence[Any], indices: Sequence[int]) -> tuple[Any, Any]:
         """(input, target) of a micro-batch, on the CPU unless the samples are elsewhere."""
-        own = getattr(self.dataset, "collate", None)
+        own = self.own_collate
         try:
-            if callable(own):
+            if own is not None:
                 return collated(pair(own(list(samples)), "collate: what it returns"))
-            pairs = [pair(x, f"sample {i}: it") for i, x in zip(indices, samples, strict=True)]
-            inputs, targets = zip(*pairs, strict=True)
+            inputs, targets = zip(*samples, strict=True)
             return collate(inputs, indices, "input"), collate(targets, indices, "target")
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error

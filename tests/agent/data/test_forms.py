@@ -177,10 +177,11 @@ Output = collections.namedtuple("Output", "input mask target")
             ' sample["input"], sample["target"]',
         ),
         (
-            {"ids": X, "mask": X, "labels": X},
-            'it is a dict with the keys "ids", "mask", "labels"; return two parts, such as'
-            ' sample["input"], sample["target"]',
+            {"ids": X, "mask": X, "label": X},
+            'it is a dict with the keys "ids", "mask", "label"; return two parts, such as'
+            ' sample["input"], sample["target"], or name the target "labels"',
         ),
+        ({"labels": X}, 'it is a dict with the keys "labels"; return two parts'),
         (collections.UserDict(a=1, b=2), 'it is a UserDict with the keys "a", "b"; return two'),
         ({}, "it is a dict with the keys none; return two parts"),
         ({i: 0 for i in range(30)}, "it is a dict with the keys 0, 1, 2, 3, 4, 5, 6, 7; return"),
