@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.setup.probe import losses
 from bamboo_agent.setup.probe.refusal import RefusedError
 
@@ -51,7 +52,7 @@ def outer_squares(output, target):
 
 def outputs(dtype=torch.float32):
     torch.manual_seed(1)
-    return (torch.randn(2, 5, CLASSES, dtype=torch.float64).to(dtype),)
+    return Flow((torch.randn(2, 5, CLASSES, dtype=torch.float64).to(dtype),))
 
 
 def labels(*masked, value=-100):
