@@ -30,6 +30,7 @@ from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
+from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
 from bamboo_core.protocol.messages import (
@@ -329,3 +330,17 @@ def running(
 
 def committed(fleet: Fleet, step: int) -> bool:
     return fleet.arbiter.status().progress.committed >= step
+
+
+def is_running(fleet: Fleet) -> bool:
+    return fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
+
+
+def newest(fleet: Fleet) -> int:
+    return fleet.arbiter.status().progress.committed
+
+
+def plan(fleet: Fleet) -> Plan:
+    found = fleet.arbiter.status().plan
+    assert found is not None
+    return found

@@ -12,11 +12,10 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
-from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import requests
 from bamboo_core.protocol.messages import Directive, LayerCost, Notice
 
-from .fleet import Fleet, spec
+from .fleet import Fleet, is_running, newest, plan, spec
 
 N1, N2 = AgentId("n1"), AgentId("n2")
 BIG = (LayerCost(0.0, 0.0, parameter_bytes=1 << 30, output_bytes=0),) * 2
@@ -33,20 +32,6 @@ def degraded(catch_up_above_bytes: float = 256e6, steps: int = 60) -> Fleet:
     fleet.kill("a1")
     fleet.until(lambda: is_running(fleet))
     return fleet
-
-
-def is_running(fleet: Fleet) -> bool:
-    return fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
-
-
-def newest(fleet: Fleet) -> int:
-    return fleet.arbiter.status().progress.committed
-
-
-def plan(fleet: Fleet) -> Plan:
-    found = fleet.arbiter.status().plan
-    assert found is not None
-    return found
 
 
 def join(fleet: Fleet, *names: str) -> None:

@@ -16,7 +16,7 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import requests
 from bamboo_core.protocol.messages import LayerCost, Notice
 
-from .fleet import Fleet, spec
+from .fleet import Fleet, is_running, newest, plan, spec
 
 BIG = (LayerCost(1.0, 2.0, parameter_bytes=1 << 30, output_bytes=0),) * 4
 
@@ -34,20 +34,6 @@ def bare(above: float = 256e6, steps: int = 60) -> Fleet:
         fleet.kill(pipeline[1])
     fleet.until(lambda: is_running(fleet) and plan(fleet).holes == 2)
     return fleet
-
-
-def is_running(fleet: Fleet) -> bool:
-    return fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
-
-
-def newest(fleet: Fleet) -> int:
-    return fleet.arbiter.status().progress.committed
-
-
-def plan(fleet: Fleet) -> Plan:
-    found = fleet.arbiter.status().plan
-    assert found is not None
-    return found
 
 
 def of_stage(found: Plan, stage: int) -> list[AgentId]:

@@ -12,7 +12,7 @@ from bamboo_core.job.training_view import LastReported, ended, view
 from bamboo_core.model.processors import ProcessorKind, merged
 from bamboo_core.protocol.messages import Fingerprint
 
-from .fleet import Fleet, committed, spec
+from .fleet import Fleet, committed, is_running, spec
 
 ONE, TWO = Fingerprint(device="cpu:ONE"), Fingerprint(device="cpu:TWO")
 KNOWN, OTHER = Fingerprint(device="cpu", products="1" * 64), Fingerprint(device="cpu", products="2")
@@ -48,10 +48,6 @@ def shown(fleet: Fleet) -> tuple[ProcessorKind, ...]:
 
 def spans(fleet: Fleet) -> list[tuple[str, int]]:
     return [(p.device, p.step) for p in shown(fleet)]
-
-
-def runs(fleet: Fleet) -> bool:
-    return fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
 
 
 def test_the_kind_of_the_first_plan_is_remembered_before_a_directive_leaves() -> None:
@@ -131,7 +127,7 @@ def test_a_change_while_the_job_was_suspended_is_told() -> None:
     fleet.restart()
     fleet.tell(a.DesiredState(1))
     grid(fleet, "b", TWO)
-    fleet.until(lambda: runs(fleet))
+    fleet.until(lambda: is_running(fleet))
     (told,) = changes(fleet)
     assert told.facts[EventFact.STEP] == fleet.arbiter.durable.target > 5
 
@@ -152,7 +148,7 @@ def test_a_checkpoint_of_before_the_change_is_of_one_kind() -> None:
     fleet = trained(ONE)
     lose_all(fleet)
     grid(fleet, "b", TWO)
-    fleet.until(lambda: runs(fleet))  # it has sealed nothing
+    fleet.until(lambda: is_running(fleet))  # it has sealed nothing
     lose_all(fleet)
     grid(fleet, "c", ONE)
     fleet.until(lambda: committed(fleet, 8))
@@ -183,7 +179,7 @@ def test_each_attempt_that_goes_on_with_the_state_of_another_kind_is_told() -> N
     fleet = trained(ONE)
     lose_all(fleet)
     grid(fleet, "b", TWO)
-    fleet.until(lambda: runs(fleet))
+    fleet.until(lambda: is_running(fleet))
     lose_all(fleet)
     grid(fleet, "c", TWO)
     fleet.until(lambda: committed(fleet, 8))
@@ -244,7 +240,7 @@ def restored(own: int, others: int, *, pipelines: int) -> Fleet:
     grid(fleet, "b", TWO, others)
     grid(fleet, "c", ONE, own)
     fleet.tell(a.DesiredState(pipelines))
-    fleet.until(lambda: runs(fleet))
+    fleet.until(lambda: is_running(fleet))
     return fleet
 
 

@@ -11,15 +11,16 @@ from tests.core.arbiter.fleet import spec
 from tests.rotation import in_turn
 
 from bamboo_core.api.spec import Adjacency, JobSpec, PlacementSpec, RedundancyMode
-from bamboo_core.model.ids import AgentId, Coordinate, Fence
+from bamboo_core.model.ids import AgentId, Coordinate
 from bamboo_core.model.numerics import choose
 from bamboo_core.model.program import Op, single
 from bamboo_core.placement import moves
-from bamboo_core.placement.plan import Move, layers_of, wants
+from bamboo_core.placement.plan import Move, wants
 from bamboo_core.placement.seats import Seats
 from bamboo_core.planning import planner, relocation, requests
+from bamboo_core.planning.displays import between_steps
 from bamboo_core.planning.team import NoPlanError
-from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost
+from bamboo_core.protocol.messages import LayerCost
 
 SLOT = LayerCost(1.0, 2.0, 1, 0, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True)
 Lost = Sequence[tuple[int, int]]
@@ -46,44 +47,11 @@ def asked(
     """All agents of these seats have stopped between two steps, and hold what they want."""
     stages, made = len(seats[0]), job(len(seats), len(seats[0]), steps)
     cut = tuple((s, s + 1) for s in range(stages))
-    agents = sorted(a for p in seats for a in p if a is not None)
-    held = wants(pipelines=seats, cut=cut, live=agents, mode=made.redundancy.mode, holders={})
-    before, fence = Fence(0, 1, 1), Fence(0, 1, 2)
-    return requests.PlanRequest(
-        fence=fence,
-        spec=made,
-        batch=choose(
-            microbatches=microbatches,
-            pipelines_max=len(seats),
-        ),
-        layers=stages,
-        costs=(layer,) * stages,
-        validation_samples=0,
-        pipelines=len(seats),
-        grid=seats,
-        cut=cut,
-        step_cut=cut,
-        target=1,
-        participants={a: requests.Participant("z", a, "", "", b"") for a in agents},
-        reports={
-            a: AgentReport(
-                fence,
-                before,
-                dict.fromkeys(layers_of(held[a]), 1),
-                frozenset(),
-                (CommitRecord(0),),
-                0,
-            )
-            for a in agents
-        },
-        draining=frozenset(),
-        short_notice=frozenset(),
-        manifests=(),
-        base=-1,
-        has_voter=True,
-        is_full=False,
-        is_last=False,
-        memory_bytes=1 << 40,
+    found = between_steps.request(made, (layer,) * stages, cut, seats, memory_bytes=1 << 40)
+    return replace(
+        found,
+        batch=choose(microbatches=microbatches, pipelines_max=len(seats)),
+        participants={a: replace(x, zone="z") for a, x in found.participants.items()},
     )
 
 
