@@ -33,8 +33,8 @@ def note_refused(world: World, node: Node, said: object) -> None:
 
 
 def check_released(world: World, record: Record) -> None:
-    """The agents that stay hold every layer at the version that is to be written. They may be some
-    that a leader before has released, whose orders have come to nobody."""
+    """The agents that stay hold every layer at the version that is to be written. An earlier leader
+    may have released some of them, if its orders reached nobody."""
     step = int(record.facts[EventFact.STEP])
     staying = frozenset(world.arbiter.status().members)
     world.released = (world.released - staying) | frozenset(record.agents)

@@ -137,7 +137,7 @@ def _check_lost(world: World, before: Durable, text: str) -> None:
 
 
 def _has_left(node: Node) -> bool:
-    """Whether the agent has ended its last program: the plan is without it, and so it goes."""
+    """Whether the agent has ended its last program. The plan has no seat for it, so it exits."""
     executor = node.executor
     return executor.is_over and executor.current is not None and executor.current.op is Op.EXIT
 
