@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from bamboo_core.api.spec import (
     Adjacency,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     PlacementSpec,
     RedundancyMode,
@@ -49,13 +50,13 @@ class PlannedJob:
     def spec(self) -> JobSpec:
         """The job as its user asks for it. Zones do not matter."""
         return JobSpec(
-            model=FactorySpec("model:make"),
+            model=ModelSpec("model:make"),
             data=DataSpec("data:make"),
             training=TrainingSpec(
                 steps=_STEPS,
                 global_batch_size=self.microbatches,
                 micro_batch_size=1,
-                optimizer=FactorySpec("optim:make"),
+                optimizer=OptimizerSpec("optim:make"),
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from bamboo_core.api.spec import (
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -83,13 +84,13 @@ class Grid:
     @property
     def job(self) -> ArbiterJob:
         spec = JobSpec(
-            model=FactorySpec("model:make"),
+            model=ModelSpec("model:make"),
             data=DataSpec("data:make"),
             training=TrainingSpec(
                 steps=1000,
                 global_batch_size=self.pipelines * self.microbatches,
                 micro_batch_size=1,
-                optimizer=FactorySpec("optim:make"),
+                optimizer=OptimizerSpec("optim:make"),
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=STAGES),
             worker=WorkerSpec("image"),

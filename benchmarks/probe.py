@@ -37,9 +37,9 @@ from bamboo_agent.worker import main
 from bamboo_core.api.spec import *
 
 spec = JobSpec(
-    model=FactorySpec("bamboo_agent.models.gpt:build", {MODEL}),
+    model=ModelSpec("bamboo_agent.models.gpt:build", {MODEL}),
     data=DataSpec("bamboo_agent.datasets.text:build", {{"context": {MODEL["context"]}}}),
-    training=TrainingSpec(10, 32, 4, FactorySpec("torch.optim:AdamW", {{"lr": 1e-3}})),
+    training=TrainingSpec(10, 32, 4, OptimizerSpec("torch.optim:AdamW", {{"lr": 1e-3}})),
     pipelines=PipelinesSpec(1, 1),
     worker=WorkerSpec("none"),
     seed=1,

@@ -22,8 +22,9 @@ import protection_page
 from bamboo_core.api.spec import (
     CheckpointSpec,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     TransportSpec,
@@ -43,9 +44,9 @@ _LOOKS, _HALVINGS = 12, 7
 
 def job(pipelines: int, stages: int, gigabits: float) -> JobSpec:
     return JobSpec(
-        model=FactorySpec("a:b"),
+        model=ModelSpec("a:b"),
         data=DataSpec("a:b"),
-        training=TrainingSpec(10_000, 4 * stages * pipelines, 1, FactorySpec("a:b")),
+        training=TrainingSpec(10_000, 4 * stages * pipelines, 1, OptimizerSpec("a:b")),
         pipelines=PipelinesSpec(pipelines, stages),
         worker=WorkerSpec("a"),
         checkpoint=CheckpointSpec("file:///a", every_steps=100),

@@ -27,8 +27,9 @@ from bamboo_core.api.spec import (
     Adjacency,
     CheckpointSpec,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     RedundancyMode,
     TrainingSpec,
@@ -102,9 +103,9 @@ class Job:
     @property
     def spec(self) -> JobSpec:
         return JobSpec(
-            model=FactorySpec("a:b"),
+            model=ModelSpec("a:b"),
             data=DataSpec("a:b"),
-            training=TrainingSpec(10_000, _MICROBATCHES * _SAMPLES, _SAMPLES, FactorySpec("a:b")),
+            training=TrainingSpec(10_000, _MICROBATCHES * _SAMPLES, _SAMPLES, OptimizerSpec("a:b")),
             pipelines=PipelinesSpec(self.pipelines, self.stages),
             worker=WorkerSpec("a"),
             checkpoint=CheckpointSpec("file:///a", every_steps=_CHECKPOINT),

@@ -20,14 +20,14 @@ from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
-OTHERS = (DOCS / "transport.md", DOCS / "verification.md")
+OTHERS = tuple(DOCS / f"{name}.md" for name in ("buckets", "market", "transport", "verification"))
 RESULTS = Path(__file__).parent / "results"
 _HEADLINE = re.compile(
-    r"^\| (?P<what>[^|]+) \| ?(?P<goal>[^|]*?) ?\|[^|]*\|[^|]*\| `(?P<figure>[\w.]+)` \|"
+    r"^\| (?P<what>[^|]+) \| ?(?P<goal>[^|]*?) ?\|[^|]*\|[^|]*\| `(?P<figure>[\w.-]+)` \|"
     r" \[(?P<name>\w+)\]\(\.\./benchmarks/results/(?P=name)\.json\) \|[^|]*\|$"
 )
 _MARK = re.compile(r"^<!-- figures of ([\w.]+) -->$")
-_ROW = re.compile(r"^\| `([\w.]+)` \|[^|]*\|(.*)$")
+_ROW = re.compile(r"^\| `([\w.-]+)` \|[^|]*\|(.*)$")
 _GOAL = re.compile(
     r"^(?:(?P<sign><=|<|>=|=) )?(?:(?P<factor>[\d.]+) x )?(?P<bound>[\d.,]+|`[\w.]+`)"
 )

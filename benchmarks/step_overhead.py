@@ -25,8 +25,9 @@ from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.user_code import build_model
 from bamboo_core.api.spec import (
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -53,13 +54,13 @@ NOTE = (
 
 def job() -> JobSpec:
     return JobSpec(
-        model=FactorySpec("bamboo_agent.models.gpt:build", MODEL),
+        model=ModelSpec("bamboo_agent.models.gpt:build", MODEL),
         data=DataSpec("bamboo_agent.datasets.text:build", {"context": MODEL["context"]}),
         training=TrainingSpec(
             steps=1_000_000,
             global_batch_size=MICROBATCHES * SIZE,
             micro_batch_size=SIZE,
-            optimizer=FactorySpec("torch.optim:AdamW", {"lr": 1e-3, "weight_decay": 0.1}),
+            optimizer=OptimizerSpec("torch.optim:AdamW", {"lr": 1e-3, "weight_decay": 0.1}),
         ),
         pipelines=PipelinesSpec(1, 1),
         worker=WorkerSpec("none"),

@@ -26,8 +26,9 @@ from typing import Any
 
 from bamboo_core.api.spec import (
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     RedundancyMode,
     RedundancySpec,
@@ -46,11 +47,11 @@ from bamboo_sim.workers.process_fleet import ProcessFleet
 
 CONTEXT, MICROBATCHES, WARM = 64, 8, 2
 LAYER = LayerCost(0.04, 0.08, parameter_bytes=4 * CONTEXT, output_bytes=4 * CONTEXT)
-SLEEPING = FactorySpec(
+SLEEPING = ModelSpec(
     "bamboo_sim.workers.sleeping:build",
     {"layers": 8, "width": CONTEXT, "forward_s": LAYER.forward_s, "backward_s": LAYER.backward_s},
 )
-GPT = FactorySpec(
+GPT = ModelSpec(
     "bamboo_agent.models.gpt:build",
     {"layers": 6, "width": 256, "heads": 4, "context": CONTEXT, "dropout": 0.0},
 )
@@ -66,7 +67,7 @@ class Case:
     """One fleet of workers, which trains in each of the modes."""
 
     name: str
-    model: FactorySpec
+    model: ModelSpec
     pipelines: int
     stages: int
     samples: int  # of a micro-batch
@@ -91,7 +92,7 @@ def spec(case: Case, mode: RedundancyMode, steps: int) -> JobSpec:
             steps=steps,
             global_batch_size=case.samples * MICROBATCHES * case.pipelines,
             micro_batch_size=case.samples,
-            optimizer=FactorySpec("torch.optim:AdamW", {"lr": 1e-3}),
+            optimizer=OptimizerSpec("torch.optim:AdamW", {"lr": 1e-3}),
         ),
         pipelines=PipelinesSpec(case.pipelines, case.stages),
         worker=WorkerSpec("none"),

@@ -7,7 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from bamboo_core.api.spec import DataSpec, FactorySpec, JobSpec, RedundancyMode
+from bamboo_core.api.spec import (
+    DataSpec,
+    JobSpec,
+    ModelSpec,
+    OptimizerSpec,
+    RedundancyMode,
+)
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
@@ -35,10 +41,10 @@ def job(folder: Path, *, pipeline: bool) -> JobSpec:
     training = replace(
         spec.training,
         steps=UNLIMITED_STEPS,
-        optimizer=FactorySpec("torch.optim:AdamW", workload.ADAMW),
+        optimizer=OptimizerSpec("torch.optim:AdamW", workload.ADAMW),
         clip_norm=0.0,
     )
-    model = FactorySpec("bamboo_agent.models.gpt:build", workload.MODEL)
+    model = ModelSpec("bamboo_agent.models.gpt:build", workload.MODEL)
     return replace(spec, model=model, data=DataSpec(TEXT, workload.DATA), training=training)
 
 

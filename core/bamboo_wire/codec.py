@@ -35,6 +35,7 @@ from typing import (
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from bamboo_core.api import texts
+from bamboo_core.api.progress import METRIC_NAME, MOST_METRICS, Metrics
 from bamboo_core.model.claims import GRADIENTS
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, parse_item
@@ -281,12 +282,23 @@ def _range(message: Any) -> Range:
     return message.lo, message.hi
 
 
+def _metrics(values: Any) -> Metrics:
+    """In the order of their names: a proto map has none."""
+    if len(values) > MOST_METRICS:
+        raise ValueError(f"has {len(values)} entries; at most {MOST_METRICS} are allowed")
+    for name in values:
+        if METRIC_NAME.fullmatch(name) is None:
+            raise ValueError(f"{name[:50]!r} is not the name of a metric")
+    return {name: values[name] for name in sorted(values)}
+
+
 _ITEMS = _sequence(Codec(_same, parse_item))
 
 _ADAPTED: Final[dict[Any, Codec]] = {
     str: Codec(texts.valid),
     AgentId: Codec(_same, _agent),
     Range: Codec(lambda value: pb.Range(lo=value[0], hi=value[1]), _range),
+    Metrics: Codec(_same, _metrics),
     Program: Codec(to_text, parse),
     frozenset[Item]: Codec(
         lambda items: sorted(str(item) for item in items),

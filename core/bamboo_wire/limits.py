@@ -11,6 +11,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Final
 
+from bamboo_core.api.limits import MOST_HOOKS
 from bamboo_core.api.progress import MOST_SLOW_PEERS, MOST_ZONES
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.errors import WireError
@@ -18,6 +19,7 @@ from bamboo_wire.errors import WireError
 MOST_BYTES: Final = 4 << 20
 """Of any message of an agent. gRPC refuses a longer one unread."""
 MOST_LAYERS: Final = 1 << 14
+MOST_TIES: Final = 1 << 8
 
 _SMALL = 64 << 10
 _LARGE = 1 << 20
@@ -40,11 +42,12 @@ BYTES: Final[dict[str, int]] = {
 """By the field of AgentMessage that holds the message."""
 
 _COUNTS: Final[dict[str, dict[str, int]]] = {
-    "ready": {"costs": MOST_LAYERS},
+    "ready": {"costs": MOST_LAYERS, "ties": MOST_TIES},
     "progress": {
         "sent": MOST_ZONES + 1,
         "goodput.slowest_to": MOST_SLOW_PEERS,
         "goodput.slowest_from": MOST_SLOW_PEERS,
+        "warnings": MOST_HOOKS,
     },
     "heartbeat": {"suspicions": 1 << 12},
     "listed": {"manifests": 1 << 12},

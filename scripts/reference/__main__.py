@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import yaml
-from scripts.reference import chart, fields, figures, meanings, series
+from scripts.reference import chart, fields, figures, meanings, models, series
 from scripts.reference.text import FOLDER, ROOT
 
 from bamboo_devcluster.kube import schemas
@@ -16,6 +16,7 @@ from bamboo_sim.programs import results_file
 from bamboo_sim.watching.definitions import files
 
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
+MODELS = Path("docs/models.md")
 
 
 def pages() -> dict[Path, str]:
@@ -31,6 +32,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "status.md": meanings.status_page(),
         FOLDER / "metrics.md": series.metrics_page(),
         FOLDER / "figures.md": figures.figures_page(results_file.RESULTS),
+        MODELS: models.models_page(),
         chart.CHART / "README.md": chart.chart_page(),
         TROUBLESHOOTING: meanings.with_meanings((ROOT / TROUBLESHOOTING).read_text()),
         **files.files(),

@@ -9,6 +9,8 @@ from typing import Any
 from scripts.reference.text import FOLDER, LONGEST_EXAMPLE, NOTE, Schema, sentence
 
 EVERY_FIELD = FOLDER / "every-field.yaml"
+INSTEAD = {"spec.checkpoint.from.uri": "s3://my-bucket/jobs/5f0e6a52/attempt-0000/step-00002000"}
+"""Fields that exclude one of the example's."""
 
 
 def spec_page(schema: Schema, example: Any) -> str:
@@ -115,7 +117,7 @@ def _limits(node: Schema) -> str:
 def _example(path: str, node: Schema, example: Any) -> str:
     if "properties" in node or "properties" in node.get("items", {}):
         return ""
-    text = json.dumps(_at(path, example))
+    text = json.dumps(INSTEAD[path] if path in INSTEAD else _at(path, example))
     return f"`{text}`" if len(text) <= LONGEST_EXAMPLE else "see every-field.yaml"
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from bamboo_cli import commands
-from bamboo_cli.main import COMMANDS, cli
+from bamboo_cli.main import COMMANDS, cli, module_of
 
 LOADED = """
 import sys
@@ -44,21 +44,23 @@ def test_the_list_of_commands_imports_none_of_them(arguments: tuple[str, ...]) -
 
 def test_a_command_imports_its_module_only() -> None:
     text = run("version")
-    assert {name for name in COMMANDS if f"bamboo_cli.commands.{name}" in text.split()} == {
-        "version"
-    }
+    assert {name for name in COMMANDS if module_of(name) in text.split()} == {"version"}
 
 
 def test_the_names_are_those_of_the_modules() -> None:
-    files = {path.stem for path in Path(commands.__file__ or "").parent.glob("*.py")}
-    assert files - {"__init__", "options"} == COMMANDS.keys()
+    folder = Path(commands.__file__ or "").parent
+    files = {path for path in folder.rglob("*.py") if path.stem not in ("__init__", "options")}
+    parts = [module_of(name).split(".")[2:] for name in COMMANDS]
+    assert files == {folder.joinpath(*path).with_suffix(".py") for path in parts}
 
 
 @pytest.mark.parametrize("width", ["40", "80", "200"])
 def test_the_list_says_what_each_command_says_of_itself(
     width: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = [getattr(import_module(f"bamboo_cli.commands.{name}"), name) for name in COMMANDS]
+    loaded = [
+        getattr(import_module(path), path.rpartition(".")[2]) for path in map(module_of, COMMANDS)
+    ]
     plain = click.Group(
         "cli", commands=loaded, help=cli.help, context_settings=cli.context_settings
     )

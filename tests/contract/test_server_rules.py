@@ -36,6 +36,16 @@ def said(spec: dict[str, Any], name: str = "") -> str:
     return "; ".join(map(str, problems))
 
 
+NO_ADDRESSES = (
+    "file:///", "ftp://b/p", "s3://", "s3:///p", "s3://key:secret@b/p", "s3://B/p", "s3://b1/p*",
+    "s3://b1/p//q", "s3://b1/p::file://q", "gs://b1?x", "az://c@account.dfs:1/p", " s3://b1/p",
+)  # fmt: skip
+ADDRESSES = (
+    "s3://b1", "s3://b1/", "s3://my.bucket-1/a/b_c=1/", "gs://my_bucket/p", "az://container/p",
+    "abfs://container@account.dfs.core.windows.net/p",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("case", NEW, ids=lambda case: f"{case.rule[:40]}: {case.words[-30:]}")
 def test_every_rule_for_new_jobs(case: Case) -> None:
     assert said(case.accepted, case.name) == ""
@@ -128,13 +138,37 @@ def test_lists_without_doubles_are_those_of_the_schema(schema: Any) -> None:
             {"redundancy": {"hostMemory": "1e9"}},
             "spec.redundancy.hostMemory: is '1e9'; it must match",
         ),
-        ({"checkpoint": {"uri": "file:///"}}, "is not supported: use file:///path"),
+        *(
+            ({"checkpoint": {"uri": uri}}, f'"{uri}" is not supported: use file:///path')
+            for uri in NO_ADDRESSES
+        ),
+        *(
+            ({"model": {"factory": "a:b", "initialFrom": uri}}, f'"{uri}" is not supported: use an')
+            for uri in (*NO_ADDRESSES, "weights", "./weights")
+        ),
         ({"placement": {"pools": [{"zones": ["a"], "nodeSelector": {"k": "v" * 64}}]}}, "has 64"),
         ({"model": {"factory": "a:b\n"}}, "must be module:function"),
     ],
 )
 def test_the_field_the_value_and_the_remedy_are_named(spec: dict[str, Any], words: str) -> None:
     assert words in said(spec)
+
+
+@pytest.mark.parametrize("uri", ADDRESSES)
+def test_a_checkpoint_may_be_in_a_bucket(uri: str) -> None:
+    assert said({"checkpoint": {"uri": uri}}) == ""
+
+
+@pytest.mark.parametrize("uri", [*ADDRESSES, "/data/first weights", "file:///data/w"])
+def test_first_weights_may_be_in_a_folder_or_a_bucket(uri: str) -> None:
+    assert said({"model": {"factory": "a:b", "initialFrom": uri}}) == ""
+
+
+def test_addresses_have_the_pattern_of_the_schema(schema: Any) -> None:
+    (rule,) = schema["properties"]["checkpoint"]["properties"]["uri"]["x-kubernetes-validations"]
+    assert rule["rule"] == f"self.matches('^({server_rules.ADDRESS})$')"
+    (rule,) = schema["properties"]["model"]["properties"]["initialFrom"]["x-kubernetes-validations"]
+    assert rule["rule"] == f"self.matches('^({server_rules.FIRST_WEIGHTS})$')"
 
 
 def test_numbers_are_quantities() -> None:

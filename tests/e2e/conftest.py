@@ -18,7 +18,9 @@ import pytest
 from bamboo_agent.setup.channel import GROUP_FLOOR_VARIABLE
 from bamboo_cli.job.state import Job
 from bamboo_cli.quickstart import local_cluster
+from bamboo_devcluster import object_store
 from bamboo_devcluster.cluster import Cluster, Options
+from bamboo_devcluster.object_store import ObjectStore
 from bamboo_devcluster.programs import binaries
 from bamboo_devcluster.spec import NodeSpec
 from bamboo_sim.fleet.logs.event_logs import divergences, non_empty_logs
@@ -148,3 +150,21 @@ def calm(local: RecordedCluster, spec: dict[str, Any]) -> Iterator[Job]:
         job = user.until_ended("calm")
         assert (job.ended, job.lost) == ("Complete", 0), user.news(job)
         yield job
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The server, with a user who has no rights."""
+    with object_store.running(tmp_path_factory.mktemp("s3") / "server") as store:
+        store.add_user("guest", "a-secret-of-a-guest")
+        yield store
+
+
+@pytest.fixture
+def lost_nodes(local: RecordedCluster) -> Iterator[list[str]]:
+    """Nodes that the test kills; they are replaced after the test."""
+    lost: list[str] = []
+    yield lost
+    for spec in machines():
+        if spec.name in lost:
+            local.cluster.add_node(spec)

@@ -84,7 +84,10 @@ class Gate:
     def slowed(self, spec: Object) -> Object:
         """The spec with such data: the same items, so the same bits."""
         found = copy.deepcopy(spec)
-        merge(found, {"data": {"factory": "paced:build", "args": {"gate": str(self.path)}}})
+        data = found.setdefault("data", {})
+        args = {"gate": str(self.path)}
+        args |= {"factory": data["factory"]} if "factory" in data else {}
+        merge(data, {"factory": "paced:build", "args": args})
         return found
 
     def open(self) -> None:

@@ -22,7 +22,6 @@ from bamboo_core.controller.view import Slot
 from bamboo_devcluster.controlplane import audit
 from bamboo_sim.fleet.logs.event_logs import directives, non_empty_logs, whole_lines
 
-from .conftest import machines
 from .jobs import STEPS, Gate, Object, User, eventually, tiny_job
 from .operators import Operator
 
@@ -77,16 +76,6 @@ def operator(local: LocalCluster) -> Iterator[Operator]:
     yield operator
     operator.scale(1)
     eventually(operator.is_ready, timeout_s=60, explain=lambda: str(operator.pods()))
-
-
-@pytest.fixture
-def dead_nodes(local: LocalCluster) -> Iterator[list[str]]:
-    """Nodes that the test kills; they are replaced after the test."""
-    dead: list[str] = []
-    yield dead
-    for spec in machines():
-        if spec.name in dead:
-            local.cluster.add_node(spec)
 
 
 class LossChecks:
@@ -164,7 +153,7 @@ def test_faults_of_every_kind_change_no_bit(
     user: User,
     local: LocalCluster,
     operator: Operator,
-    dead_nodes: list[str],
+    lost_nodes: list[str],
     spec: dict[str, Any],
     gate: Gate,
     calm: Job,
@@ -188,7 +177,7 @@ def test_faults_of_every_kind_change_no_bit(
     checks.check(deleted, "AgentLeaving", "AgentLeft", noticed=True)
 
     seat = checks.seat(1, 1)
-    dead_nodes.append(seat.node)
+    lost_nodes.append(seat.node)
     local.cluster.kill_node(seat.node)
     checks.check(seat.pod, "AgentLost", noticed=False)
 

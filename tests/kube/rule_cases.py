@@ -6,7 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 _VALIDATION = {"data": {"validation": {"factory": "pkg.data:build"}}}
+_GROUPS = {"groups": [{"parameters": ["*bias"]}]}
+_GROUPED = {"factory": "torch.optim:SGD", **_GROUPS}
 CHECKPOINT = {"checkpoint": {"uri": "file:///c"}}
+_BEST = {
+    "checkpoint": {"uri": "file:///c", "best": {}},
+    "training": {"validateEvery": 5},
+    **_VALIDATION,
+}
+FROM = {"checkpoint": {"uri": "file:///c", "from": {"job": "a1-b2", "step": 4}}}
+
+
+def source(**given: object) -> dict[str, Any]:
+    return {"checkpoint": {"uri": "file:///c", "from": given}}
+
+
+HOOKS = {"hooks": [{"factory": "pkg.trackers:build"}]}
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,24 @@ CASES = [
     ),
     fixed("model", {}, {"model": {"factory": "pkg.models:other"}}),
     fixed("data", {}, {"data": {"factory": "pkg.data:other"}}),
-    fixed("training", {}, {"training": {"steps": 11}}),
+    fixed("training", {}, {"training": {"clipNorm": 0.5}}),
+    fixed("training", {}, {"training": {"precision": "TF32"}}),
+    fixed("training", {}, {"training": {"optimizer": {"factory": "torch.optim:AdamW", **_GROUPS}}}),
+    Case(
+        "spec.training.steps can be raised, but not lowered",
+        CHECKPOINT | {"training": {"steps": 12}},
+        CHECKPOINT | {"training": {"steps": 9}},
+        "to 9: create a new BambooJob",
+        CHECKPOINT | {"training": {"steps": 10}},
+    ),
+    Case(
+        "spec.training.steps cannot be raised without spec.checkpoint",
+        {"training": {"steps": 10}},
+        {"training": {"steps": 12}},
+        "spec.training.steps cannot be raised from 10 to 12 without spec.checkpoint, from which the"
+        " job would go on: create a new BambooJob",
+        {"training": {"steps": 10}},
+    ),
     fixed("numerics", {}, {"numerics": "Fast"}, "cannot change from Canonical to Fast"),
     fixed("seed", {}, {"seed": 3}, "spec.seed decides the result and cannot change from 0 to 3"),
     stateless("training.onNonFinite", {}, {"training": {"onNonFinite": {"skip": 3}}}),
@@ -132,6 +164,8 @@ CASES = [
     ),
     stateless("corruption", {}, {"corruption": {"mode": "Detect"}}),
     stateless("worker", {}, {"worker": {"image": "agent:2"}}),
+    stateless("hooks", HOOKS, {"hooks": [{"factory": "pkg.trackers:other"}]}),
+    stateless("hooks", HOOKS, {"hooks": [{"factory": "pkg.trackers:build", "args": {"x": 1}}]}),
     stateless("checkpoint", CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
     Case(
         "spec.checkpoint.uri holds",
@@ -163,6 +197,26 @@ CASES = [
         {"training": {"optimizer": {"factory": "AdamW"}}},
         'factory "AdamW" must be module:class, for example torch.optim:AdamW',
     ),
+    factory(
+        "module:function, for example bamboo_agent.schedules:cosine",
+        {"training": {"optimizer": {"factory": "a:b", "schedule": {"factory": "cosine"}}}},
+        'factory "cosine" must be module:function, for example bamboo_agent.schedules:cosine',
+    ),
+    Case(
+        "spec.training.clip PerGroup clips",
+        {"training": {"clip": "PerGroup", "clipNorm": 1.0, "optimizer": _GROUPED}},
+        {"training": {"clip": "PerGroup", "clipNorm": 1.0}},
+        "there is no spec.training.optimizer.groups: add groups, or use clip Whole",
+    ),
+    Case(
+        "spec.training.clip is PerGroup",
+        {"training": {"clip": "PerGroup", "clipNorm": 0.5, "optimizer": _GROUPED}},
+        {"training": {"clip": "PerGroup", "optimizer": _GROUPED}},
+        "spec.training.clipNorm is 0, which turns clipping off: set clipNorm, or leave clip out",
+    ),
+    factory(
+        "module:function, for example my_package.trackers", {"hooks": [{"factory": "t"}]}, '"t"'
+    ),
     Case(
         "spec.training.globalBatchSize is not a multiple",
         {"training": {"microBatchSize": 4}},
@@ -188,10 +242,66 @@ CASES = [
         "spec.pipelines.count 5 times stages 256 makes 1280 agents; at most 1024",
     ),
     Case(
+        "spec.model.initialFrom is not supported",
+        {"model": {"initialFrom": "s3://weights/first"}},
+        {"model": {"initialFrom": "weights"}},
+        'spec.model.initialFrom "weights" is not supported: use an absolute path, file:///path',
+    ),
+    Case(
         "spec.checkpoint.uri is not supported",
         CHECKPOINT,
-        {"checkpoint": {"uri": "s3://b"}},
-        'spec.checkpoint.uri "s3://b" is not supported: use file:///path',
+        {"checkpoint": {"uri": "ftp://b"}},
+        'spec.checkpoint.uri "ftp://b" is not supported: use file:///path',
+    ),
+    Case(
+        "spec.checkpoint.from needs uri or job",
+        source(uri="file:///c/a1/attempt-0000/step-00000004"),
+        source(uri="file:///c/a1", job="a1"),
+        "spec.checkpoint.from needs uri or job, one of them",
+    ),
+    Case(
+        "spec.checkpoint.from needs uri or job",
+        FROM,
+        source(step=4),
+        "spec.checkpoint.from needs uri or job, one of them",
+    ),
+    Case(
+        "spec.checkpoint.from.job is no UID",
+        FROM,
+        source(job="../a"),
+        'spec.checkpoint.from.job "../a" is no UID: kubectl get bj NAME -o jsonpath',
+    ),
+    Case(
+        "spec.checkpoint.from.uri is not supported",
+        source(uri="file:///c/a1"),
+        source(uri="ftp://b"),
+        'spec.checkpoint.from.uri "ftp://b" is not supported: use file:///path',
+    ),
+    Case(
+        "spec.checkpoint.from.uri is in another storage",
+        source(uri="file:///d/a1"),
+        source(uri="s3://bucket/d/a1"),
+        '"s3://bucket/d/a1" is in another storage than spec.checkpoint.uri "file:///c"',
+    ),
+    Case(
+        "spec.checkpoint.from says with what",
+        FROM,
+        source(job="a1-b2", step=6),
+        "spec.checkpoint.from says with what the job begins and cannot change",
+        FROM | {"suspend": True},
+    ),
+    Case(
+        "spec.checkpoint.from says with what",
+        CHECKPOINT,
+        FROM,
+        "spec.checkpoint.from says with what the job begins and cannot change",
+        CHECKPOINT | {"suspend": True},
+    ),
+    Case(
+        "spec.restore.fromStep is 0, but the job begins",
+        FROM | {"restore": {"id": "1", "fromStep": 4}},
+        FROM | {"restore": {"id": "1", "fromStep": 0}},
+        "the job begins with spec.checkpoint.from, not at step 0: name the step of a checkpoint",
     ),
     Case(
         "spec.worker.env names",
@@ -208,6 +318,31 @@ CASES = [
         {"worker": {"notices": ["Gce", "Azure"]}},
         {"worker": {"notices": ["Auto", "Gce"]}},
         "spec.worker.notices: Auto and None stand alone: remove the others",
+    ),
+    Case(
+        "spec.checkpoint.best needs validations",
+        _BEST,
+        _BEST | {"training": {"validateEvery": 0}},
+        "spec.training.validateEvery is 0: set it, or leave best out",
+    ),
+    Case(
+        "spec.checkpoint.everySteps and",
+        {**_BEST, "checkpoint": {"uri": "file:///c", "everySteps": 10, "best": {}}},
+        {**_BEST, "checkpoint": {"uri": "file:///c", "everySteps": 7, "best": {}}},
+        "spec.checkpoint.everySteps 7 and spec.training.validateEvery 5: with spec.checkpoint.best",
+    ),
+    Case(
+        "spec.checkpoint.best.metric is no name",
+        {**_BEST, "checkpoint": {"uri": "file:///c", "best": {"metric": "top_5"}}},
+        {**_BEST, "checkpoint": {"uri": "file:///c", "best": {"metric": "top-5"}}},
+        'spec.checkpoint.best.metric "top-5" is no name of a metric: use letters, digits and _',
+    ),
+    Case(
+        "spec.checkpoint.best says",
+        {"runPolicy": {"backoffLimit": 9}},
+        {"checkpoint": {"best": {"metric": "other"}}},
+        "spec.checkpoint.best says what files hold and cannot change once it is set",
+        _BEST | {"suspend": True},
     ),
     Case(
         "spec.restore.fromStep needs spec.checkpoint",

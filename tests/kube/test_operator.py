@@ -242,7 +242,7 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
         found = durable_facts.read(await operator.job())
         return found if found.term > late.term else None
 
-    assert await until(led) == replace(late, term=1)
+    assert await until(led) == replace(late, term=1, steps=10)
     assert written
 
     async def shown() -> bool:

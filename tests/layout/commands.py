@@ -76,10 +76,14 @@ class Covered:
 
 _CLUSTER = "tests/devcluster/e2e/test_lifetime_e2e.py::test_up_killed_up_twice_and_down_twice"
 _EXPLORER = "tests/layout/test_benchmarks.py::test_the_explorer_refuses_what_it_cannot_do"
+_FIT = "tests/cli/commands/market/test_sim.py::test_a_fit_is_printed_and_its_market_written"
 _KEPT = (
     "tests/e2e/test_quickstart.py::test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable"
 )
 _KUBECTL = "tests/kube/test_commands.py::test_commands_about_a_job"
+_MARKET = (
+    "tests/cli/commands/market/test_sim.py::test_the_table_says_what_is_assumed_and_what_is_fitted"
+)
 _MUTATION = "tests/sim/mutation/test_command.py::test_a_few_mutants_of_one_module"
 _PLAN = "tests/cli/estimate/test_plan.py::test_json_has_the_whole_answer"
 _QUICKSTART = "tests/e2e/test_quickstart.py::test_the_whole_quick_start"
@@ -117,6 +121,8 @@ COVERED: dict[str, Covered] = {
     r"bamboo top( .*)?": Covered("tests/cli/commands/test_top.py::test_the_command"),
     r"bamboo logs .*": Covered("tests/cli/commands/test_logs.py::test_the_command"),
     r"bamboo (?P<options>plan .*)": Covered(_PLAN, ".venv/bin/bamboo {options}"),
+    r"bamboo (?P<options>sim paper-table.*)": Covered(_MARKET, ".venv/bin/bamboo {options} --help"),
+    r"bamboo (?P<options>sim fit .*)": Covered(_FIT, ".venv/bin/bamboo {options} --help"),
     r"(bamboo-devcluster (node )?(up|down|status|kill|add)|rm -r \"\$\{cluster%/cluster\}\").*": (
         Covered(_CLUSTER, ".venv/bin/bamboo-devcluster --help")
     ),

@@ -31,6 +31,10 @@ class PlayedKueue:
         found = self._kube.objects.items()
         return {path: body for path, body in found if path.startswith(f"{WORKLOADS}/")}
 
+    def ended(self) -> list[bool]:
+        """For each Workload, whether it is finished."""
+        return [_holds(body, "Finished") for body in self._workloads().values()]
+
     def admits(self, name: str) -> bool:
         """Whether the job of that name may have pods."""
         mine = [body for body in self._workloads().values() if job_of(body) == ("ns", name)]

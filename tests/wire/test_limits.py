@@ -68,6 +68,10 @@ def encoded(**body: Any) -> bytes:
             encoded(progress=pb.Progress(goodput=pb.Goodput(slowest_from=[pb.PeerRate()] * 3))),
             "progress.goodput.slowest_from: has 3 entries",
         ),
+        (
+            encoded(progress=pb.Progress(warnings=[pb.HookWarning()] * 9)),
+            "progress.warnings: has 9 entries",
+        ),
         (encoded(ready=pb.Ready(costs=[pb.LayerCost()] * 16385)), "ready.costs"),
         (encoded(ready=pb.Ready(fingerprint=pb.Fingerprint(), layers=1 << 31)), "ready.layers"),
         (b"", "has no body"),

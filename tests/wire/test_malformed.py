@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,11 @@ def changed(message: m.AgentMessage, change: Callable[[Any], object]) -> Any:
     wrapped = encode.agent_message(message)
     change(getattr(wrapped, wrapped.WhichOneof("body")))
     return wrapped
+
+
+def add_metrics(names: list[str], progress: Any) -> None:
+    for name in names:
+        progress.commit.metrics[name] = 0.5
 
 
 def test_the_unchanged_messages_are_valid() -> None:
@@ -95,6 +101,15 @@ def test_a_bad_continuation(change: Callable[[Any], object], field: str) -> None
             m.Progress(m.CommitRecord(3)),
             lambda p: setattr(p.commit, "step", -1),
             "progress.commit.step",
+        ),
+        (
+            m.Progress(m.CommitRecord(3)),
+            lambda p: setattr(p.commit, "targets", -1),
+            "progress.commit.targets",
+        ),
+        *(
+            (m.Progress(m.CommitRecord(3)), partial(add_metrics, names), "progress.commit.metrics")
+            for names in ([f"m{i}" for i in range(17)], [""], ["a b"], ["9"], ["a" * 41])
         ),
         (
             m.Sealed(m.Manifest(1, 2, "p", "d")),

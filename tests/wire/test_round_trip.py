@@ -71,6 +71,9 @@ BATCH = st.builds(
     st.sampled_from((1, 2, 4)),
     st.integers(1, 4),
 )
+METRICS = st.dictionaries(
+    st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,5}", fullmatch=True), NUMBER, max_size=16
+)
 COMMIT = st.builds(
     m.CommitRecord,
     STEP,
@@ -81,6 +84,9 @@ COMMIT = st.builds(
     st.integers(-1, 99),
     U32,
     U32,
+    st.none() | U32,
+    METRICS,
+    METRICS,
 )
 MANIFEST = st.builds(m.Manifest, U32, STEP, TEXT, TEXT)
 PEER = st.builds(m.Peer, AGENT, TEXT, TEXT, st.binary(max_size=8), TEXT, TEXT)
@@ -108,6 +114,9 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(COST, max_size=3).map(tuple),
         TEXT,
         U64,
+        ties=st.lists(st.builds(m.Tie, st.lists(U32, max_size=3).map(tuple)), max_size=2).map(
+            tuple
+        ),
     ),
     m.Heartbeat: st.builds(
         m.Heartbeat,
@@ -183,7 +192,7 @@ EMPTY: tuple[Any, ...] = (0, "", b"", (), {}, None, frozenset())
 ONE = Fence(1, 2, 3)
 SAVED = m.Manifest(1, 2, "path", "digest")
 UNSURE = m.Question(4, m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 7, 6),)))
-DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7)
+DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7, 8, {"top_1": 9.0}, {"top_1": 10.0})
 OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key", "zone", "node")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
 SUSPECTED = m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE)
@@ -194,7 +203,7 @@ FULL: tuple[Any, ...] = (
     m.Hello(
         AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True, 7
     ),
-    m.Ready(PRINTED, 3, 4, 5, (COSTED,), "x", 6, "2.29.7"),
+    m.Ready(PRINTED, 3, 4, 5, (COSTED,), "x", 6, "2.29.7", (m.Tie((0, 5)),)),
     m.Heartbeat(1, 2, 3, ONE, STUCK, (SUSPECTED,)),
     m.AgentReport(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
@@ -203,6 +212,7 @@ FULL: tuple[Any, ...] = (
         DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5, 5, 6), Hosted(1, 2, 3, 0.5),
         (Sent("zone", 1, 2, 3, 4),),
         Goodput(1.5, 2.5, (PeerRate(AgentId("a-1"), 0.5),), (PeerRate(AgentId("a-2"), 0.25),)),
+        (m.HookWarning(1, "x raised"),),
     ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),
@@ -329,6 +339,21 @@ def test_not_a_number_survives() -> None:
     assert isinstance(got, m.Progress)
     assert math.isnan(got.commit.loss)
     assert got.commit.grad_norm == math.inf
+
+
+def test_an_agent_of_the_version_before_sends_no_metrics() -> None:
+    """Nor does it count targets: that is no 0, which would be a batch without any."""
+    before = encode.agent_message(m.Progress(m.CommitRecord(3)))
+    for name in ("targets", "metrics", "validation_metrics"):
+        before.progress.commit.ClearField(name)
+    got = decode.agent_message(before)
+    assert isinstance(got, m.Progress)
+    assert (got.commit.targets, got.commit.metrics, got.commit.validation_metrics) == (None, {}, {})
+
+
+def test_a_batch_without_targets_stays_one() -> None:
+    sent = m.Progress(m.CommitRecord(3, finite=False, targets=0))
+    assert decode.agent_message(encode.agent_message(sent)) == sent
 
 
 def test_an_agent_of_the_version_before_sends_no_digests() -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from bamboo_agent.compute.passes import Passes, inputs_of
 from bamboo_agent.compute.state import State, TrainingSetup
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.compute.versions import Versions
 from bamboo_agent.compute.votes import Votes
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_core.model.claims import Question
 from bamboo_core.model.items import Item, Kind
@@ -80,11 +79,13 @@ class Backend:
         return op in self._perform
 
     def run(self, instruction: Instruction) -> CommitRecord | None:
-        """Run it to completion on the device. COMMIT returns its record."""
-        record = self._perform[instruction.op](instruction)
-        if self.state.setup.device.type == "cuda":
-            torch.cuda.current_stream(self.state.setup.device).synchronize()
-        return record
+        """Let the device compute it, which may not have done so when this returns. COMMIT returns
+        its record."""
+        return self._perform[instruction.op](instruction)
+
+    def scored(self, step: int) -> CommitRecord:
+        """The record of the step's validation alone, whose scores are here."""
+        return self.votes.scored(step)
 
     # ------------------------------------------------------------ items from and to others
 
@@ -105,7 +106,7 @@ class Backend:
             return self.sums.to_send(item)
         payload = self.store[item]
         if item.kind is Kind.ACT:
-            return inputs_of(payload) if item.lo else ()
+            return inputs_of(payload) if item.lo else Flow(())
         return payload
 
     def drop(self, item: Item) -> None:

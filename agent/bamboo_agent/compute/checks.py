@@ -90,6 +90,10 @@ class Checks:
 
 
 def digest_of(activation: Activation) -> int:
-    """The digest of a forward's outputs, and of its loss if it has one."""
-    loss = [] if activation.loss is None else [torch.tensor(activation.loss, dtype=torch.float64)]
-    return digest((*activation.outputs, *loss))
+    """The digest of a forward's outputs and statistics, and of its loss and metrics."""
+    made, found = (*activation.outputs, *activation.statistics), activation.loss
+    if found is None:
+        return digest(made)
+    figures = found.read()
+    numbers = figures if isinstance(figures, float) else figures.pairs
+    return digest((*made, torch.tensor(numbers, dtype=torch.float64)))

@@ -14,16 +14,21 @@ What a record of the version before carries has the same form, so each version r
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from bamboo_agent.model import FactoryError
 from bamboo_agent.payloads import plain_values
 from bamboo_agent.payloads.plain_values import StateError
 
 RATE = "bamboo_rate"
 """Attribute of an optimizer: step -> learning rate, or None."""
+SCHEDULE = "bamboo_schedule"
+"""Attribute of an optimizer: step -> factor of the learning rates of its groups, or None. At most
+one of the two is set."""
 _OWN = ""
 
 
@@ -36,27 +41,46 @@ class OptimizerState:
         self._optimizer = optimizer
         self._parameters = dict(zip(names, parameters, strict=True))
         self._rate: Callable[[int], float] | None = getattr(optimizer, RATE, None)
+        self._schedule: Callable[[int], float] | None = getattr(optimizer, SCHEDULE, None)
         if self._rate is not None:
             self._default = float(optimizer.defaults["lr"])
+        if self._sets_rates:
             for group in optimizer.param_groups:  # torch shares a tensor with its defaults
                 group["lr"] = plain_values.copied(group["lr"])
         self._fresh = [plain_values.copied(_values(group)) for group in optimizer.param_groups]
 
-    def set_rate(self, step: int) -> None:
-        """The learning rates of the step: rate(step), scaled for groups with a rate of their own.
+    @property
+    def _sets_rates(self) -> bool:
+        return self._rate is not None or self._schedule is not None
 
-        A group with the optimizer's own rate gets rate(step) itself, bit for bit.
+    def set_rate(self, step: int) -> None:
+        """The learning rates of the step. FactoryError if the schedule gives none.
+
+        With a rate: rate(step), scaled for groups with a rate of their own. A group with the
+        optimizer's own rate gets rate(step) itself, bit for bit. With a schedule: each group's own
+        rate times schedule(step).
         """
-        if self._rate is None:
+        if not self._sets_rates:
             return
-        rate, default = self._rate(step), self._default
-        for group, fresh in zip(self._optimizer.param_groups, self._fresh, strict=True):
-            own = float(fresh["lr"])
-            scaled = rate if own == default else rate * (own / default)
+        for group, rate in zip(self._optimizer.param_groups, self._rates(step), strict=True):
             if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(scaled)
+                group["lr"].fill_(rate)
             else:
-                group["lr"] = scaled
+                group["lr"] = rate
+
+    def _rates(self, step: int) -> list[float]:
+        owns = [float(fresh["lr"]) for fresh in self._fresh]
+        if self._schedule is not None:
+            factor = self._schedule(step)
+            if not 0 <= factor < math.inf:
+                raise FactoryError(
+                    f"spec.training.optimizer.schedule gives {factor} for step {step}; it must give"
+                    " a number from 0 on"
+                )
+            return [own * factor for own in owns]
+        assert self._rate is not None
+        rate, default = self._rate(step), self._default
+        return [rate if own == default else rate * (own / default) for own in owns]
 
     def groups_text(self) -> str:
         """The values of a new optimizer's groups, but for tensors."""
@@ -110,7 +134,7 @@ class OptimizerState:
                         " unseen; use a tensor, a number, a text, or a list, tuple or dictionary of"
                         " them"
                     )
-                is_set = key == "lr" and self._rate is not None  # before every update
+                is_set = key == "lr" and self._sets_rates  # before every update
                 is_new = key not in fresh or not plain_values.are_same(value, fresh[key])
                 if is_new and not is_set:
                     path = f"optim//groups/{i}/{key}"

@@ -19,6 +19,8 @@ from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.device.digests import combined, digest
 from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.losses.forms import Late, take_as
+from bamboo_agent.payloads.flow import Flow
 from bamboo_core.model import claims
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op, layers_done
@@ -83,14 +85,14 @@ class Passes:
         return self._entered(task, self._input(task, Item.out))
 
     @staticmethod
-    def _entered(task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
+    def _entered(task: Instruction, values: Flow) -> stage.Activation:
         inputs = stage.detached(values, first=task.lo == 0)
         return stage.Activation(inputs, inputs)
 
     def _keep_output(self, task: Instruction, activation: stage.Activation) -> None:
         if activation.loss is None:
             out = Item.out(task.step, task.hi, task.index)
-            self._store[out] = tuple(value.detach() for value in activation.outputs)
+            self._store[out] = activation.outputs.map(torch.Tensor.detach)
 
     def _run_forward(
         self, task: Instruction, begun: stage.Activation, first: int, end: int
@@ -99,21 +101,21 @@ class Passes:
         if first == end:
             return begun
         inputs, layers = begun.inputs, self._held.on_device(first, end)
-        outputs = self._run(layers, task, begun.outputs, first=first, training=True)
+        found = list(begun.statistics)
+        outputs = self._run(layers, task, begun.outputs, first=first, statistics=found)
         if end < len(self._state.setup.sizes):
-            return stage.Activation(inputs, outputs)
-        loss = self._loss(outputs, task)
-        # divided here, the sum over the global batch is the mean's gradient
-        scaled = loss / self._state.batch.microbatches
-        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
+            return stage.Activation(inputs, outputs, statistics=tuple(found))
+        tensor, late = self._loss(outputs, task)
+        # divided here, the sum over the global batch is the mean's gradient, but for a factor that
+        # only the commit knows if targets are counted
+        scaled = tensor / self._state.nominal
+        return stage.Activation(inputs, Flow((scaled,)), late, tuple(found))
 
-    def _input(
-        self, task: Instruction, entering: Callable[[int, int, int], Item]
-    ) -> tuple[torch.Tensor, ...]:
+    def _input(self, task: Instruction, entering: Callable[[int, int, int], Item]) -> Flow:
         if task.lo:
-            value: tuple[torch.Tensor, ...] = self._store[entering(task.step, task.lo, task.index)]
+            value: Flow = self._store[entering(task.step, task.lo, task.index)]
             return value
-        return stage.as_tuple(self._sample(task)[0])
+        return Flow.of(self._sample(task)[0])
 
     def _sample(self, task: Instruction) -> tuple[Any, Any]:
         data = self._state.setup.data
@@ -125,33 +127,41 @@ class Passes:
         self,
         layers: Sequence[Layer],
         task: Instruction,
-        inputs: tuple[torch.Tensor, ...],
+        inputs: Flow,
         *,
         first: int,
-        training: bool,
-    ) -> tuple[torch.Tensor, ...]:
+        statistics: list[torch.Tensor] | None,
+    ) -> Flow:
+        """statistics: see run_layers; None: validation."""
         seed, device = self._state.setup.seed, self._state.setup.device
         for layer in layers:
-            layer.set_training(training)
+            layer.set_training(statistics is not None)
         return stage.run_layers(
             layers,
             inputs,
             lambda index: seed_forward(seed, task.step, task.index, first + index, device),
+            statistics,
         )
 
-    def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
-        output = outputs[0] if len(outputs) == 1 else outputs
-        return self._state.setup.model.loss(output, self._sample(task)[1])
+    def _loss(self, outputs: Flow, task: Instruction) -> tuple[torch.Tensor, Late]:
+        """It with its graph, and its figures. LossError if it is of another kind than before."""
+        which = f"micro-batch {task.index} of step {task.step}"
+        if task.op is Op.V:
+            which = f"validation {which}"
+        setup = self._state.setup
+        value = setup.model.loss(outputs.value, self._sample(task)[1])
+        found = take_as(setup.loss_form, value, which)
+        return found.tensor, Late(found, which)
 
     def validate(self, task: Instruction) -> None:
         """V: a forward of the validation set."""
         layers = self._held.on_device(task.lo, task.hi)
         with torch.no_grad():
             inputs = self._input(task, Item.eval)
-            outputs = self._run(layers, task, inputs, first=task.lo, training=False)
+            outputs = self._run(layers, task, inputs, first=task.lo, statistics=None)
             if task.hi == len(self._state.setup.sizes):
                 item = Item.score(task.step, task.index)
-                self._store[item] = float(self._loss(outputs, task))
+                self._store[item] = self._loss(outputs, task)[1]
                 return
         self._store[Item.eval(task.step, task.hi, task.index)] = outputs
 
@@ -160,8 +170,8 @@ class Passes:
     def _activation(self, task: Instruction) -> stage.Activation:
         """An ACT from a leaving agent has only its inputs, so the forward runs again."""
         item = Item.act(task.step, (task.lo, task.hi), task.index)
-        found: stage.Activation | tuple[torch.Tensor, ...] = self._store[item]
-        if isinstance(found, tuple):
+        found: stage.Activation | Flow = self._store[item]
+        if isinstance(found, Flow):
             values = found or self._input(task, Item.out)
             begun = self._entered(task, values)
             found = self._store[item] = self._run_forward(task, begun, task.lo, task.hi)
@@ -179,12 +189,16 @@ class Passes:
 
     def backward(self, task: Instruction) -> None:
         """B: a whole backward."""
-        parameters = self._state.parameters(task.lo, task.hi)
-        total = self._sums.begin_micro_batch(task, parameters)
+        summed = self._state.summed(task.lo, task.hi)
+        total = self._sums.begin_micro_batch(task, summed)
         gradient = self._output_gradient(task)
-        given = self._gradients(task, parameters, lambda made: stage.backward(made, gradient))
-        self._keep_input_gradient(task, given)
-        self._sums.end_micro_batch(task, parameters, total, self._activation(task).loss)
+
+        def run(made: stage.Activation) -> stage.Gradients:
+            self._add_statistics(task, made)
+            return stage.backward(made, gradient)
+
+        self._keep_input_gradient(task, self._gradients(task, summed, run))
+        self._sums.end_micro_batch(task, summed, total, self._activation(task).loss)
 
     def backward_input(self, task: Instruction) -> None:
         """I: the half of a backward that the stage before waits for."""
@@ -198,7 +212,8 @@ class Passes:
     def backward_weight(self, task: Instruction) -> None:
         """W: the half of a backward that gives the gradients of the weights."""
         parameters = self._state.parameters(task.lo, task.hi)
-        total = self._sums.begin_micro_batch(task, parameters)
+        summed = self._state.summed(task.lo, task.hi)
+        total = self._sums.begin_micro_batch(task, summed)
         activation, gradient = self._activation(task), self._output_gradient(task)
         way, is_second_half = self._halves(task), activation.is_half_done
 
@@ -206,13 +221,24 @@ class Passes:
             if is_second_half and not made.is_half_done:
                 stage.backward_input(made, gradient, parameters, way)
             stage.backward_weight(made, gradient, parameters, way)
+            self._add_statistics(task, made)
             return ()
 
-        self._gradients(task, parameters, run)
-        self._sums.end_micro_batch(task, parameters, total, self._activation(task).loss)
+        self._gradients(task, summed, run)
+        self._sums.end_micro_batch(task, summed, total, self._activation(task).loss)
         if total.parts is not None and self._state.batch.leaf_size > 1:
             # it may grow in place, and gradients of torch's helper may share memory with others
-            self._sums.flatten(total, parameters)
+            self._sums.flatten(total, summed)
+
+    def _add_statistics(self, task: Instruction, made: stage.Activation) -> None:
+        """Add what the BatchNorms have found in a forward, as autograd adds gradients."""
+        count, at = self._state.batch.microbatches, 0
+        for layer in range(task.lo, task.hi):
+            statistics = self._layers[layer].statistics
+            end = at + len(statistics.slots)
+            weighed = statistics.weigh(made.statistics[at:end], task.index, count)
+            stage.accumulate(statistics.slots, weighed)
+            at = end
 
     def _gradients(
         self,
@@ -232,7 +258,7 @@ class Passes:
         return min(self._state.setup.halves[task.lo : task.hi])
 
 
-def inputs_of(payload: Any) -> tuple[torch.Tensor, ...]:
+def inputs_of(payload: stage.Activation | Flow) -> Flow:
     """The inputs of an activation, which another agent can begin with. payload: it, or they."""
-    values: tuple[torch.Tensor, ...] = payload if isinstance(payload, tuple) else payload.inputs
-    return tuple(value.detach() for value in values)
+    values = payload if isinstance(payload, Flow) else payload.inputs
+    return values.map(torch.Tensor.detach)

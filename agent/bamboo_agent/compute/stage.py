@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from types import ModuleType
@@ -20,7 +21,9 @@ from typing import Any
 import torch
 
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.model import Value
+from bamboo_agent.device.precision import in_float32
+from bamboo_agent.payloads.flow import Flow
+from bamboo_agent.payloads.kinds import Unread
 
 _PIPELINING = "torch.distributed.pipelining"
 _HELPER = f"{__name__}_torch"
@@ -60,12 +63,13 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 @dataclass
 class Activation:
-    """ACT: what the backward needs from a forward. ``weight_groups`` and ``weight_gradients``: kept
-    by I for W."""
+    """ACT: what the backward needs from a forward. ``statistics``: of the layers' BatchNorms.
+    ``weight_groups`` and ``weight_gradients``: kept by I for W."""
 
-    inputs: tuple[torch.Tensor, ...]
-    outputs: tuple[torch.Tensor, ...]
-    loss: float | None = None
+    inputs: Flow
+    outputs: Flow
+    loss: Unread | None = None
+    statistics: tuple[torch.Tensor, ...] = ()
     weight_groups: list[dict[str, Any]] | None = None
     weight_gradients: Gradients | None = None
 
@@ -75,19 +79,24 @@ class Activation:
         return self.weight_groups is not None or self.weight_gradients is not None
 
 
-def as_tuple(value: Value) -> tuple[torch.Tensor, ...]:
-    """A value's tensors."""
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
 def run_layers(
-    layers: Sequence[Layer], inputs: tuple[torch.Tensor, ...], seed_layer: Callable[[int], None]
-) -> tuple[torch.Tensor, ...]:
-    """Call the layers in order; ``seed_layer(i)`` before the i-th sets its random state."""
+    layers: Sequence[Layer],
+    inputs: Flow,
+    seed_layer: Callable[[int], None],
+    statistics: list[torch.Tensor] | None = None,
+) -> Flow:
+    """Call the layers in order; ``seed_layer(i)`` before the i-th sets its random state.
+
+    statistics: in training, what their BatchNorms find is appended. NormError.
+    """
     values = inputs
     for index, layer in enumerate(layers):
         seed_layer(index)
-        values = tuple(_as_if_sent(value) for value in as_tuple(layer.module(*values)))
+        with nullcontext() if statistics is None else layer.statistics.collected(statistics):
+            values = Flow.of(layer.call(*values.arguments))
+        if layer.gives_float32:
+            values = values.map(in_float32)
+        values = values.map(_as_if_sent)
     return values
 
 
@@ -101,9 +110,9 @@ def _as_if_sent(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Tensor, ...]:
+def detached(values: Flow, *, first: bool) -> Flow:
     """Leaves of a new graph. The first range's input is data and takes no gradient."""
-    leaves = tuple(value.detach() for value in values)
+    leaves = values.map(torch.Tensor.detach)
     if not first:
         for leaf in leaves:
             leaf.requires_grad_(leaf.is_floating_point())
@@ -149,7 +158,7 @@ def backward_weight(
 ) -> None:
     """W: weight gradients are added to ``.grad``; works after I and without it."""
     if activation.weight_gradients is not None:
-        _add(parameters, activation.weight_gradients)
+        accumulate(parameters, activation.weight_gradients)
         activation.weight_gradients = None
         return
     if way is Halves.WHOLE:
@@ -191,7 +200,9 @@ def _input_by_whole(
     return given
 
 
-def _add(parameters: Sequence[torch.Tensor], gradients: Gradients) -> None:
+def accumulate(
+    parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+) -> None:
     """Add to ``.grad`` as autograd would."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:

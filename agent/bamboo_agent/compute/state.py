@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
+from bamboo_agent.compute import optim
 from bamboo_agent.compute.checks import Checks
 from bamboo_agent.compute.held import HeldLayers
-from bamboo_agent.compute.layers import LayerBuilder, sizes_of, trainable
+from bamboo_agent.compute.layers import LayerBuilder, Outline, Tie
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.data.batches import Data
 from bamboo_agent.device.activation_offload import HostMemory
 from bamboo_agent.device.host_blocks import HostBlocks
+from bamboo_agent.losses.forms import LossForm
 from bamboo_agent.model import Model
 from bamboo_core.model.claims import ClaimBook, Question
 from bamboo_core.model.ids import AgentId
@@ -32,19 +34,40 @@ class TrainingSetup:
     model: Model
     data: Data
     builder: LayerBuilder
-    outlines: Sequence[tuple[torch.Tensor, ...]]  # layer -> its parameters without their values
+    outlines: Sequence[Outline]  # of each layer
     halves: Sequence[Halves]  # layer -> how its backward is split
     seed: int
     clip_norm: float
     device: torch.device
     host_memory_bytes: int = 0  # for what is computed ahead, and for replicas
     check_every: int = 0  # which share is computed twice; see Checks
+    # layer -> number of each parameter's group, which is clipped by itself; empty: all are one
+    clip_groups: Sequence[Sequence[int]] = ()
+    ties: tuple[Tie, ...] = ()
     save_every: int = 0  # steps between checkpoints; copies of layers are compared in these, too
+    loss_form: LossForm = LossForm()  # noqa: RUF009 - frozen
+    usual_count: int = 1  # targets of a micro-batch, if the loss counts them; see State.nominal
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Layer -> number of trainable parameters."""
-        return sizes_of(self.outlines)
+        """Layer -> how many numbers a step adds up for it."""
+        return tuple(outline.size for outline in self.outlines)
+
+    def group_norms(self, layer: int, gradient: torch.Tensor) -> tuple[float, ...]:
+        """Norm of each group that is clipped by itself. gradient: of the layer, flat."""
+        if not self.clip_groups:
+            return ()
+        count = 1 + max(group for groups in self.clip_groups for group in groups)
+        sizes = [parameter.numel() for parameter in self.outlines[layer].parameters]
+        return optim.group_norms(gradient, sizes, self.clip_groups[layer], count)
+
+    def clip_scale(self, layer: int, record: CommitRecord, factor: float) -> float | list[float]:
+        """By what the layer's gradient is multiplied, or that of each parameter. factor: of all
+        gradients, before they are clipped."""
+        if not self.clip_groups:
+            return factor * optim.clip_scale(record.grad_norm, self.clip_norm)
+        scales = [factor * optim.clip_scale(x, self.clip_norm) for x in record.group_norms]
+        return [scales[group] for group in self.clip_groups[layer]]
 
 
 class State:
@@ -69,11 +92,21 @@ class State:
         self.compares = False
         self.question: Question | None = None
 
+    @property
+    def nominal(self) -> int:
+        """By what the loss of each micro-batch is divided: their number if it is a mean, else about
+        the number of the step's targets. It is the same on all agents and in all steps."""
+        return self.batch.microbatches * self.setup.usual_count
+
     def outlines(self, lo: int, hi: int) -> list[torch.Tensor]:
-        """The trainable parameters of layers lo to hi - 1 without their values. The layers need not
-        be held: gradients from others can be added up before the layers come."""
-        return [p for outline in self.setup.outlines[lo:hi] for p in outline]
+        """Forms of what layers lo to hi - 1 add up. The layers need not be held: sums
+        from others can be added up before the layers come."""
+        return [tensor for outline in self.setup.outlines[lo:hi] for tensor in outline.summed]
 
     def parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
         """The trainable parameters of layers lo to hi - 1, in order."""
-        return trainable([self.layers[layer] for layer in range(lo, hi)])
+        return [p for layer in range(lo, hi) for p in self.layers[layer].parameters]
+
+    def summed(self, lo: int, hi: int) -> list[torch.Tensor]:
+        """All that layers lo to hi - 1 add up: tensors whose ``.grad`` counts."""
+        return [tensor for layer in range(lo, hi) for tensor in self.layers[layer].summed]

@@ -1,6 +1,7 @@
 """Gradient sums: the canonical sum (`bamboo_core.model.numerics`) on tensors.
 
-A range of layers has one layout: all trainable parameters in order, as a flat fp32 buffer. A sum
+A range of layers has one layout: of each layer in order, the trainable parameters and the running
+statistics, as a flat fp32 buffer. "Parameters" here are both. A sum
 starts in the tensors that autograd made (:class:`Sum` with ``parts``), which saves passes over
 memory. It becomes a flat buffer when others are added to it, or when it is sliced or sent. The
 canonical sum begins at +0.0, so it has no -0.0. Sums here may have some: a sum is -0.0 only if all
@@ -18,7 +19,7 @@ import torch
 from bamboo_agent.compute.state import State
 from bamboo_agent.device.buffer_pool import Buffer, Pool
 from bamboo_agent.device.digests import digest
-from bamboo_agent.payloads.kinds import Losses, Slice, Sum
+from bamboo_agent.payloads.kinds import LateLosses, Slice, Sum, Unread
 from bamboo_core.model.ids import Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape, add_up
@@ -26,10 +27,10 @@ from bamboo_core.model.program import Instruction
 
 
 class Layout:
-    """Where the parameters of layers lo..hi-1 lie in a flat buffer."""
+    """Where what layers lo..hi-1 add up lies in a flat buffer."""
 
     def __init__(self, sizes: Sequence[int], lo: int, hi: int) -> None:
-        """sizes: trainable numbers of every layer of the model."""
+        """sizes: of every layer of the model; see :class:`~bamboo_agent.compute.layers.Outline`."""
         self.layers: dict[int, slice] = {}
         at = 0
         for layer in range(lo, hi):
@@ -159,7 +160,11 @@ class GradientSums:
         return total
 
     def end_micro_batch(
-        self, task: Instruction, parameters: list[torch.Tensor], total: Sum, loss: float | None
+        self,
+        task: Instruction,
+        parameters: list[torch.Tensor],
+        total: Sum,
+        loss: Unread | None,
     ) -> None:
         """Take what autograd has added into the leaf's sum. loss: of the micro-batch, if it has
         been computed here."""
@@ -214,7 +219,7 @@ class GradientSums:
         """REDUCE: add up a slice of all sums."""
         step, span, z, ((_, slices), *runs) = task.step, (task.lo, task.hi), task.index, task.ranges
         pieces: list[Slice] = [self._store[Item.piece(step, span, x, z, slices)] for x in runs]
-        losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
+        losses: LateLosses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
         item = Item.red(step, span, z, slices)
         target = self._reduced_slice(item)
         tensors = [piece.tensor for piece in pieces]
@@ -257,6 +262,37 @@ class GradientSums:
     def gradient(self, cut: Range, step: int, slices: int) -> Buffer:
         """The reduced gradient of a range as one flat buffer. slices: all of them are here."""
         return self._reduced[(step, *cut, slices)]
+
+    def of_layer(
+        self, step: int, sums: Sequence[tuple[Range, Range]], layer: int, *, once: bool = False
+    ) -> torch.Tensor:
+        """The reduced gradient of a layer, flat; that of a tied parameter is the sum of all its
+        uses, in layer order.
+
+        sums: ranges whose reduced gradients are here, with their slices: those of the layer and of
+        all that are tied to it. once: zeros for a tied parameter that an earlier layer has.
+        """
+        gradient = self._summed(step, sums, layer)
+        uses = [(tie, use) for tie in self._state.setup.ties for use in tie if use.layer == layer]
+        if not uses:
+            return gradient
+        gradient = gradient.clone()
+        for tie, own in uses:
+            if once and tie[0] is not own:
+                gradient[own.place] = 0
+                continue
+            first, *others = (self._summed(step, sums, use.layer)[use.place] for use in tie)
+            total = first.clone()
+            for other in others:
+                total += other
+            gradient[own.place] = total
+        return gradient
+
+    def _summed(self, step: int, sums: Sequence[tuple[Range, Range]], layer: int) -> torch.Tensor:
+        """The reduced gradient of the layer's own uses."""
+        cut, (_, slices) = next(x for x in sums if x[0][0] <= layer < x[0][1])
+        place = self.layout(*cut).layers[layer]
+        return self.gradient(cut, step, slices).tensor[place]
 
     def layout(self, lo: int, hi: int) -> Layout:
         """Where the parameters of these layers lie in a reduced gradient."""

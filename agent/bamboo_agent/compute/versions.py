@@ -10,8 +10,9 @@ from bamboo_agent.compute import optim
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.device.random_state import seed_update
+from bamboo_agent.losses.totals import rescale
 from bamboo_agent.payloads.kinds import LayerRecord
-from bamboo_core.model.program import Instruction
+from bamboo_core.model.program import Instruction, updating
 
 
 class Versions:
@@ -41,21 +42,23 @@ class Versions:
             self._layers[layer].version = task.step + 1
         if not record.finite:
             return
-        cut, (_, slices) = task.ranges
-        buffer, layout = self._sums.gradient(cut, task.step, slices), self._sums.layout(*cut)
-        scale = optim.clip_scale(record.grad_norm, self._state.setup.clip_norm)
+        sums = list(updating(task.ranges))
+        factor = rescale(record.targets, self._state.nominal)
         for layer in range(task.lo, task.hi):
-            flat = buffer.tensor[layout.layers[layer]]
-            self._update_layer(task, layer, flat, scale)
+            gradient = self._sums.of_layer(task.step, sums, layer)
+            scale = self._state.setup.clip_scale(layer, record, factor)
+            self._update_layer(task, layer, gradient, scale)
 
     def _update_layer(
-        self, task: Instruction, layer: int, gradient: torch.Tensor, scale: float
+        self, task: Instruction, layer: int, gradient: torch.Tensor, scale: float | list[float]
     ) -> None:
         found, is_checked = self._layers[layer], self._checks.is_due(task.step, layer)
+        count = self._state.batch.microbatches
 
         def update() -> None:
             seed_update(self._state.setup.seed, task.step, layer)
-            optim.update(found, gradient, scale=scale, step=task.step)
+            optim.update(found, gradient[: found.size], scale=scale, step=task.step)
+            found.statistics.update(gradient[found.size :], count)
 
         def checked() -> None:
             self._checks.update(task, layer, found, update)

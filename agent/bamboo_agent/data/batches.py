@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -17,12 +17,18 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.data.collate import collate
+from bamboo_agent.data.collate import collate, collated
 from bamboo_agent.data.content import content_hash
 from bamboo_agent.data.forms import MisfitError, check_dataset, listed, pair
 from bamboo_agent.data.order import permuted, sample_indices
 from bamboo_agent.data.targets import TargetWatch, count_targets
-from bamboo_agent.device.random_state import key, sample_states, sampling, seed_sample
+from bamboo_agent.device.random_state import (
+    key,
+    sample_states,
+    sampling,
+    seed_collate,
+    seed_sample,
+)
 from bamboo_agent.model import Dataset
 from bamboo_agent.user_code import call_factory, told
 from bamboo_core.api.spec import JobSpec
@@ -41,9 +47,11 @@ class SampleError(Exception):
 
 
 def _to_device(value: Any, device: torch.device) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, Mapping):
+        return {key: _to_device(part, device) for key, part in value.items()}
+    if isinstance(value, tuple | list):
         return tuple(_to_device(part, device) for part in value)
-    return value.to(device)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,18 @@ class _Set:
     dataset: Dataset
     count: int
 
-    def read(self, index: int) -> tuple[Any, Any]:
-        """SampleError if it cannot be read, or is not two parts."""
+    @property
+    def own_collate(self) -> Callable[[list[Any]], Any] | None:
+        """The data set's method that makes a micro-batch of samples; None: it has none."""
+        own = getattr(self.dataset, "collate", None)
+        return own if callable(own) else None
+
+    def read(self, index: int) -> Any:
+        """(input, target) of a sample, or the sample as it is for the data set's own ``collate``.
+        SampleError if it cannot be read, or is not two parts."""
         try:
-            return pair(self.dataset[index], index)
+            sample = self.dataset[index]
+            return sample if self.own_collate else pair(sample, f"sample {index}: it")
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error
         except (Exception, SystemExit) as error:
@@ -66,6 +82,15 @@ class _Set:
             if is_absent or isinstance(error, IndexError | StopIteration):
                 text += f"; len() is {self.count}, so [] must give samples 0 to {self.count - 1}"
             raise SampleError(text) from error
+
+    def content_fingerprint(self) -> str:
+        """A text that the data set says must be equal on all agents; empty: it says none.
+        SampleError."""
+        own = getattr(self.dataset, "content_fingerprint", None)
+        try:
+            return str(own()) if callable(own) else ""
+        except (Exception, SystemExit) as error:
+            raise SampleError(f"{self.factory}, content_fingerprint(): {told(error)}") from error
 
     def check_length(self) -> None:
         """SampleError if it has another length than at the start: its order would be another."""
@@ -79,20 +104,23 @@ class _Set:
                 " must stay as it is: list its files once, in the factory"
             )
 
-    def collate(self, pairs: Sequence[tuple[Any, Any]], indices: Sequence[int]) -> tuple[Any, Any]:
+    def collate(self, samples: Sequence[Any], indices: Sequence[int]) -> tuple[Any, Any]:
         """(input, target) of a micro-batch, on the CPU unless the samples are elsewhere."""
-        inputs, targets = zip(*pairs, strict=True)
+        own = self.own_collate
+        told_of = f"samples {listed(indices)}" if own is None else f"collate of {listed(indices)}"
         try:
+            if own is not None:
+                return collated(pair(own(list(samples)), "collate: what it returns"))
+            inputs, targets = zip(*samples, strict=True)
             return collate(inputs, indices, "input"), collate(targets, indices, "target")
         except MisfitError as error:
             raise SampleError(f"{self.factory}, {error}") from error
         except (Exception, SystemExit) as error:
-            text = f"{self.factory}, samples {listed(indices)}: {told(error)}"
-            raise SampleError(text) from error
+            raise SampleError(f"{self.factory}, {told_of}: {told(error)}") from error
 
 
-def _build(spec: Any, seed: int) -> _Set:
-    dataset = call_factory(spec, seed=seed)
+def _build(spec: Any, seed: int, field: str) -> _Set:
+    dataset = call_factory(spec, seed=seed, field=f"{field}.factory")
     return _Set(spec.factory, dataset, check_dataset(dataset, spec.factory))
 
 
@@ -105,9 +133,11 @@ class Data:
         self._reading: Callable[[], AbstractContextManager[None]] = nullcontext
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
-        self._training = _build(spec.data, spec.seed)
+        self._training = _build(spec.data, spec.seed, "spec.data")
         validation = spec.data.validation
-        self._validation = None if validation is None else _build(validation, spec.seed)
+        self._validation = None
+        if validation is not None:
+            self._validation = _build(validation, spec.seed, "spec.data.validation")
         # copies of self share all of these
         self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
         self._hashes: dict[tuple[int | None, int], tuple[bytes, int]] = {}
@@ -178,21 +208,33 @@ class Data:
 
     def _load(self, step: int | None, microbatch: int) -> tuple[Any, Any]:
         """A micro-batch of a step; step None: of the validation set."""
-        source = self._source(step)
-        if step is None:
-            first = microbatch * self._size
-            indices = list(range(first, min(first + self._size, source.count)))
-        else:
-            indices = self.indices(step, microbatch)
-        with self._reading(), sampling(self._device):
-            source.check_length()
-            pairs = [self._sample(step, index) for index in indices]
-            inputs, targets = source.collate(pairs, indices)
+        source, indices = self._source(step), self._indices(step, microbatch)
+        try:
+            with self._reading(), sampling(self._device):
+                source.check_length()
+                inputs, targets = self._made(step, microbatch, indices)
+        except SampleError as error:
+            which = f"validation micro-batch {microbatch}"
+            if step is not None:
+                which = f"step {step}, micro-batch {microbatch}"
+            raise SampleError(f"{which}: {error}") from error.__cause__
         for watch in self._watches:
             watch.check(
                 targets, len(indices), factory=source.factory, step=step, microbatch=microbatch
             )
         return _to_device(inputs, self._device), _to_device(targets, self._device)
+
+    def _made(self, step: int | None, microbatch: int, indices: list[int]) -> tuple[Any, Any]:
+        """A micro-batch, read and made anew. Call it inside :func:`sampling`."""
+        samples = [self._sample(step, index) for index in indices]
+        seed_collate(self._seed, step, microbatch, self._device)
+        return self._source(step).collate(samples, indices)
+
+    def _indices(self, step: int | None, microbatch: int) -> list[int]:
+        if step is not None:
+            return self.indices(step, microbatch)
+        first = microbatch * self._size
+        return list(range(first, min(first + self._size, self.validation_samples)))
 
     def _source(self, step: int | None) -> _Set:
         """The training set; step None: the validation set."""
@@ -200,7 +242,7 @@ class Data:
         assert source is not None
         return source
 
-    def _sample(self, step: int | None, index: int) -> tuple[Any, Any]:
+    def _sample(self, step: int | None, index: int) -> Any:
         """A sample as it is in a step; step None: of the validation set."""
         is_first = step is not None and index not in self._drew
         if is_first and index in _spread(self.training_samples):
@@ -209,7 +251,7 @@ class Data:
         seed_sample(self._seed, step, index, self._device)
         return self._source(step).read(index)
 
-    def _sample_seen(self, step: int | None, index: int) -> tuple[tuple[Any, Any], bool]:
+    def _sample_seen(self, step: int | None, index: int) -> tuple[Any, bool]:
         """A sample, and whether it has moved a global generator."""
         seed_sample(self._seed, step, index, self._device)
         before = sample_states(self._device)
@@ -244,15 +286,20 @@ class Data:
         )
 
     def fingerprint(self) -> str:
-        """Hash of the lengths and 8 samples of both sets, as they are in step 0.
+        """Hash of the lengths and 8 samples of both sets, as they are in step 0; of what their own
+        ``collate`` makes of the first micro-batch; and of what their ``content_fingerprint`` says.
 
-        SampleError also if a sample differs when it is read again, or keeps what it drew.
+        SampleError also if a sample or micro-batch differs when it is made again, or keeps what it
+        drew.
         """
         digest = hashlib.sha256()
         for step, count in self._sets():
             digest.update(f"{count};".encode())
             for index in _spread(count):
                 digest.update(self._read_twice(step, index)[0])
+            if count:
+                digest.update(self._collated_twice(step))
+                digest.update(self._source(step).content_fingerprint().encode())
         return digest.hexdigest()
 
     def wide_fingerprint(self) -> str:
@@ -294,6 +341,25 @@ class Data:
                 )
             self._hashes[step, index] = known
         return known
+
+    def _collated_twice(self, step: int | None) -> bytes:
+        """The hash of the first micro-batch that the set's own ``collate`` makes; empty: it has
+        none."""
+        source, indices = self._source(step), self._indices(step, 0)
+        if source.own_collate is None:
+            return b""
+        made = []
+        for _ in range(2):
+            with sampling(self._device):
+                both = self._made(step, 0, indices)
+            made.append(content_hash(both, indices[0])[0])
+        if made[0] != made[1]:
+            raise SampleError(
+                f"{source.factory}, collate of {listed(indices)}: what it makes differs when it is"
+                " called again; let it depend on the samples alone, and draw from torch's, numpy's"
+                " or random's global generator, which are seeded before"
+            )
+        return made[0]
 
     def _hash(self, step: int | None, index: int) -> tuple[bytes, int]:
         """The hash of a sample and its bytes."""

@@ -1,7 +1,7 @@
 """Makes one tensor of the same part of many samples. What does not fit together is named.
 
-A tuple or list is several parts, each with a tensor of its own. Values keep their dtypes: a Python
-float has torch's default one, an int has int64.
+A tuple, list or dict is several parts, each with a tensor of its own. Values keep their dtypes: a
+Python float has torch's default one, an int has int64.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import torch
 
 from bamboo_agent import user_code
 from bamboo_agent.data.forms import MisfitError, described, listed
+from bamboo_agent.payloads.flow import Flow, FlowError
 
 _LAYOUTS = (torch.strided, torch.sparse_coo)
 _ONE_KIND = "return the same kind for every sample"
 _ONE_DTYPE = "return one dtype for every sample"
 _ONE_DEVICE = "return samples on the CPU"
-_ONE_SHAPE = "pad or crop them to one shape in __getitem__"
+_CPU = "leave what it makes on the CPU"
+_ONE_SHAPE = "pad or crop them to one shape in __getitem__, or give the data set a collate(samples)"
 
 
 def collate(values: Sequence[Any], indices: Sequence[int], part: str) -> Any:
-    """A tensor with a row for each sample, or a tuple of such tensors.
+    """A tensor with a row for each sample, or a tuple or dict of such tensors.
 
     values: the part of each sample; indices: of the samples; part: its name in errors. Raises
     MisfitError if the values do not fit together or cannot be in a tensor.
@@ -36,6 +38,24 @@ def collate(values: Sequence[Any], indices: Sequence[int], part: str) -> Any:
                 raise _unlike(values, indices, part, differs, described, _ONE_KIND)
             return join(values, indices, part)
     return _others(values, indices, part)
+
+
+def collated(both: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Check what a data set's own ``collate`` has made. MisfitError names a part that cannot flow,
+    or that is not on the CPU."""
+    for part, value in zip(("input", "target"), both, strict=True):
+        try:
+            flow = Flow.of(value)
+        except FlowError as error:
+            raise MisfitError(f"collate: the {part} has {error}") from error
+        if part == "input" and not flow:
+            raise MisfitError("collate: the input has no tensor; return one of the samples' parts")
+        for tensor in flow:
+            if tensor.requires_grad:
+                raise MisfitError(f"collate: the {part} has a tensor that requires grad; detach it")
+            if tensor.device.type != "cpu":
+                raise MisfitError(f"collate: the {part} has a tensor on {tensor.device}; {_CPU}")
+    return both
 
 
 def _unlike(
@@ -112,10 +132,24 @@ def _tuples(values: Sequence[Any], indices: Sequence[int], part: str) -> tuple[A
     )
 
 
+def _dicts(values: Sequence[Any], indices: Sequence[int], part: str) -> dict[Any, Any]:
+    keys = values[0].keys()
+    for at, value in enumerate(values):
+        if value.keys() != keys:
+            raise _unlike(values, indices, part, at, described, "give all samples the same keys")
+    return {key: collate([v[key] for v in values], indices, f"{part}[{key!r}]") for key in keys}
+
+
+def _nones(values: Sequence[Any], indices: Sequence[int], part: str) -> None:
+    """None of every sample is None of the micro-batch."""
+
+
 _FAMILIES: tuple[tuple[Any, Callable[..., Any]], ...] = (
     (torch.Tensor, _tensors),
     (np.ndarray, _arrays),
     (tuple | list, _tuples),
+    (Mapping, _dicts),
+    (type(None), _nones),
 )
 
 
@@ -157,10 +191,6 @@ def _unfit(
 
 
 def _remedy(value: Any) -> str:
-    if value is None:
-        return "return a number, a tensor, an array or a tuple of those"
-    if isinstance(value, Mapping):
-        return "return a tuple of its values"
     if isinstance(value, str | bytes):
         return "turn text into numbers in __getitem__"
     return "return a tensor or an array, such as numpy.array(x)"

@@ -54,18 +54,28 @@ def _length(dataset: Any, factory: str) -> int:
     return count
 
 
-def pair(sample: Any, index: int) -> tuple[Any, Any]:
-    """(input, target) of a sample. MisfitError if it is anything else than two parts."""
+LABELS = "labels"
+"""The key of a dict that is its target; all else is its input, as in transformers."""
+
+
+def pair(sample: Any, told: str) -> tuple[Any, Any]:
+    """(input, target) of a sample, or of a micro-batch. told: which, in errors. MisfitError if it
+    is neither two parts nor a dict with :data:`LABELS`."""
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample[0], sample[1]
-    raise MisfitError(f"sample {index}: it is {described(sample)}; {_remedy(sample)}")
+    if isinstance(sample, Mapping) and LABELS in sample and len(sample) > 1:
+        return {key: part for key, part in sample.items() if key != LABELS}, sample[LABELS]
+    raise MisfitError(f"{told} is {described(sample)}; {_remedy(sample)}")
 
 
 def _remedy(sample: Any) -> str:
     if isinstance(sample, Mapping):
         keys = _keys(sample)
         first, last = (keys[0], keys[-1]) if len(keys) == 2 else ('"input"', '"target"')
-        return f"return two parts, such as sample[{first}], sample[{last}]"
+        return (
+            f"return two parts, such as sample[{first}], sample[{last}], or name the target"
+            f' "{LABELS}"'
+        )
     if isinstance(sample, torch.Tensor | np.ndarray):
         return "return two parts: input, target; the target may be the input again: x, x"
     if isinstance(sample, tuple | list) and len(sample) > 2:
@@ -84,7 +94,10 @@ def described(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, torch.Tensor):
-        return "a nested tensor" if value.is_nested else f"a tensor of shape {tuple(value.shape)}"
+        if value.is_nested:
+            return "a nested tensor"
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"a tensor of shape {tuple(value.shape)} and dtype {kind}"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     kind = type(value).__name__

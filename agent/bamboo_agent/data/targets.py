@@ -6,7 +6,7 @@ in the micro-batch. Then micro-batches must have equally many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -48,10 +48,12 @@ def count_targets(target: Any, ignored: int | None, samples: int) -> Counted:
 
 
 def _tensors(target: Any) -> Iterator[torch.Tensor]:
-    if isinstance(target, tuple):
+    if isinstance(target, Mapping):
+        target = tuple(target.values())
+    if isinstance(target, tuple | list):
         for part in target:
             yield from _tensors(part)
-    else:
+    elif isinstance(target, torch.Tensor):
         yield target
 
 
@@ -91,6 +93,6 @@ class TargetWatch:
             over = "the loss is a mean over all of them"
         raise UnevenTargetsError(
             f"{factory}: {which} {what}: {over}, so a mean over micro-batches would weigh targets"
-            " differently; pad so that every micro-batch has as many targets, or divide the loss by"
-            " a constant"
+            " differently; return (sum, count), pad so that every micro-batch has as many targets,"
+            " or divide the loss by a constant"
         )

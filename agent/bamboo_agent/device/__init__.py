@@ -1,4 +1,5 @@
-"""Memory of device and host, copies between them, generators. Not here: what is computed.
+"""Memory of device and host, copies between them, waiting for a device, generators. Not here: what
+is computed.
 
 Public: every module.
 """

@@ -3,7 +3,8 @@
 The generators are seeded before every layer's forward by (seed, step, micro-batch, layer), so a
 forward that is repeated on any agent draws the same numbers. Initial weights: by (seed, layer).
 Modules and factories of the user: by (seed, name). A sample of the training set: by (seed, step,
-index); one of the validation set: by (seed, index). An update: by (seed, step, layer).
+index); one of the validation set: by (seed, index). A micro-batch that the data set collates: by
+(seed, step, micro-batch). An update: by (seed, step, layer).
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ def seed_sample(seed: int, step: int | None, index: int, device: torch.device) -
     :func:`sampling`.
     """
     parts = ("validation", seed, index) if step is None else ("sample", seed, step, index)
+    value = key(*parts)
+    _set(value, device)
+    _set_python(value)
+
+
+def seed_collate(seed: int, step: int | None, microbatch: int, device: torch.device) -> None:
+    """Seed the generators before a data set makes a micro-batch of its samples: it may mask some.
+
+    step: None for the validation set. Call it inside :func:`sampling`.
+    """
+    parts = ("mask", seed, microbatch) if step is None else ("collate", seed, step, microbatch)
     value = key(*parts)
     _set(value, device)
     _set_python(value)

@@ -19,9 +19,10 @@ from bamboo_agent.setup.channel import choose_route
 from bamboo_agent.setup.probe.layers import Profile
 from bamboo_agent.setup.products import products
 from bamboo_agent.transport.process_group import groups
-from bamboo_core.api.spec import JobSpec, identity_hash
+from bamboo_core.api.identity import identity_hash
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.protocol.channels import torch_text
-from bamboo_core.protocol.messages import Fingerprint, Ready
+from bamboo_core.protocol.messages import Fingerprint, Ready, Tie
 
 _MOST_FILES, _MOST_BYTES = 500, 4 * 2**20
 _KNOWN_BY_VERSION = ("torch", "bamboo_agent")
@@ -34,19 +35,21 @@ def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
     """
     return Ready(
         fingerprint=fingerprint(spec, setup, profile),
-        layers=len(profile.sizes),
+        layers=len(profile.outlines),
         training_samples=setup.data.training_samples,
         validation_samples=setup.data.validation_samples,
         costs=profile.costs,
         nccl=groups.nccl_version(),
+        # layers with several parameters in common say so once
+        ties=tuple(dict.fromkeys(Tie(tuple(use.layer for use in tie)) for tie in profile.ties)),
     )
 
 
 def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Fingerprint:
     """The facts that must be equal on all agents. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
-    if spec.data.validation is not None:
-        factories.append(spec.data.validation.factory)
+    more = (spec.data.validation, spec.training.optimizer.schedule)
+    factories += [other.factory for other in more if other is not None]
     try:
         data, samples = setup.data.fingerprint(), setup.data.wide_fingerprint()
     except SampleError as error:

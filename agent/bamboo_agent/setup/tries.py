@@ -6,9 +6,11 @@ import logging
 from collections.abc import Sequence
 
 from bamboo_agent.data.batches import Data, SampleError
-from bamboo_agent.model import FactoryError
+from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.setup.probe.layers import Samples
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, UnreachableError
+from bamboo_agent.storage.origin import Origin
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,19 @@ def try_data(data: Data, microbatches: int, steps: int) -> Samples:
         )
     except SampleError as error:
         raise FactoryError(str(error)) from error
+
+
+def check_fit(spec: JobSpec, model: Model, samples: Samples) -> None:
+    """FactoryError if the model says that its loss would take the first micro-batch, or the first
+    of the validation, wrongly."""
+    if model.misfit is None:
+        return
+    sets = [(spec.data.factory, samples.first)]
+    if spec.data.validation is not None and samples.validation is not None:
+        sets.append((spec.data.validation.factory, samples.validation))
+    for factory, (given, target) in sets:
+        if why := model.misfit(given, target):
+            raise FactoryError(f"{spec.model.factory} with {factory}: {why}")
 
 
 def watch_targets(data: Data, ignored: Sequence[int | None]) -> None:
@@ -52,3 +67,15 @@ def try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
         log.error("checkpoints cannot be written: %s", error)
         return f"agent {agent}: {error.cause}"
     return ""
+
+
+def try_origin(origin: Origin, checkpoints: Checkpoints) -> None:
+    """Let the job begin with the checkpoint that it names. OriginError if it cannot.
+
+    A storage that cannot be reached is tried again when the operator asks for the checkpoints,
+    before the first plan.
+    """
+    try:
+        origin.settle(checkpoints)
+    except UnreachableError as error:
+        log.warning("%s", error)

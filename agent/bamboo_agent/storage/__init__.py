@@ -1,4 +1,4 @@
 """Checkpoints: written and read in the background. Not here: when to write one.
 
-Public: ``checkpoint``, ``reader``, ``saver``, ``sealer``, ``sight``.
+Public: ``checkpoint``, ``origin``, ``reader``, ``saver``, ``sealer``, ``sight``.
 """

@@ -1,8 +1,9 @@
 """Checkpoints: one safetensors file per layer, and a manifest with hashes that is written last.
 
-Each file is written under a temporary name, flushed to disk and renamed. A checkpoint exists once
-its manifest does. The folder is ``<uri>/<job uid>/attempt-A/step-K/``, at any fsspec address. Any
-grid can read it, since there is one file per layer.
+On a disk, each file is written under a temporary name, flushed and renamed. In a bucket, each is
+uploaded under its own name, and appears when it is complete. A checkpoint exists once its manifest
+does. The folder is ``<uri>/<job uid>/attempt-A/step-K/``. Any grid can read it, since there is one
+file per layer.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-import fsspec
 import safetensors.torch
 from safetensors import SafetensorError
 
 from bamboo_agent.payloads.kinds import FileRecord, LayerRecord
+from bamboo_agent.storage import disk, objects
+from bamboo_agent.storage.errors import AbsentError as AbsentError
+from bamboo_agent.storage.errors import CheckpointError as CheckpointError
+from bamboo_agent.storage.errors import UnreachableError as UnreachableError
+from bamboo_agent.storage.files import Files
+from bamboo_agent.storage.ranking import Facts as Facts
+from bamboo_agent.storage.ranking import Scored as Scored
+from bamboo_agent.storage.ranking import best_of, unneeded, value_of
 from bamboo_agent.storage.sight import Look
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.pruning import removable
-from bamboo_core.protocol.messages import Fork, Manifest
+from bamboo_core.protocol.messages import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -31,31 +37,11 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 BEGUN = "begun"
 """File in the folder of an attempt that has begun from a checkpoint of an older one."""
-
+MADE = "made"
+"""Object in a job's folder in a bucket, from its first set-up on."""
 
 Mark = tuple[int, int]
 """Attempt and step of a checkpoint."""
-_PIECE_BYTES = 64 << 20  # of a file at a time, so that a slow storage is seen to move
-
-
-class CheckpointError(Exception):
-    """A checkpoint cannot be written, or was read and is wrong. The text names the file.
-
-    cause: why a write failed, without the file's name.
-    """
-
-    def __init__(self, text: str, attempt: int = 0, step: int = 0, *, cause: str = "") -> None:
-        super().__init__(text)
-        self.attempt, self.step, self.cause = attempt, step, cause
-
-
-class UnreachableError(CheckpointError):
-    """The storage fails, or a file or folder is not there: a mount may be late, and a folder may
-    be away for a while. This says nothing about a checkpoint."""
-
-
-class AbsentError(UnreachableError):
-    """The storage answers, but a file is not there."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +52,8 @@ class Header:
     step: int
     seed: int
     batch: BatchShape
-
-
-class Facts(NamedTuple):
-    """What the operator knows of the checkpoints, for pruning."""
-
-    forks: tuple[Fork, ...] = ()
-    bad: frozenset[Mark] = frozenset()  # read and wrong
+    best: Scored | None = None  # None: no checkpoint is the best one
+    identity: dict[str, str] = field(default_factory=dict)  # see storage.origin; empty: not noted
 
 
 class Scan(NamedTuple):
@@ -88,25 +69,20 @@ class Scan(NamedTuple):
         return self.unreachable != ""
 
 
-class Checkpoints:
+class Checkpoints(Files):
     """The checkpoints of one job below one address."""
 
     def __init__(
         self, uri: str, job_uid: str, *, on_traffic: Callable[[], None] = lambda: None
     ) -> None:
-        """uri: ``file:///path``, a plain path, or any fsspec address. on_traffic: called in the
-        thread that reads or writes, after each piece of a file.
+        """uri: ``file:///path``, a plain path, or a bucket (``s3://``, ``gs://``, ``az://``,
+        ``abfs://``) with a prefix. on_traffic: called in the thread that reads or writes, after
+        each piece of a file.
 
-        CheckpointError if the installed fsspec does not support it.
+        CheckpointError if its driver is not installed, or refuses the address.
         """
-        try:
-            self._fs, root = fsspec.core.url_to_fs(uri)
-        except (ImportError, ValueError, OSError) as error:
-            raise CheckpointError(f"checkpoint.uri {uri!r} cannot be used: {error}") from error
-        self._root = f"{root.rstrip('/')}/{job_uid}"
-        self._is_local = "file" in _protocols(self._fs)
-        self._on_traffic = on_traffic
-        self._mark = os.urandom(8).hex()  # process ids are not unique across containers
+        super().__init__(uri, job_uid, on_traffic)
+        self._given_up: set[Mark] = set()  # without a manifest when it was pruned
 
     def folder(self, attempt: int, step: int) -> str:
         """The folder of one checkpoint."""
@@ -118,10 +94,22 @@ class Checkpoints:
     # ------------------------------------------------------------ writing
 
     def probe(self) -> None:
-        """Write a small file and remove it. CheckpointError if that fails."""
-        path = f"{self._root}/probe-{self._mark}"
-        self._write(path, b"written to see whether checkpoints can be")
-        self._remove_quietly(path)
+        """Write a small file and remove it. CheckpointError if that fails.
+
+        A bucket has no empty folders: one object stays, so that a job's folder that is not there
+        is no folder without checkpoints. There, rights to list and delete are tried as well.
+        """
+        path, text = f"{self._root}/probe-{self._mark}", b"to see whether checkpoints can be"
+        if self._is_local:
+            self._write(path, text)
+            disk.remove_quietly(self._fs, path)
+            return
+        path = path.ljust(len(self._file(0, 0, 0)), "-")  # names can be too long for a bucket
+        self._write(path, text)
+        found = self._list(self._root) or {}
+        self._remove(path)
+        if not any(name.endswith(f"/{MADE}") for name in found):
+            self._write(f"{self._root}/{MADE}", text)
 
     def claim(self, attempt: int) -> bool:
         """Leave a mark before this attempt reads the checkpoint that it begins from: agents of
@@ -149,51 +137,83 @@ class Checkpoints:
         return FileRecord(path, hashlib.sha256(data).hexdigest(), len(data))
 
     def seal(self, header: Header, files: Sequence[FileRecord]) -> Manifest:
-        """Write the manifest over the files of all layers, in order. CheckpointError."""
+        """Write the manifest over the files of all layers, in order. CheckpointError.
+
+        In a bucket, a whole manifest is never replaced: of two writers, the second one finds what
+        it would have written, or an error. A value of the validation that is known is never lost,
+        though a plan without validation may seal the same files again.
+        """
         entries = [{"path": f.path, "sha256": f.sha256, "bytes": f.num_bytes} for f in files]
         content = {"format": FORMAT, **asdict(header), "files": entries}
+        if header.best is None:
+            del content["best"]
+            return self._seal(content)
+        known = self._sealed_before(header, entries)
+        return known if known is not None else self._seal(content)
+
+    def point_to(self, content: Mapping[str, Any], folder: str) -> Manifest:
+        """Write a manifest of attempt 0 whose files are those of another job. CheckpointError.
+
+        content: of that job's manifest; folder: of its files, which are only read. How good that
+        job has found it is left out: this one may compare by another metric.
+        """
+        kept = {name: value for name, value in content.items() if name != "best"}
+        return self._seal({**kept, "attempt": 0, "from": folder})
+
+    def _seal(self, content: dict[str, Any]) -> Manifest:
         data = json.dumps(content, indent=1, sort_keys=True).encode()
-        path = f"{self.folder(header.attempt, header.step)}/{MANIFEST}"
-        self._write(path, data)
-        return Manifest(header.attempt, header.step, path, hashlib.sha256(data).hexdigest())
+        attempt, step = content["attempt"], content["step"]
+        path = f"{self.folder(attempt, step)}/{MANIFEST}"
+        if self._is_local:
+            self._write(path, data)
+        else:
+            self._create_manifest(path, data)
+        digest = hashlib.sha256(data).hexdigest()
+        return Manifest(attempt, step, path, digest, value_of(content))
 
-    def _write(self, path: str, data: bytes) -> None:
-        temporary = f"{path}.{self._mark}.tmp"
+    def _sealed_before(self, header: Header, entries: list[dict[str, Any]]) -> Manifest | None:
+        """The whole manifest over the same files that is there already, unless this one is to
+        replace it, since it alone knows the value."""
         try:
-            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            with self._fs.open(temporary, "wb") as file:
-                view = memoryview(data)
-                for at in range(0, len(data), _PIECE_BYTES):
-                    file.write(view[at : at + _PIECE_BYTES])
-                    self._on_traffic()
-                if self._is_local:
-                    file.flush()
-                    os.fsync(file.fileno())
-                    self._on_traffic()
-            self._fs.mv(temporary, path)
-            self._sync_folder(path)
-        except Exception as error:
-            self._remove_quietly(temporary)
-            why = _why(error)
-            cause = f"writing below {self._root} failed: {why}"
-            raise CheckpointError(f"writing {path} failed: {why}", cause=cause) from error
+            known = self._check(self.folder(header.attempt, header.step))
+            if known is None or self._files(known) != entries:
+                return None
+        except CheckpointError:
+            return None
+        assert header.best is not None
+        is_better = known.value is None and header.best.value is not None and self._is_local
+        return None if is_better else known
 
-    def _sync_folder(self, path: str) -> None:
-        """A rename is durable only after fsync of its folder."""
-        if not self._is_local:
-            return
-        descriptor = os.open(path.rpartition("/")[0], os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def _create_manifest(self, path: str, data: bytes) -> None:
+        for _ in range(2):
+            try:
+                is_ours = objects.create(self._fs, path, data)
+            except Exception as error:
+                if self._find_quietly(path) != data:  # else only the answer was lost
+                    raise self._failed(path, error) from error
+                return
+            if is_ours or self._find_quietly(path) == data:
+                return
+            if self._is_sealed(path.rpartition("/")[0]):
+                break
+            self._remove(path)  # it is damaged, so there is no checkpoint
+        raise CheckpointError(f"writing {path} failed: another agent has sealed other files there")
 
-    def _remove_quietly(self, path: str) -> None:
+    def _is_sealed(self, folder: str) -> bool:
         try:
-            if self._fs.exists(path):
-                self._fs.rm(path)
-        except Exception:
-            return
+            return self._check(folder) is not None
+        except AbsentError:
+            return False
+        except UnreachableError:
+            raise
+        except CheckpointError:
+            return False
+
+    def _find_quietly(self, path: str) -> bytes | None:
+        try:
+            return self._find(path)
+        except UnreachableError:
+            return None
 
     # ------------------------------------------------------------ reading
 
@@ -204,6 +224,10 @@ class Checkpoints:
         cannot be listed. told: the errors that have been logged; they are not logged again.
         """
         return self._survey(set() if told is None else told)[0]
+
+    def unsealed(self) -> list[Mark]:
+        """Checkpoints without a manifest: they are being written, or were given up."""
+        return [mark for mark, _ in self._survey(set())[1]]
 
     def missing(self, look: Look) -> str:
         """The first file that is not there with its bytes, by one listing; empty: all are.
@@ -229,7 +253,7 @@ class Checkpoints:
         unreachable = ""
         unsealed: list[tuple[Mark, str]] = []
         there = self._list(self._root)
-        if there is None and self._is_local:  # the set-up has made it
+        if there is None:  # the set-up has made it
             return Scan([], [], f"{self._root} is not there"), []
         for parent in _named(self._root, there, "attempt-"):
             for folder in _named(parent, self._list(parent), "step-"):
@@ -250,16 +274,6 @@ class Checkpoints:
                         good.append(manifest)
         return Scan(good, bad, unreachable), unsealed
 
-    def _list(self, folder: str) -> dict[str, int | None] | None:
-        """Path -> bytes, with as few requests as the storage allows; None: no such folder."""
-        try:
-            entries = self._fs.ls(folder, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except Exception as error:
-            raise UnreachableError(f"listing {folder} failed: {_why(error)}") from error
-        return {entry["name"].rstrip("/"): entry["size"] for entry in entries}
-
     def _check(self, folder: str) -> Manifest | None:
         """None if it is not sealed, or is being removed at this moment.
 
@@ -271,7 +285,7 @@ class Checkpoints:
         if data is None:
             return None
         content = _parse(path, data)
-        found = self._list(folder) or {}
+        found = self._list(_home(path, content)) or {}
         sizes = {name.rpartition("/")[2]: size for name, size in found.items()}
         for entry in content["files"]:
             size = sizes.get(entry["path"].rpartition("/")[2])
@@ -283,7 +297,7 @@ class Checkpoints:
                 text = f"{entry['path']} has {size} bytes, expected {entry['bytes']} bytes"
                 raise CheckpointError(text)
         digest = hashlib.sha256(data).hexdigest()
-        return Manifest(content["attempt"], content["step"], path, digest)
+        return Manifest(content["attempt"], content["step"], path, digest, value_of(content))
 
     def read_layers(self, manifest: Manifest, layers: Iterable[int]) -> Iterator[LayerRecord]:
         """The state of these layers. CheckpointError if the manifest or a file was altered,
@@ -302,11 +316,46 @@ class Checkpoints:
             self._read_file(entry)
 
     def _files(self, manifest: Manifest) -> list[dict[str, Any]]:
-        """The entries of a manifest."""
+        """The entries of a manifest, with the files' paths."""
+        content, folder = self.content(manifest)
+        names = [entry["path"].rpartition("/")[2] for entry in content["files"]]
+        pairs = zip(content["files"], names, strict=True)
+        return [{**entry, "path": f"{folder}/{name}"} for entry, name in pairs]
+
+    def content(self, manifest: Manifest) -> tuple[dict[str, Any], str]:
+        """A manifest, and the folder of its files. CheckpointError if it was altered,
+        UnreachableError if it is not there."""
         data = self._read(manifest.path)
         if hashlib.sha256(data).hexdigest() != manifest.digest:
             raise CheckpointError(f"{manifest.path} has been altered: its hash does not match")
-        return _parse(manifest.path, data)["files"]  # type: ignore[no-any-return]
+        content = _parse(manifest.path, data)
+        return content, _home(manifest.path, content)
+
+    def find(self, attempt: int, step: int) -> Manifest | None:
+        """One checkpoint; None: it is not sealed. CheckpointError if a file has other bytes,
+        UnreachableError if one is not there."""
+        self._fs.invalidate_cache()
+        return self._check(self.folder(attempt, step))
+
+    def is_there(self) -> bool:
+        """Whether the job has a folder. UnreachableError."""
+        return self._list(self._root) is not None
+
+    def best(self, good: Sequence[Manifest]) -> Manifest | None:
+        """The best of these checkpoints, as the newest one's manifest compares them; None: none is.
+        CheckpointError."""
+        newest = max(good, key=lambda m: (m.attempt, m.step), default=None)
+        if newest is None:
+            return None
+        return best_of(_parse(newest.path, self._read(newest.path)), good)
+
+    def hashes(self, manifest: Manifest) -> list[str]:
+        """SHA-256 of each layer's file. CheckpointError if the manifest was altered."""
+        return [entry["sha256"] for entry in self._files(manifest)]
+
+    def paths(self, manifest: Manifest) -> list[str]:
+        """Each layer's file. CheckpointError if the manifest was altered."""
+        return [entry["path"] for entry in self._files(manifest)]
 
     def read_layer(self, manifest: Manifest, layer: int) -> LayerRecord:
         """A layer's state. CheckpointError if the manifest or the file was altered."""
@@ -324,75 +373,56 @@ class Checkpoints:
             raise CheckpointError(f"{path} is no safetensors file: {error}") from error
         return LayerRecord(tensors, _metadata(data).get("extra", "{}"))
 
-    def _find(self, path: str) -> bytes | None:
-        """A file's content; None if there is no such file. UnreachableError."""
-        try:
-            with self._fs.open(path, "rb") as file:
-                pieces = []
-                while piece := file.read(_PIECE_BYTES):
-                    pieces.append(piece)
-                    self._on_traffic()
-                return b"".join(pieces)
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise UnreachableError(f"reading {path} failed: {_why(error)}") from error
-
-    def _read(self, path: str) -> bytes:
-        data = self._find(path)
-        if data is None:
-            raise AbsentError(f"reading {path} failed: No such file or directory")
-        return data
-
     # ------------------------------------------------------------ pruning
 
     def prune(self, *, keep: int, newest: Manifest, facts: Facts) -> None:
         """Remove what is not needed any more, manifests first, and what was left by checkpoints
         that were given up. CheckpointError if one cannot be removed.
 
-        The rule is :func:`removable`. It also holds for a folder without a manifest, which may only
+        The rule is :func:`unneeded`. It also holds for a folder without a manifest, which may only
         be away for a moment. Once a later attempt has begun, its facts are not known here, so
         nothing is removed.
         """
-        if later := self._later(newest.attempt):
+        if later := self.later(newest.attempt):
             log.warning("no checkpoint is removed: %s is of a later attempt than this one", later)
             return
         scan, unsealed = self._survey(set())
-        found = {(m.attempt, m.step): m.path for m in scan.good}
-        gone = removable(
-            [*found, *(mark for mark, _ in unsealed)],
+        given_up = {mark for mark, _ in unsealed}
+        gone = unneeded(
+            scan.good,
+            given_up,
+            new=given_up - self._given_up,
             newest=(newest.attempt, newest.step),
             keep=keep,
-            sealed=found.keys() - facts.bad,
-            forks=[(f.attempt, f.step) for f in facts.forks],
+            facts=facts,
         )
+        self._given_up = given_up
+        found = {(m.attempt, m.step): m.path for m in scan.good}
         for path in (found[mark] for mark in gone if mark in found):
             self._remove(path)
             self._remove(path.rpartition("/")[0])
         for mark, folder in unsealed:
             if mark in gone:
                 self._remove(folder)
+        self._sweep(newest.attempt)
 
-    def _later(self, attempt: int) -> str:
+    def _sweep(self, attempt: int) -> None:
+        """Remove what dead agents have uploaded of files that nobody completes. Best effort."""
+        if self._is_local:
+            return
+        try:
+            count = objects.sweep(self._fs, self._root, attempt)
+        except Exception as error:
+            log.warning("uploads that were begun stay in %s: %s", self._root, self._why(error))
+            return
+        if count:
+            log.info("%d uploads that dead agents had begun are removed", count)
+
+    def later(self, attempt: int) -> str:
         """Folder of an attempt that has begun after this one; empty: there is none."""
         self._fs.invalidate_cache()
         folders = _named(self._root, self._list(self._root), "attempt-")
         return next((x for x in folders if int(x.rpartition("-")[2]) > attempt), "")
-
-    def _remove(self, path: str) -> None:
-        try:
-            self._fs.rm(path, recursive=True)
-        except FileNotFoundError:
-            return
-        except Exception as error:
-            raise CheckpointError(f"removing {path} failed: {_why(error)}") from error
-
-
-def _why(error: Exception) -> str:
-    """Stores raise errors of their own types, too. No error of a store may end training."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return f"{type(error).__name__}: {error}"
 
 
 def _named(folder: str, paths: Iterable[str] | None, prefix: str) -> list[str]:
@@ -402,8 +432,10 @@ def _named(folder: str, paths: Iterable[str] | None, prefix: str) -> list[str]:
     return [f"{folder}/{name}" for name in sorted(found)]
 
 
-def _protocols(fs: Any) -> tuple[str, ...]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+def _home(path: str, content: Mapping[str, Any]) -> str:
+    """The folder of a manifest's files: they stand beside it, wherever it was written, unless they
+    are another job's."""
+    return str(content.get("from") or path.rpartition("/")[0])
 
 
 def _parse(path: str, data: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from bamboo_agent.storage.checkpoint import (
     Checkpoints,
     UnreachableError,
 )
+from bamboo_agent.storage.origin import Origin, OriginError
 from bamboo_agent.storage.sight import Look, Seen
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.protocol.messages import Manifest, Mark
@@ -87,6 +88,17 @@ class Looked:
     seen: Seen
 
 
+@dataclass(frozen=True)
+class NoOrigin:
+    """The checkpoint with which the job begins cannot be reached; fence: of the listing's order."""
+
+    fence: Fence
+    text: str
+
+
+Result = Listing | Read | Unreachable | Looked | NoOrigin
+
+
 def pauses() -> Iterator[float]:
     """Seconds between attempts to reach the storage: each twice as long, up to a bound."""
     pause_s = FIRST_PAUSE_S
@@ -98,9 +110,10 @@ def pauses() -> Iterator[float]:
 class Reader:
     """One thread of its own: a slow write does not hold up what a plan waits for."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
-        self._thread: Background[Listing | Read | Unreachable | Looked] = Background("reader")
+    def __init__(self, checkpoints: Checkpoints, origin: Origin | None = None) -> None:
+        """origin: the checkpoint with which the job begins, before any listing; None: none."""
+        self._checkpoints, self._origin = checkpoints, origin
+        self._thread: Background[Result] = Background("reader")
         self._wanted: Reading | None = None
         self._ordered: Order | None = None
 
@@ -142,13 +155,18 @@ class Reader:
         this agent waits for the storage, it does not answer: it cannot see them."""
         self._thread.submit(lambda: self._look(asker, question))
 
-    def poll(self) -> list[Listing | Read | Unreachable | Looked]:
-        """Results since the last call, without layers that are not wanted any more."""
+    def poll(self) -> list[Result]:
+        """Results since the last call, without layers that are not wanted any more. OriginError if
+        the job cannot begin with the checkpoint that it names."""
         results = self._thread.poll()
         for result in results:
             if isinstance(result, Listing) and result.unreachable:
                 self._complete(result)
-        return [r for r in results if isinstance(r, Listing | Looked) or r.reading is self._wanted]
+        return [
+            r
+            for r in results
+            if isinstance(r, Listing | Looked | NoOrigin) or r.reading is self._wanted
+        ]
 
     def _complete(self, listing: Listing) -> None:
         """A partial list is given out at once. A few more tries may find what it misses: that may
@@ -227,8 +245,11 @@ class Reader:
         waits = pauses()
         while not order.is_given_up.is_set():
             try:
+                self._settle(order)
                 suspect, right = self._check(order.suspect)
                 good, bad, unreachable = self._checkpoints.scan(order.told)
+            except OriginError:
+                raise
             except CheckpointError as error:
                 text = f"{error}; the listing waits until the storage can be reached"
                 _warn_once(order.told, text)
@@ -240,6 +261,17 @@ class Reader:
                     bad = [*(e for e in bad if (e.attempt, e.step) != marks), suspect]
                 return Listing(tuple(good), tuple(bad), order.fence, unreachable, right)
         return None
+
+    def _settle(self, order: Order) -> None:
+        """UnreachableError, of which the operator hears: the job waits for it."""
+        if self._origin is None:
+            return
+        try:
+            self._origin.settle(self._checkpoints)
+        except UnreachableError as error:
+            if str(error) not in order.told:
+                self._thread.note(NoOrigin(order.fence, str(error)))
+            raise
 
     def _check(self, suspect: Manifest | None) -> tuple[CheckpointError | None, Mark | None]:
         """In what way it is wrong, or its mark if it is right; neither if it cannot be reached."""

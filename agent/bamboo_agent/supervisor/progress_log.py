@@ -13,7 +13,7 @@ _EVERY_S = 10.0
 
 
 class ProgressLog:
-    """Logs a committed step with its loss, at most every 10 s. now: monotonic, in seconds."""
+    """Logs a committed step with its loss and metrics, at most every 10 s. now: monotonic."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -25,6 +25,10 @@ class ProgressLog:
             return
         self._next_at = self._now() + _EVERY_S
         commit = message.commit
-        fields = {"step": commit.step + 1, "loss": commit.loss}
-        text = "step %d committed, loss %.4f"
-        log.info(text, commit.step + 1, commit.loss, extra={"fields": fields})
+        fields: dict[str, object] = {"step": commit.step + 1, "loss": commit.loss}
+        if commit.metrics:
+            fields["metrics"] = commit.metrics
+        text = f"step {commit.step + 1} committed, loss {commit.loss:.4f}"
+        for name, value in sorted(commit.metrics.items()):
+            text += f", {name} {value:.4g}"
+        log.info("%s", text, extra={"fields": fields})

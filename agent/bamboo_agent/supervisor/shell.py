@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_agent.addresses import join_address
+from bamboo_agent.hooks.hooks import Hooks
 from bamboo_agent.ipc import activity
 from bamboo_agent.notices import watch
 from bamboo_agent.notices.sources import News
@@ -27,7 +28,7 @@ from bamboo_agent.supervisor.progress_log import ProgressLog
 from bamboo_agent.supervisor.session import Session
 from bamboo_agent.supervisor.worker_process import WorkerProcess
 from bamboo_core.api import texts
-from bamboo_core.api.spec import NoticeSource
+from bamboo_core.api.spec import NoticeSource, from_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import supervisor as core
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -37,6 +38,7 @@ from bamboo_core.protocol.messages import (
     Directive,
     Hello,
     Peer,
+    Progress,
     Ready,
     Stop,
     Welcome,
@@ -47,6 +49,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.05
 BEAT_S = 0.2
 FLUSH_S = 0.5
+HOOKS_S = 30.0
+"""For hooks to be told the last steps of a job. If an agent is lost, another one tells them."""
 WORKER_MODULE = "bamboo_agent.worker.main"
 
 
@@ -85,6 +89,8 @@ class SupervisorShell:
             None if config.event_log is None else EventLog(config.event_log, self.supervisor)
         )
         self._exit_decision: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
+        self._hooks: Hooks | None = None
+        self._hooks_task: asyncio.Task[None] | None = None
         self._progress: core.Progressed | None = None
         self._progress_log = ProgressLog(asyncio.get_running_loop().time)
         self._names: dict[int, AgentId] = {}  # of the plan's agents, by hash
@@ -118,8 +124,14 @@ class SupervisorShell:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._liveness.close()
         await self._worker.close()
+        await self._finish_hooks(HOOKS_S if decision.code == ExitCode.RELEASED else 0.0)
         if self._event_log is not None:
             self._event_log.close()
+
+    async def _finish_hooks(self, wait_s: float) -> None:
+        if self._hooks is not None and self._hooks_task is not None:
+            self._hooks_task.cancel()
+            await self._hooks.close(wait_s)
 
     # ------------------------------------------------------------ events
 
@@ -135,6 +147,8 @@ class SupervisorShell:
         if isinstance(message, Ready):
             self._is_ready = True
             log.info("ready: %d layers, %d samples", message.layers, message.training_samples)
+        if isinstance(message, Progress) and self._hooks is not None:
+            message = self._hooks.committed(message)
         self._handle(core.FromWorker(message))
 
     def _on_worker_exit(self, code: int, text: str) -> None:
@@ -215,6 +229,8 @@ class SupervisorShell:
                 self._set_up_worker(welcome)
             case core.ToWorker(message):
                 self._log_order(message)
+                if isinstance(message, Directive) and self._hooks is not None:
+                    self._hooks.install(message)
                 self._worker.send(message)
             case core.KillWorker(reason):
                 self._worker.kill(reason)
@@ -239,8 +255,18 @@ class SupervisorShell:
         self._is_worker_expected = True
         log.info("admitted to %s; the worker builds model and data", welcome.job)
         self._worker.send(welcome)
+        self._set_up_hooks(welcome)
         if self._early_exit is not None:
             asyncio.get_running_loop().call_soon(self._handle, self._early_exit)
+
+    def _set_up_hooks(self, welcome: Welcome) -> None:
+        try:
+            spec = from_json(welcome.spec_json)
+        except ValueError:  # the worker says so
+            return
+        if spec.hooks:
+            self._hooks = Hooks(self._agent, welcome.job, spec)
+            self._hooks_task = asyncio.create_task(self._hooks.run())
 
     def _exit(self, decision: core.Exit) -> None:
         if not self._exit_decision.done():

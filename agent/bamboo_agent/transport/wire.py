@@ -59,7 +59,9 @@ def encode_header(frame: Frame) -> bytes:
     shapes = [None if t is None else [str(t.dtype)[6:], list(t.shape)] for t in frame.tensors]
     header: dict[str, Any] = {"i": str(frame.item), "f": list(frame.fence), "t": shapes}
     if frame.commit is not None:
-        header["c"] = asdict(frame.commit)
+        # what an agent of the version before does not know is sent only if it says something
+        given = asdict(frame.commit).items()
+        header["c"] = {name: value for name, value in given if value not in (None, {}, ())}
     if frame.meta:
         header["m"] = frame.meta
     data = json.dumps(header, separators=(",", ":")).encode()

@@ -6,12 +6,14 @@ No method waits for the storage or touches it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple
 
 from bamboo_agent.payloads.kinds import LayerRecord
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, Header
-from bamboo_agent.storage.reader import Listing, Looked, Read, Reader, Unreachable
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, Header, Scored
+from bamboo_agent.storage.origin import Origin
+from bamboo_agent.storage.reader import Listing, Looked, NoOrigin, Read, Reader, Unreachable
 from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver
 from bamboo_agent.storage.sealer import Sealer, Sealing
 from bamboo_agent.storage.sight import Look, Seen
@@ -22,6 +24,7 @@ from bamboo_core.model.pruning import LEAST_KEPT
 from bamboo_core.protocol.messages import (
     AgentMessage,
     BadCheckpoint,
+    CommitRecord,
     Directive,
     Listed,
     Manifest,
@@ -41,7 +44,7 @@ class Checkpointing:
     """Tells the operator about checkpoints, and the worker about its own files and layers.
 
     checkpoints: None if the job keeps none; then only :meth:`begin_listing` may be asked for.
-    send: sends a message to the operator.
+    send: sends a message to the operator. origin: what the job begins with.
     """
 
     def __init__(
@@ -50,16 +53,17 @@ class Checkpointing:
         agent: AgentId,
         spec: JobSpec,
         send: Callable[[AgentMessage], None],
+        origin: Origin | None = None,
     ) -> None:
         self._agent = agent
         self._spec = spec.checkpoint or CheckpointSpec("")
         self._send = send
         self._saver = None if checkpoints is None else Saver(checkpoints, agent)
         self._sealer = None if checkpoints is None else Sealer(checkpoints, agent)
-        self._reader = None if checkpoints is None else Reader(checkpoints)
+        self._reader = None if checkpoints is None else Reader(checkpoints, origin)
         self._torn: set[tuple[int, int]] = set()  # (attempt, step), found since the last report
         self._plan = Fence()  # of the newest directive
-        self._facts = Facts()  # of the same
+        self._facts = Facts(best=self._spec.best)  # of the same
         self._others: dict[AgentId, str] = {}  # voters on other nodes -> node
         self._turns = count()  # for which of them is asked next
         self.attempt = 0
@@ -113,6 +117,8 @@ class Checkpointing:
                     self._listed(result)
                 case Unreachable(_, text, good):
                     self._send(Listed(good, self._plan, is_partial=True, error=text))
+                case NoOrigin(fence, text):
+                    self._send(Listed((), fence, is_partial=True, error=text))
                 case Read(error=None):
                     self.loaded = result.records
                 case Read():
@@ -189,7 +195,7 @@ class Checkpointing:
             if directive.coordinator != self._agent:
                 self._sealer.hurry()
         bad = frozenset((mark.attempt, mark.step) for mark in directive.bad)
-        self._facts = Facts(directive.forks, bad)
+        self._facts = Facts(directive.forks, bad, self._spec.best)
 
     def adopt(self, attempt: int, held: Collection[Item], store: Mapping[Item, Any]) -> set[int]:
         """Prepare for a report. Returns the steps whose FILE items must not be in it.
@@ -246,9 +252,14 @@ class Checkpointing:
             "faster storage"
         )
 
-    def seal(self, header: Header, layers: Collection[Any]) -> None:
-        """Write the manifest over these file records, in order."""
+    def seal(self, header: Header, layers: Collection[Any], validated: CommitRecord | None) -> None:
+        """Write the manifest over these file records, in order. validated: the record with the
+        values of the step's validation; None: there was none."""
         assert self._sealer is not None
+        if (best := self._spec.best) is not None:
+            value = validated.validated(best.metric) if validated is not None else None
+            forks = tuple((fork.attempt, fork.step) for fork in self._facts.forks)
+            header = replace(header, best=Scored(best.metric, best.mode, value, forks))
         failed = [record.error for record in layers if record.error]
         if failed:
             self._say_unsaved(header.attempt, header.step, failed[0])

@@ -81,6 +81,10 @@ class LoggedExecutor:
         """See :meth:`Executor.done`."""
         return self._log({"done": _record(commit)}, self._now().done(commit))
 
+    def issued(self) -> list[Effect]:
+        """See :meth:`Executor.issued`."""
+        return self._log({"issued": None}, self._now().issued())
+
     def abandon(self) -> list[Effect]:
         """See :meth:`Executor.abandon`."""
         return self._log({"abandon": None}, self._now().abandon())
@@ -122,13 +126,14 @@ def _record(commit: CommitRecord | None) -> dict[str, Any] | None:
     return None if commit is None else asdict(commit)
 
 
-def open_log(agent: AgentId, layers: int) -> TextIO | None:
-    """The agent's log file in the configured folder; None if logging is off."""
+def open_log(agent: AgentId, layers: int, ahead: int) -> TextIO | None:
+    """The agent's log file in the configured folder; None if logging is off. ahead: see
+    :attr:`Executor.ahead`."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return None
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     file = (path / f"{agent}.jsonl").open("w", encoding="utf-8")
-    file.write(json.dumps({"agent": agent, "layers": layers}) + "\n")
+    file.write(json.dumps({"agent": agent, "layers": layers, "ahead": ahead}) + "\n")
     return file

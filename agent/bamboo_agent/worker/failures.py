@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.data.batches import DataTooSmallError
+from bamboo_agent.data.batches import DataTooSmallError, SampleError
 from bamboo_agent.data.targets import UnevenTargetsError
 from bamboo_agent.device.properties import GpuUnsupportedError
+from bamboo_agent.losses.forms import LossError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.storage.checkpoint import CheckpointError
@@ -26,12 +27,18 @@ from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS: dict[type[Exception], Reason] = {
     FactoryError: Reason.USER_CODE_FAILED,
+    SampleError: Reason.USER_CODE_FAILED,
     StateError: Reason.USER_CODE_FAILED,
     GpuUnsupportedError: Reason.USER_CODE_FAILED,
     DataTooSmallError: Reason.DATA_TOO_SMALL,
     CheckpointError: Reason.CHECKPOINT_FAILED,
 }
-_IN_MID_JOB = (UnevenTargetsError, StateError)  # of users' code, whatever they end
+_IN_MID_JOB = (
+    SampleError,
+    UnevenTargetsError,
+    LossError,
+    StateError,
+)  # of users' code, whatever they end
 _OF_NODE = (OSError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
 _OF_DEVICE = (  # what torch says in a plain RuntimeError
     "CUDA error",

@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from bamboo_agent import logs
 from bamboo_agent.device import properties
+from bamboo_agent.hooks.check import NameCheck
 from bamboo_agent.ipc.activity import ActivityWriter, pair_writer
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress
@@ -32,8 +33,9 @@ from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import make_ready
 from bamboo_agent.setup.lazy_dynamo import defer_import
-from bamboo_agent.setup.tries import try_storage
+from bamboo_agent.setup.tries import try_origin, try_storage
 from bamboo_agent.storage.checkpoint import Checkpoints
+from bamboo_agent.storage.origin import identity_of, origin_of
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
@@ -184,6 +186,7 @@ class _Process:
 
     def _set_up(self, welcome: Welcome) -> None:
         spec = from_json(welcome.spec_json)
+        hooks = NameCheck(spec.hooks)
         device = properties.choose_device(spec.worker.asks)
         memory_bytes = properties.free_memory(device)
         setup, profile = build_setup(self._agent, spec, device)
@@ -206,6 +209,9 @@ class _Process:
             identity=make_identity() if route.is_encrypted else None,
         )
         self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
+        ready = make_ready(spec, setup, profile)
+        identity = identity_of(spec, ready.fingerprint)
+        origin = origin_of(spec, identity, shared.count_traffic)
         worker = Worker(
             setup=setup,
             spec=spec,
@@ -213,13 +219,17 @@ class _Process:
             checkpoints=checkpoints,
             send=self._send,
             activity=self._activity,
+            identity=identity,
+            origin=origin,
         )
         for source in worker.sources:
             self._selector.register(source, selectors.EVENT_READ)
         self._worker = worker
         storage_error = "" if checkpoints is None else try_storage(self._agent, checkpoints)
-        ready = replace(make_ready(spec, setup, profile), storage_error=storage_error)
-        self._send(replace(ready, memory_bytes=memory_bytes))
+        if checkpoints is not None and origin is not None and not storage_error:
+            try_origin(origin, checkpoints)
+        hooks.finish()
+        self._send(replace(ready, storage_error=storage_error, memory_bytes=memory_bytes))
         self._is_ready = True
 
 

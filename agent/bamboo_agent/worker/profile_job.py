@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bamboo_agent.data.batches import DataTooSmallError
@@ -18,7 +19,7 @@ from bamboo_agent.device.properties import GpuMissingError, GpuUnsupportedError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
-from bamboo_core.api.spec import from_json
+from bamboo_core.api.spec import FactorySpec, from_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.profile_file import Profile, to_json
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     spec = from_json(sys.stdin.read())
+    # other values cost the same, and the files may be elsewhere
+    spec = replace(spec, model=replace(spec.model, initial_from=None))
     try:
         make_deterministic()
         device = properties.choose_device(spec.worker.asks)
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         properties.device_kind(device),
         memory_bytes,
         spec.training.micro_batch_size,
-        spec.model,
+        FactorySpec(spec.model.factory, spec.model.args),
         tuple(measured.costs),
     )
     given.out.write_text(to_json(found), encoding="utf-8")

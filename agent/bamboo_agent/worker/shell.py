@@ -1,26 +1,28 @@
 """The worker's shell: feeds events to the executor and performs its effects, one turn at a time.
 
-It owns the payloads and makes no decisions. Only the running instruction blocks. Operator messages,
+It owns the payloads and makes no decisions. It gives the device instructions, as many at a time as
+the executor allows, and waits for one only when nothing else is to be done. Operator messages,
 arrived frames and finished files are handled between two instructions.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.state import TrainingSetup
+from bamboo_agent.device.completions import Stream, stream_of
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.serialization import pack, unpack
 from bamboo_agent.storage import sight
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
+from bamboo_agent.storage.origin import Origin
 from bamboo_agent.storage.reader import Reader
 from bamboo_agent.storage.saver import Saved, Saver
 from bamboo_agent.storage.sealer import Sealer
@@ -28,12 +30,15 @@ from bamboo_agent.transport.base import Arrived, Broken, Transport
 from bamboo_agent.user_code import told
 from bamboo_agent.worker.checkpointing import Checkpointing, Told
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
+from bamboo_agent.worker.given import Given
 from bamboo_agent.worker.meter import Meter
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.claims import DisputedError
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.execution.issued import ON_DEVICE
+from bamboo_core.protocol.execution.lane import Patience
 from bamboo_core.protocol.executor import (
     Drop,
     Effect,
@@ -45,7 +50,6 @@ from bamboo_core.protocol.executor import (
     StepEnded,
     Transmit,
 )
-from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
@@ -65,6 +69,8 @@ log = logging.getLogger(__name__)
 
 
 _OF_CHECKPOINTS = frozenset({Op.SAVE, Op.SEAL, Op.LOAD})
+_KEPT = frozenset({Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD, Kind.PIECE})
+"""They are sent as they are stored, and stored as they come, until all that reads them is done."""
 
 
 class TaskError(Exception):
@@ -75,7 +81,8 @@ class Worker:
     """One agent's training.
 
     send: sends a message to the operator. checkpoints: None if the job keeps none. activity: where
-    the supervisor sees what this worker does.
+    the supervisor sees what this worker does. identity: for manifests; origin: the checkpoint with
+    which the job begins; see :mod:`bamboo_agent.storage.origin`. stream: of the device.
     """
 
     def __init__(
@@ -87,21 +94,26 @@ class Worker:
         checkpoints: Checkpoints | None,
         send: Callable[[AgentMessage], None],
         activity: ActivityWriter | None = None,
+        identity: Mapping[str, str] | None = None,
+        origin: Origin | None = None,
+        stream: Stream | None = None,
     ) -> None:
-        self.executor = Executor(setup.agent, len(setup.sizes), patience=Patience())
-        watched = replace(setup, data=setup.data.watched(self._reading_data))
+        self._stream = stream = stream or stream_of(setup.device)
+        layers = len(setup.sizes)
+        self.executor = Executor(setup.agent, layers, ahead=stream.ahead, patience=Patience())
+        watched = replace(setup, data=setup.data.watched(lambda: self._given.reading_data()))
         self.backend = Backend(watched, self._read_layer, self.executor.commits)
-        self._events = LoggedExecutor(self.executor, open_log(setup.agent, len(setup.sizes)))
+        log_file = open_log(setup.agent, layers, stream.ahead)
+        self._events = LoggedExecutor(self.executor, log_file)
         self._spec, self._transport, self._send = spec, transport, send
         self._agent, self._device = setup.agent, setup.device
-        self._storage = Checkpointing(checkpoints, setup.agent, spec, send)
+        self._identity = dict(identity or {})
+        self._storage = Checkpointing(checkpoints, setup.agent, spec, send, origin)
         self._pending: Instruction | None = None
         self._manifest: Manifest | None = None
         self._farewell: Left | Finished | None = None  # waits until all is written and sent
-        self.longest_s = 0.0  # of an instruction, without the time in which it read data
-        self._reading_s = 0.0  # of the running instruction
         self._meter = Meter(self.backend.host_memory.tally, self.backend.held)
-        self._activity = activity
+        self._given = Given(stream, self._meter, activity)
 
     # ------------------------------------------------------------ events
 
@@ -140,14 +152,21 @@ class Worker:
         self._perform(self._events.proceed(continuation))
 
     def turn(self) -> bool:
-        """Handle all events, then run at most one instruction. False: there was nothing to do."""
+        """Handle all events, then run at most one instruction, or wait for the device. False: there
+        was nothing to do."""
         has_news = self._hear_peers()
         has_news |= self._hear_storage()
+        has_news |= self._hear_device()
         self._say_farewell()
         if self._pending is None or self.waits_for_storage:
-            return has_news
+            return has_news or self._hear_device(wait=True)
         self._run(self._pending)
         return True
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time of an instruction, without that in which it read data."""
+        return self._given.longest_s
 
     @property
     def sources(self) -> list[Transport | Saver | Sealer | Reader]:
@@ -214,7 +233,8 @@ class Worker:
             self._storage.hear(event.peer, word)
             return
         if self.executor.accepts(item, frame.fence) and item.kind is not Kind.COMMIT:
-            payload = unpack(item.kind, frame.meta, frame.tensors, self._device)
+            with self._copies(item.kind):
+                payload = unpack(item.kind, frame.meta, frame.tensors, self._device)
             self.backend.accept(item, payload)
         self._perform(self._events.arrive(item, frame.fence, frame.commit, event.at))
 
@@ -235,6 +255,23 @@ class Worker:
             else:
                 self._refuse(result)
         return has_news
+
+    def _hear_device(self, *, wait: bool = False) -> bool:
+        """Whether the device has done something. wait: until it has, if it has anything to do."""
+        has_news = False
+        while self._given and self._ends_first(wait=wait and not has_news):
+            has_news = True
+            # what came meanwhile is in time for the program: nothing is computed ahead of it
+            self._hear_peers()
+            self._perform(self._events.done(None))
+        return has_news
+
+    def _ends_first(self, *, wait: bool) -> bool:
+        first = self._given.first()
+        try:
+            return self._given.end_first(wait=wait)
+        except RuntimeError as error:  # nothing can be done with this device any more
+            raise TaskError(f"{first}: {told(error)}") from error
 
     def _say_farewell(self) -> None:
         """Tell the operator, which then lets the process go, only once nothing can be lost."""
@@ -271,7 +308,9 @@ class Worker:
         if item.kind is Kind.COMMIT:
             frame = Frame(item, effect.fence, effect.commit)
         else:
-            serialized = pack(self.backend.payload(item))
+            payload = self.backend.payload(item)
+            with self._copies(item.kind):
+                serialized = pack(payload)
             frame = Frame(
                 item,
                 effect.fence,
@@ -282,6 +321,9 @@ class Worker:
             )
         frame.lend()
         self._transport.send(effect.peer, frame)
+
+    def _copies(self, kind: Kind) -> AbstractContextManager[object]:
+        return self._stream.copies() if kind in _KEPT else nullcontext()
 
     def _send_to_operator(self, effect: SendOperator) -> None:
         message: AgentMessage = effect.message
@@ -315,10 +357,8 @@ class Worker:
             self._storage.load(manifest, (instruction.lo, instruction.hi))
 
     def _run(self, instruction: Instruction) -> None:
-        self._pending, self._reading_s = None, 0.0
-        if self._activity is not None:
-            self._activity.run(instruction)
-        started = time.perf_counter()
+        self._pending = None
+        self._given.begin(instruction)
         try:
             commit = self._do(instruction)
         except CorruptionError:
@@ -330,40 +370,38 @@ class Worker:
         except (Exception, SystemExit) as error:
             text = f"{instruction}: {told(error)}"
             if instruction.op is not Op.R:
+                self._hear_rest()
                 raise TaskError(text) from error
             log.warning("what would have been computed ahead is left out: %s", text)
             self._meter.failed += 1
             self._skip()
             return
-        elapsed = time.perf_counter() - started
-        own_s = elapsed - self._reading_s
-        self.longest_s = max(self.longest_s, own_s)
-        self._meter.add(instruction, elapsed)
-        if self._activity is not None:
-            self._activity.ran(own_s)
+        if self._given.has(instruction):
+            self._perform(self._events.issued())
+            return
+        self._given.end()
         # what came meanwhile is in time for the program: nothing is computed ahead of it
         self._hear_peers()
         self._perform(self._events.done(commit))
+
+    def _hear_rest(self) -> None:
+        """An instruction has failed: what the device was given before it counts."""
+        with suppress(TaskError):  # it may have failed with the device
+            while self._given:
+                self._hear_device(wait=True)
 
     def _skip(self) -> None:
         """The program needs no slice: it goes on without the rest of this forward."""
         self._hear_peers()
         self._perform(self._events.skip())
 
-    @contextmanager
-    def _reading_data(self) -> Iterator[None]:
-        """Leave out the time in which samples are read: it is the user's storage that takes it."""
-        started = time.perf_counter()
-        if self._activity is not None:
-            self._activity.read_data()
-        yield
-        if self._activity is not None:
-            self._activity.go_on()
-        self._reading_s += time.perf_counter() - started
-
     def _do(self, instruction: Instruction) -> CommitRecord | None:
+        if instruction.op in ON_DEVICE:
+            self._given.issue(lambda: self.backend.run(instruction))
+            return None
         if self.backend.can_run(instruction.op):
             commit = self.backend.run(instruction)
+            self._given.drain()
             if instruction.op is Op.LOAD:
                 self._storage.forget_layers()
             return commit
@@ -405,12 +443,21 @@ class Worker:
     def _seal(self, instruction: Instruction) -> None:
         step, attempt = instruction.step, self.executor.fence.attempt
         items = [Item.file(step, x) for x in range(self.executor.layers)]
-        self._storage.seal(self._header(attempt, step), [self.backend.store[i] for i in items])
+        files = [self.backend.store[i] for i in items]
+        self._storage.seal(self._header(attempt, step), files, self._validated(instruction))
+
+    def _validated(self, seal: Instruction) -> CommitRecord | None:
+        """The record with the values of the step's validation; None: they are not asked for, or
+        there was no validation."""
+        if seal.item is not None:
+            return self.executor.commits[seal.item.step]
+        return self.backend.scored(seal.step) if seal.ranges else None
 
     def _header(self, attempt: int, step: int) -> Header:
         directive = self.executor.directive
         assert directive is not None
-        return Header(attempt=attempt, step=step, seed=self._spec.seed, batch=directive.batch)
+        seed, batch = self._spec.seed, directive.batch
+        return Header(attempt, step, seed=seed, batch=batch, identity=self._identity)
 
 
 def _sender(task: Instruction, executor: Executor) -> AgentId:

@@ -68,14 +68,20 @@ def _why(errors: str, spec: JobSpec) -> str:
             f"layers are measured with torch, which is missing here ({line}); install"
             " bamboo-train[agent], or use the image of the agents."
         )
-    text = f"the layers cannot be measured: {line}"
+    remedy = remedy_of_name(line, spec)
+    return f"the layers cannot be measured: {line}{remedy}{'.' if remedy else ''}"
+
+
+def remedy_of_name(line: str, spec: JobSpec) -> str:
+    """How to correct the name of a factory, to follow an error about it; empty: it is of something
+    else."""
     fields = [field for field, factory in _factories(spec) if _is_named(factory, line)]
     if not fields:
-        return text
-    text += f"; correct {' or '.join(fields)}"
+        return ""
+    text = f"; correct {' or '.join(fields)}"
     if line.startswith("cannot import"):
         text += ", install what is missing on this machine, or name its folder in PYTHONPATH"
-    return f"{text}."
+    return text
 
 
 def _factories(spec: JobSpec) -> Iterator[tuple[str, str]]:

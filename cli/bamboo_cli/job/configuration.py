@@ -84,6 +84,9 @@ def _checkpoints(checkpoint: Mapping[str, Any]) -> str:
     if uri is None:
         return ""
     when = f"every {counted(every, 'step')}" if every else "at the end and on suspend"
+    best = checkpoint.get("best")
+    if best is not None:
+        when += f", and the best by {best.get('metric', 'loss')} ({best.get('mode', 'Min')})"
     return f"{when}, in {uri}"
 
 

@@ -76,7 +76,9 @@ REMEDIES: Mapping[str, str] = {
     " job goes on by itself; or go back on purpose with `bamboo restore`",
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
-    Reason.USER_CODE_FAILED: f"repair the code that the message names, {_NEW_JOB}",
+    Reason.USER_CODE_FAILED: f"repair the code or the data that the message names, {_NEW_JOB};"
+    " spec.checkpoint.from lets it go on from the newest checkpoint if only data were repaired,"
+    " and spec.model.initialFrom from its weights if code was",
     Reason.DATA_TOO_SMALL: f"use more data or smaller batches, {_NEW_JOB}",
     Reason.DATA_TOO_LARGE: f"use fewer validation samples or larger micro-batches, {_NEW_JOB}",
     Reason.TOO_FEW_LAYERS: f"lower spec.pipelines.stages, or split the model, {_NEW_JOB}",

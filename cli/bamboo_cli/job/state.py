@@ -6,13 +6,14 @@ Status fields may be missing, since the operator may not have written them yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
 from typing import Any
 
 from bamboo_cli.job.configuration import Configuration, configuration
 from bamboo_core.api.events import RestoreCause
+from bamboo_core.api.progress import Metrics
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.model.counts import duration
 from bamboo_core.model.processors import ProcessorKind
@@ -91,6 +92,9 @@ class Job:
     attempts: tuple[tuple[str, int], ...] = ()  # (cause, how many) of those after the first one
     left: Left | None = None  # None: the job has ended or does not train
     configuration: Configuration = ()  # the parts of the spec that a report names
+    best: str = ""  # the best checkpoint, in words; empty: there is none
+    metrics: Metrics = field(default_factory=dict)  # beside the loss
+    validation_metrics: Metrics = field(default_factory=dict)
     processors: tuple[ProcessorKind, ...] = ()  # that have computed the present state
     silent_s: float = (
         0.0  # so long the status of a job that trains has told nothing new; 0: not long
@@ -177,6 +181,10 @@ def instant(text: Any) -> float | None:
         return None
 
 
+def _best(found: Mapping[str, Any]) -> str:
+    return f"step {found['step']}, {found['metric']} {found['value']}" if found else ""
+
+
 def _read(manifest: Manifest) -> Job:
     metadata, spec = manifest["metadata"], manifest["spec"]
     status = manifest.get("status") or {}
@@ -195,9 +203,11 @@ def _read(manifest: Manifest) -> Job:
         stages=spec["pipelines"]["stages"],
         active_pipelines=status.get("activePipelines", 0),
         step=progress.get("step", 0),
-        steps=spec["training"]["steps"],
+        steps=progress.get("steps") or spec["training"]["steps"],
         loss=_number(progress.get("loss")),
         validation_loss=_number(progress.get("validationLoss")),
+        metrics=_metrics(progress.get("metrics")),
+        validation_metrics=_metrics(progress.get("validationMetrics")),
         samples_per_s=_number(progress.get("samplesPerSecond")) or 0.0,
         plan_epoch=status.get("planEpoch", 0),
         attempt=status.get("attempt", 0),
@@ -205,6 +215,7 @@ def _read(manifest: Manifest) -> Job:
         lost_noticed=losses.get("noticed", 0),
         checkpoint_step=checkpoint.get("step"),
         checkpoint_path=checkpoint.get("path", ""),
+        best=_best(status.get("best") or {}),
         redundancy=protection.get("mode", "") if asked == "Auto" else asked,
         redundancy_reason=protection.get("reason", ""),
         channel=transport.get("channel", "") + ", encrypted" * transport.get("encrypted", False),
@@ -243,6 +254,10 @@ def _left(status: Manifest) -> Left | None:
         return Left(None, None, has_unpriced=False)
     usd = found.get("dollarsLeft")
     return Left(seconds, usd, has_unpriced=usd is not None and bool(cost.get("unpricedNodes")))
+
+
+def _metrics(found: Mapping[str, str] | None) -> Metrics:
+    return {name: float(value) for name, value in sorted((found or {}).items())}
 
 
 def _number(text: str | None) -> float | None:

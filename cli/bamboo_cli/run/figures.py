@@ -36,6 +36,8 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("USD to the end", left.usd_text(job)),
         ("training loss", f"{job.loss:.4f}" if job.loss is not None else ""),
         ("validation loss", "" if job.validation_loss is None else f"{job.validation_loss:.4f}"),
+        *((name, f"{value:.6g}") for name, value in job.metrics.items()),
+        *((f"validation {name}", f"{v:.6g}") for name, v in job.validation_metrics.items()),
         ("samples/s, pauses included", f"{rate:.1f}" if rate is not None and run.batch else ""),
         ("agents lost since the start", lost_text(run)),
         ("pauses since the start", _pauses(run)),

@@ -46,8 +46,8 @@ class EventReason(StrEnum):
     STALLED = "Stalled"
     """Agents live, but training does not go on; the message says which agents wait for which."""
     STEP_SKIPPED = "StepSkipped"
-    """A gradient is not finite, so the step changed no layer. Recorded for the 1st, 2nd, 4th, 8th
-    and so on such step in a row."""
+    """A gradient is not finite, or the batch has no targets, so the step changed no layer. Recorded
+    for the 1st, 2nd, 4th, 8th and so on such step in a row."""
     AGENT_SLOW = "AgentSlow"
     """An agent computes at less than half the usual speed; it leaves when there is another."""
     WAITING = "Waiting"
@@ -76,6 +76,8 @@ class EventReason(StrEnum):
     """Two agents got different bits from the same forward, or vote with different gradients or
     losses, and the step is computed again. Or their copies of a layer differ, and a verified
     checkpoint is restored."""
+    HOOK_FAILED = "HookFailed"
+    """A hook of spec.hooks raised, hung or ended. Training goes on. Recorded once for each hook."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
     POD_CHANGED = "PodChanged"
@@ -157,7 +159,7 @@ class RestoreCause(StrEnum):
     """Two agents computed different bits, again and again, and nobody knows which are right; or
     wrong bits were found after their step was committed."""
     RESUMED = "Resumed"
-    """The user resumed a suspended job."""
+    """The user resumed a suspended job, or raised spec.training.steps of a complete one."""
     USER_REQUESTED = "UserRequested"
     """The user asked for it by spec.restore."""
 
@@ -220,6 +222,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.LAYER,
         EventFact.MICROBATCH,
     ),
+    EventReason.HOOK_FAILED: (EventFact.AGENTS,),
     EventReason.WORKER_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.POD_CHANGED: (EventFact.AGENTS,),
     EventReason.START_FAILED: (EventFact.AGENTS, EventFact.CAUSE),

@@ -21,6 +21,8 @@ _TEN_YEARS_S = 315_360_000
 _COUNT = 1000
 MOST_AGENTS = 1024
 """Pipelines times stages."""
+MOST_HOOKS = 8
+"""Entries of spec.hooks."""
 MOST_BYTES = 64 << 10
 """Of the spec as JSON. In memory it takes up to thirty times as much."""
 DEEPEST = 100
@@ -53,6 +55,8 @@ LIMITS: Mapping[str, Limits] = {
     "spec.corruption.sample": Limits(_LEAST_SAMPLE, 1),
     "spec.checkpoint.everySteps": Limits(0, _STEPS),
     "spec.checkpoint.keep": Limits(1, _COUNT),
+    "spec.checkpoint.from.attempt": Limits(0, _STEPS),
+    "spec.checkpoint.from.step": Limits(1, _STEPS),
     "spec.restore.fromStep": Limits(0, _STEPS),
     "spec.worker.gracePeriodSeconds": Limits(1, 3600),
     "spec.runPolicy.ttlSecondsAfterFinished": Limits(0, _TEN_YEARS_S),

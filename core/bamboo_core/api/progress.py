@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple, TypeVar
@@ -13,6 +14,14 @@ MOST_ZONES = 8
 """Zones with a name of their own in what is counted by zone."""
 OTHERS = "others"
 """All zones beyond these."""
+
+MOST_METRICS = 16
+"""Metrics that a loss may return beside what is minimized."""
+METRIC_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,39}")
+"""How a metric may be called."""
+
+Metrics = dict[str, float]
+"""Name -> value, at most MOST_METRICS."""
 
 MOST_SLOW_PEERS = 2
 """Peers that an agent names in each direction with what it says of its network."""
@@ -155,6 +164,16 @@ class Way(NamedTuple):
     to_zone: str
 
 
+class BestCheckpoint(NamedTuple):
+    """The complete checkpoint with the best value of the metric of spec.checkpoint.best."""
+
+    step: int
+    attempt: int
+    metric: str
+    value: float
+    path: str  # its folder's manifest
+
+
 @dataclass(frozen=True)
 class TrainingProgress:
     """Informative, never decisive: no step is skipped or repeated because of it."""
@@ -164,6 +183,16 @@ class TrainingProgress:
     validation_loss: float | None = None  # newest one
     step_s: float = 0.0  # duration of the last step in seconds; 0: unknown
     skipped: int = 0  # steps of this attempt that changed no layer
+    metrics: Metrics = field(default_factory=dict, hash=False)  # beside ``loss``
+    validation_metrics: Metrics = field(default_factory=dict, hash=False)  # newest
+
+    def trained(self, step: int, loss: float, metrics: Metrics, skipped: int) -> TrainingProgress:
+        """After the commit of this step."""
+        return replace(self, committed=step, loss=loss, metrics=metrics, skipped=skipped)
+
+    def validated(self, loss: float, metrics: Metrics) -> TrainingProgress:
+        """After a validation."""
+        return replace(self, validation_loss=loss, validation_metrics=metrics)
 
     def samples_per_s(self, batch: int) -> float:
         """Speed with ``batch`` samples in a step; 0: unknown."""

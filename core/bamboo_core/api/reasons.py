@@ -51,7 +51,7 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     """Is the job suspended, with no agents left?"""
     COMPLETE = "Complete"
-    """Is the job complete? Once true, it stays true."""
+    """Is the job complete? Once true, it stays true, unless spec.training.steps is raised."""
     FAILED = "Failed"
     """Has the job failed? Once true, it stays true."""
 
@@ -65,7 +65,8 @@ class Reason(StrEnum):
     SPEC_INVALID = "SpecInvalid"
     """The spec cannot be used; the message names the fields."""
     SPEC_CHANGED = "SpecChanged"
-    """Arguments of the model, the data or the optimizer were changed after the start."""
+    """Arguments of the model, the data or the optimizer were changed after the start, or
+    spec.training.steps cannot be taken; the message says why."""
     POD_REJECTED = "PodRejected"
     """The API server rejects the agents' pods, for example because of a quota or a policy."""
     OPERATOR_FULL = "OperatorFull"
@@ -195,7 +196,7 @@ class Reason(StrEnum):
     """The model has fewer layers than spec.pipelines.stages."""
     NOT_FINITE = "NotFinite"
     """More steps in a row changed no layer than spec.training.onNonFinite.skip tolerates, because a
-    gradient was not finite."""
+    gradient was not finite or the batch had no targets."""
     PLANNING_FAILED = "PlanningFailed"
     """The planner found no valid plan; this is a defect of Bamboo."""
     CHECKPOINT_FAILED = "CheckpointFailed"

@@ -69,7 +69,7 @@ def name_of(field: str) -> str:
     """A field's name in manifests."""
     if field in _NAMES:
         return _NAMES[field]
-    first, *rest = field.split("_")
+    first, *rest = field.rstrip("_").split("_")  # from_ is written from
     if rest and rest[-1] == "s":
         rest[-1] = "seconds"
     return first + "".join(word.capitalize() for word in rest)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,6 +27,23 @@ class Numerics(StrEnum):
 
     CANONICAL = "Canonical"
     FAST = "Fast"
+
+
+class Precision(StrEnum):
+    """In what layers compute. Weights, sums of gradients and optimizers are in fp32 (unless a model
+    brings others)."""
+
+    FLOAT32 = "Float32"
+    TF32 = "TF32"  # fp32, but products on a GPU round their factors to TF32
+    BFLOAT16 = "BFloat16"  # by torch's autocast
+
+
+class Clipping(StrEnum):
+    """Of which norm ``clip_norm`` is the limit: that of the whole gradient, or that of each group
+    of parameters, over all layers."""
+
+    WHOLE = "Whole"
+    PER_GROUP = "PerGroup"
 
 
 class RedundancyMode(StrEnum):
@@ -112,12 +128,38 @@ class FactorySpec:
 
 
 @dataclass(frozen=True)
+class ModelSpec(FactorySpec):
+    """``factory`` returns the model. initial_from: address of the files with its first weights;
+    None: they come from the seed."""
+
+    initial_from: str | None = None
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """``factory`` returns the training set, ``validation`` the validation set, if any."""
 
     factory: str
     args: dict[str, Json] = field(default_factory=dict)
     validation: FactorySpec | None = None
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """parameters: patterns (as of files) of names within a layer. args: of the optimizer's factory,
+    for these parameters instead of its own."""
+
+    parameters: tuple[str, ...]
+    args: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimizerSpec(FactorySpec):
+    """groups: the first one that matches a parameter decides. schedule: its factory returns a
+    function of the step, by which each group's own rate is multiplied."""
+
+    groups: tuple[ParameterGroup, ...] = ()
+    schedule: FactorySpec | None = None
 
 
 @dataclass(frozen=True)
@@ -134,10 +176,12 @@ class TrainingSpec:
     steps: int
     global_batch_size: int
     micro_batch_size: int
-    optimizer: FactorySpec
+    optimizer: OptimizerSpec
     clip_norm: float = 0.0  # 0: no clipping
     validate_every: int = 0  # steps; 0: never
     on_non_finite: OnNonFinite = OnNonFinite()
+    clip: Clipping = Clipping.WHOLE
+    precision: Precision = Precision.FLOAT32
 
     @property
     def microbatches(self) -> int:
@@ -241,13 +285,52 @@ class CorruptionSpec:
         return round(1 / self.sample) if self.mode is CorruptionMode.DETECT else 0
 
 
+class BestMode(StrEnum):
+    """Which value of a metric is the best one."""
+
+    MIN = "Min"
+    MAX = "Max"
+
+
+@dataclass(frozen=True)
+class BestSpec:
+    """What makes one checkpoint the best. metric: of the validation."""
+
+    metric: str = "loss"
+    mode: BestMode = BestMode.MIN
+
+    @property
+    def is_max(self) -> bool:
+        """Whether a greater value is better."""
+        return self.mode is BestMode.MAX
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A checkpoint of another job. uri: address of a checkpoint's folder, an attempt's or a job's.
+    job: UID of a job whose folder is beside this one's. One of the two is set. None: the newest."""
+
+    uri: str | None = None
+    job: str | None = None
+    attempt: int | None = None
+    step: int | None = None
+
+    def address(self, checkpoints: str) -> str:
+        """The address of the folder that is named. checkpoints: this job's spec.checkpoint.uri."""
+        if self.uri is not None:
+            return self.uri.rstrip("/")
+        return f"{checkpoints.rstrip('/')}/{self.job}"
+
+
 @dataclass(frozen=True)
 class CheckpointSpec:
-    """Where and when checkpoints are written."""
+    """Where and when checkpoints are written. from_: what the job begins with instead of step 0."""
 
     uri: str
     every_steps: int = 0  # 0: only at the end and on suspend
     keep: int = 2  # number of complete ones
+    best: BestSpec | None = None  # the best one is kept beside them; None: there is no best one
+    from_: SourceSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -298,7 +381,7 @@ class RunPolicy:
 class JobSpec:
     """One BambooJob."""
 
-    model: FactorySpec
+    model: ModelSpec
     data: DataSpec
     training: TrainingSpec
     pipelines: PipelinesSpec
@@ -314,6 +397,26 @@ class JobSpec:
     run_policy: RunPolicy = RunPolicy()
     suspend: bool = False
     restore: RestoreSpec | None = None
+    hooks: tuple[FactorySpec, ...] = ()  # each returns an object that is told committed steps
+
+    @property
+    def best(self) -> BestSpec | None:
+        """The rule for the best checkpoint; None: the job has none."""
+        return self.checkpoint.best if self.checkpoint is not None else None
+
+    @property
+    def save_every(self) -> int:
+        """Steps between two checkpoints; 0: they are written only at the end and on suspend.
+
+        With ``checkpoint.best`` each step that is validated has one. The numbers of steps divide
+        each other, so the smaller one is both.
+        """
+        if self.checkpoint is None:
+            return 0
+        periods = [self.checkpoint.every_steps]
+        if self.best is not None:
+            periods.append(self.training.validate_every)
+        return min((n for n in periods if n), default=0)
 
     @property
     def least_zones(self) -> int:
@@ -335,28 +438,6 @@ def from_json(text: str) -> JobSpec:
     if isinstance(found, list):
         raise ValueError("; ".join(str(problem) for problem in found))
     return found
-
-
-def identity(spec: JobSpec) -> str:
-    """Text of the part that decides the bits of the result. It never changes in a job's life."""
-    training = records.encode(spec.training)
-    del training[records.name_of("on_non_finite")]  # says when to give up
-    return json.dumps(
-        {
-            "spec.model": records.encode(spec.model),
-            "spec.data": records.encode(spec.data),
-            "spec.training": training,
-            "spec.numerics": spec.numerics,
-            "spec.seed": spec.seed,
-        },
-        sort_keys=True,
-        separators=(",", ":"),
-    )
-
-
-def identity_hash(spec: JobSpec) -> str:
-    """Hash of :func:`identity`."""
-    return hashlib.sha256(identity(spec).encode()).hexdigest()[:32]
 
 
 def batch_shape(spec: JobSpec) -> canonical.BatchShape:

@@ -116,13 +116,13 @@ class Times:
     state: TimeState | None = None  # None: not known yet
     since: float = 0.0  # seconds since 1970
     seconds: Seconds = field(default_factory=dict)  # of the states before, by state
-    resumed_s: float = 0.0  # active time when the job was last resumed
+    resumed_s: float = 0.0  # active time when the job was last resumed, or went on after its end
 
     def entered(self, state: TimeState, now: float) -> Times:
         """The job is in this state now."""
         if state is self.state:
             return self
-        is_resumed = self.state is TimeState.SUSPENDED
+        is_resumed = self.state in (TimeState.SUSPENDED, TimeState.ENDED)
         resumed_s = self.active_s(now) if is_resumed else self.resumed_s
         return Times(state, now, self.until(now), resumed_s)
 

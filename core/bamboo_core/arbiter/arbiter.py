@@ -478,7 +478,7 @@ def _concerns_agents(before: DesiredState, desired: DesiredState) -> bool:
 def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
     """The state of a new leader, who knows only the durable facts."""
     out = Outbox(durable)
-    out.save(term=max(term, durable.term))
+    durable = endings.aimed(out, job.spec, term)
     membership = Membership(job.spec, members=set(durable.members) - set(durable.departed))
     phase: Phase = Waiting()
     if durable.outcome is not None:

@@ -7,9 +7,11 @@ from math import inf
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter_state.durable import Fork, eligible, shrunk, verified, with_newer
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter_state.durable import Durable, Fork, eligible, shrunk, verified, with_newer
 from bamboo_core.arbiter_state.events import DesiredState, Over, Send
 from bamboo_core.arbiter_state.last_write import Rewriting
+from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.state import Over as OverPhase
 from bamboo_core.arbiter_state.state import Running, State, Waiting
 from bamboo_core.arbiter_state.waits import Incident
@@ -41,7 +43,7 @@ def restore(
         durable = with_newer(durable, newest)
     known = good = eligible(durable)
     if cause is RestoreCause.CORRUPTION:
-        good = verified(durable, min(newest, wrong_step - 1), state.job.spec.checkpoint)
+        good = verified(durable, min(newest, wrong_step - 1), state.job.spec.save_every)
     manifest = next(reversed(good), None) if ordered is None else ordered[0]
     step = manifest.step if manifest is not None else 0
     repeated = max(0, newest + 1 - step)
@@ -118,16 +120,19 @@ def _source(manifest: Manifest | None) -> str:
 
 def rebase(state: State) -> None:
     """An attempt that is about to get its first plan begins from a newer checkpoint, if one has
-    been found since."""
+    been found since. The first attempt begins from one of another job, which the spec names."""
     durable = with_newer(state.durable, state.ledger.newest(state.durable))
     newest = next(reversed(eligible(durable)), None)
     base = state.durable.manifest.step if state.durable.manifest is not None else 0
-    if newest is None or newest.step <= base or durable is state.durable:
+    is_first = durable.attempt == 0
+    if newest is None or newest.step <= base or (durable is state.durable and not is_first):
         return
     attempt, step = durable.attempt, newest.step
     text = f"attempt {attempt} begins from the checkpoint of step {step}, which was not known"
+    if is_first:
+        text = f"the job begins with the checkpoint of step {step} that spec.checkpoint.from names"
     state.record(EventReason.CHECKPOINT_FOUND, text, attempt=attempt, step=step)
-    forks = (*durable.forks, Fork(attempt, step))
+    forks = () if is_first else (*durable.forks, Fork(attempt, step))
     state.out.save(manifest=newest, forks=forks, committed=step - 1)
 
 
@@ -221,13 +226,28 @@ def rest(state: State, waiting: Waiting) -> None:
     end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
 
 
+def aimed(out: Outbox, spec: JobSpec, term: int) -> Durable:
+    """The facts with which a leader begins: they say at which step training ends now. A job that
+    was complete with fewer steps is suspended from here on, and goes on as a resumed one does."""
+    facts, steps = out.durable, spec.training.steps
+    done = facts.steps or (facts.committed + 1 if spec.checkpoint is not None else steps)
+    if facts.outcome is Outcome.COMPLETE and done < steps:
+        text = f"{counted(done, 'step')} of {steps} are committed"
+        out.save(outcome=Outcome.SUSPENDED, message=text)
+    out.save(term=max(term, facts.term), steps=steps)
+    return out.durable
+
+
 def resume(state: State, desired: DesiredState, now: float) -> None:
     """A suspended job is to go on."""
     if desired.suspended or state.durable.outcome is not Outcome.SUSPENDED:
         return
+    is_raised = state.durable.reason == Reason.STEPS_REACHED
     state.out.save(outcome=None, reason="", message="", last_write=None)
     state.rewriting = Rewriting()
     if state.durable.plan == Fence():
         state.phase = Waiting()
     else:
-        restore(state, RestoreCause.RESUMED, "the job is resumed", now)
+        steps = state.job.spec.training.steps
+        why = f"spec.training.steps is raised to {steps}" if is_raised else "the job is resumed"
+        restore(state, RestoreCause.RESUMED, why, now)

@@ -13,6 +13,7 @@ from bamboo_core.api.spec import RestoreSpec
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter.endings import restore
 from bamboo_core.arbiter.losses import blame, lose
+from bamboo_core.arbiter.origin import begins_elsewhere
 from bamboo_core.arbiter.rounds import begin, hold
 from bamboo_core.arbiter_state.durable import (
     Restored,
@@ -28,7 +29,7 @@ from bamboo_core.arbiter_state.findings import AGAIN_S
 from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op, single
-from bamboo_core.model.pruning import LEAST_KEPT, removable
+from bamboo_core.model.pruning import LEAST_KEPT, removable, worth_keeping
 from bamboo_core.planning.requests import Decision
 from bamboo_core.protocol.messages import BadCheckpoint, Directive, Listed, Manifest, Sealed
 
@@ -44,9 +45,10 @@ def sealed(state: State, message: Sealed) -> None:
     is_last = manifest.attempt < durable.attempt and not durable.voters
     if manifest.attempt != durable.attempt and not is_last:
         return
-    known, bad = with_manifest(durable.manifests, manifest), durable.bad
+    how = state.job.spec.best
+    known, bad = with_manifest(durable, manifest, how), durable.bad
     if is_last:
-        known = with_listed(durable, (manifest,), state.ledger.newest(durable))
+        known = with_listed(durable, (manifest,), state.ledger.newest(durable), how)
     if state.in_force is not None and _writes_again(state.in_force, manifest.step):
         bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
         state.findings.found.pop((manifest.attempt, manifest.step), None)
@@ -70,13 +72,18 @@ def _still_there(
     durable, checkpoint = state.durable, state.job.spec.checkpoint
     if checkpoint is None or newest.attempt != durable.attempt:
         return known
-    marks = [(m.attempt, m.step) for m in known]
+    values = {(m.attempt, m.step): m.value for m in known}
+    forks = [(f.attempt, f.step) for f in durable.forks]
+    how, kept = checkpoint.best, set[tuple[int, int]]()
+    if how is not None:
+        kept = worth_keeping(values, durable.bad, forks, is_max=how.is_max)
     gone = removable(
-        marks,
+        values,
         newest=(newest.attempt, newest.step),
         keep=max(LEAST_KEPT, checkpoint.keep),
-        sealed=set(marks) - set(durable.bad),
-        forks=[(f.attempt, f.step) for f in durable.forks],
+        sealed=values.keys() - set(durable.bad),
+        forks=forks,
+        best=kept,
     )
     return tuple(m for m in known if (m.attempt, m.step) not in gone)
 
@@ -95,7 +102,8 @@ def listed(state: State, agent: AgentId, message: Listed, now: float) -> None:
         state.findings.hear_right(state.membership.node_of(agent), mark)
         _convict(state, mark)
     durable, listing = state.durable, state.listing
-    known = with_listed(durable, _possible(state, message), state.ledger.newest(durable))
+    newest, how = state.ledger.newest(durable), state.job.spec.best
+    known = with_listed(durable, _possible(state, message), newest, how)
     if known != durable.manifests:
         state.out.save(manifests=known)
     if message.error and isinstance(state.phase, Running) and _is_passed(state):
@@ -288,14 +296,14 @@ def go_back(state: State, desired: DesiredState, now: float) -> None:
         return
     known = orderable(durable, state.ledger.newest(durable))
     base = next((m for m in reversed(known) if m.step == order.from_step), None)
-    is_refused = base is None and order.from_step > 0
+    is_refused = base is None and (order.from_step > 0 or begins_elsewhere(state))
     is_idle = durable.plan == Fence()  # nothing has been computed yet
     attempt = 0 if is_refused or is_idle else durable.attempt + 1
     state.out.save(restored=(*others, Restored(order.id, order.from_step, attempt)))
     if is_idle:
         return
     if is_refused:
-        _refuse(state, _no_such_step(order.from_step, known))
+        _refuse(state, _no_such_step(state, order.from_step, known))
         return
     if base is not None:
         mark = (base.attempt, base.step)
@@ -318,9 +326,10 @@ def _repeated(order: RestoreSpec, before: Restored) -> str:
     )
 
 
-def _no_such_step(step: int, known: tuple[Manifest, ...]) -> str:
+def _no_such_step(state: State, step: int, known: tuple[Manifest, ...]) -> str:
     steps = ", ".join(dict.fromkeys(str(m.step) for m in known)) or "none"
+    start = "" if begins_elsewhere(state) else ", or 0 for the start"
     return (
         f"spec.restore.fromStep {step} is no step of a checkpoint that can be used: choose one of"
-        f" {steps}, or 0 for the start, with a new spec.restore.id"
+        f" {steps}{start}, with a new spec.restore.id"
     )

@@ -243,8 +243,8 @@ def _is_dispensable(state: State, agent: AgentId) -> bool:
 
 def _is_unsealed(state: State, step: int) -> bool:
     """Whether a checkpoint of the step may still wait for files of some agent."""
-    checkpoint, durable = state.job.spec.checkpoint, state.durable
-    if checkpoint is None or not checkpoint.every_steps or step % checkpoint.every_steps:
+    every, durable = state.job.spec.save_every, state.durable
+    if not every or step % every:
         return False
     mark = (durable.attempt, step)
     sealed = {(m.attempt, m.step) for m in durable.manifests}

@@ -16,9 +16,10 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import last_write, redundancy, refusals
+from bamboo_core.arbiter import last_write, origin, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, take_move, without_vote
 from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
+from bamboo_core.arbiter.origin import is_unplanned_attempt
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
@@ -36,9 +37,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import layers_of
-from bamboo_core.planning.requests import (
-    PlanRequest,
-)
+from bamboo_core.planning.requests import PlanRequest
 from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
@@ -165,6 +164,7 @@ class Next(Enum):
     WRITE = auto()  # the last checkpoint, again
     AWAIT_AGENTS = auto()
     LIST = auto()  # the checkpoints
+    FAIL = auto()  # there is nothing to begin with
     PLAN = auto()
 
 
@@ -197,6 +197,10 @@ def decide(state: State, now: float) -> Verdict:
         return Verdict(Next.AWAIT_AGENTS, f"{agents} too few to go on; the state is kept")
     if _lists_first(state, now):
         return Verdict(Next.LIST, "the checkpoints are being listed")
+    if origin.lacks_origin(state):
+        if origin.is_hopeless(state):
+            return Verdict(Next.FAIL, origin.failure(state))
+        return Verdict(Next.LIST, "the checkpoint with which the job begins is awaited")
     return Verdict(Next.PLAN, "all members have reported")
 
 
@@ -219,9 +223,13 @@ def go_on(state: State, now: float) -> None:
             hold(state, verdict.why, now)
         case Next.LIST:
             due_at = _ask_for_lists(state, now)
+            if due_at <= now:
+                due_at = now + state.job.timing.listing_s
             cause = RestoreCause.LAYER_LOST
             state.phase = Holding(verdict.why, state.reports(), cause=cause, plan_by=due_at)
             state.record(EventReason.WAITING, verdict.why)
+        case Next.FAIL:
+            end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, verdict.why)
         case Next.PLAN:
             _ask_planner(state, now)
 
@@ -238,7 +246,7 @@ def _write_again(state: State, now: float) -> None:
 
 
 def _ask_planner(state: State, now: float) -> None:
-    if _is_unplanned_attempt(state):
+    if is_unplanned_attempt(state):
         rebase(state)
     reports = state.reports()
     state.requests += 1
@@ -395,6 +403,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),
         goodput=state.wire.settled,
+        ties=tuple(tie.layers for tie in ready.ties),
         question=durable.question,
         move=take_move(state),
     )
@@ -469,20 +478,12 @@ def _list_and_restore(state: State, cause: RestoreCause, why: str, now: float) -
     hold(state, f"{why}; the checkpoints are being listed", now, due_at, cause)
 
 
-def _is_unplanned_attempt(state: State) -> bool:
-    """A new attempt without a plan. One that began because of wrong bits is none: it begins with a
-    verified checkpoint, whatever there is."""
-    durable = state.durable
-    is_new = durable.attempt not in (0, durable.rolled_back) and not durable.voters
-    return is_new and state.job.spec.checkpoint is not None
-
-
 def _lists_first(state: State, now: float) -> bool:
     """Before the first plan of a new attempt members list the checkpoints, or have the time for it:
     perhaps nobody could when it began. Whether the job waits for that."""
     listing = state.listing
     is_late = now >= listing.due_at(state.membership.members, state.job.timing.listing_s)
-    return _is_unplanned_attempt(state) and not (listing.is_here or is_late)
+    return is_unplanned_attempt(state) and not (listing.is_here or is_late)
 
 
 def _ask_for_lists(state: State, now: float) -> float:

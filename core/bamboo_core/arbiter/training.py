@@ -43,6 +43,7 @@ from bamboo_core.protocol.messages import (
     Dispute,
     Disputed,
     Finished,
+    HookWarning,
     Progress,
     Question,
 )
@@ -53,6 +54,7 @@ _LASTS = 2
 
 def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> None:
     """A step has been committed."""
+    _warn(state, agent, progress.warnings)
     in_force, step = state.in_force, progress.commit.step
     if progress.fence.attempt != state.durable.attempt:
         return  # its attempt has ended
@@ -80,8 +82,17 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
             _skipped(state, progress.commit)
 
 
+def _warn(state: State, agent: AgentId, warnings: Collection[HookWarning]) -> None:
+    """One event for each hook. A hook that the job does not have is of no interest."""
+    for warning in warnings:
+        if warning.hook < len(state.job.spec.hooks) and warning.hook not in state.broken_hooks:
+            state.broken_hooks.add(warning.hook)
+            text = f"{agent}: {warning.text}"
+            state.record(EventReason.HOOK_FAILED, text, Severity.WARNING, agents=agent)
+
+
 def _skipped(state: State, commit: CommitRecord) -> None:
-    """The step has changed no layer, since a number in it is not finite."""
+    """The step has changed no layer, since a number in it is not finite, or it has no targets."""
     row, most = commit.skipped_in_row, state.job.spec.training.on_non_finite.skip
     where = (
         f"the gradient of layer {commit.culprit}"
@@ -89,6 +100,8 @@ def _skipped(state: State, commit: CommitRecord) -> None:
         else "the norm of the gradients"
     )
     text = f"{where} is not finite in step {commit.step}"
+    if commit.targets == 0:
+        text = f"the global batch of step {commit.step} has no targets: its loss counted none"
     if row > most:
         text += (
             f"; {row} steps in a row changed no layer, more than spec.training.onNonFinite.skip"
@@ -248,12 +261,11 @@ def _roll_back(
     checkpoint replaces their layers, but one that differs a second time is blamed, too.
     """
     durable, spec = state.durable, state.job.spec
-    every = spec.checkpoint.every_steps if spec.checkpoint is not None else 0
     committed = min(state.ledger.newest(durable), step - 1)
     copies = [d for d in disputes if d.is_of_copies]
     forwards = [d for d in disputes if not d.is_of_copies]
     odd = frozenset[AgentId]().union(*map(odd_ones, forwards))
-    if state.copied_at < newest_compared(committed, every):
+    if state.copied_at < newest_compared(committed, spec.save_every):
         odd = odd.union(*map(odd_copies, copies))
     if not odd:
         differing = sorted({agent for dispute in disputes for agent in _agents(dispute)})

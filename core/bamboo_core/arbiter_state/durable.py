@@ -10,13 +10,14 @@ import base64
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
+from bamboo_core.api.progress import BestCheckpoint
+from bamboo_core.api.spec import BestSpec, RedundancyMode
 from bamboo_core.arbiter_state.last_write import LastWrite
-from bamboo_core.model import sampling
+from bamboo_core.model import pruning, sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.model.numerics import BatchShape
@@ -51,6 +52,7 @@ class Durable:
 
     term: int = 0  # of the newest leader
     attempt: int = 0
+    steps: int = 0  # at which training ends now; 0: an earlier version has written this
     manifest: Manifest | None = None  # the checkpoint that the attempt began with; None: no file
     forks: tuple[Fork, ...] = ()  # of all attempts but the first; see shrunk
     plan: Fence = Fence()  # of the newest plan; a NamedTuple is immutable
@@ -118,6 +120,23 @@ def eligible(durable: Durable) -> tuple[Manifest, ...]:
         and all(m.step <= f.step for f in durable.forks if f.attempt > m.attempt)
     ]
     return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
+
+
+def best(durable: Durable, how: BestSpec | None) -> Manifest | None:
+    """The best of the :func:`eligible` checkpoints; None: none has a value, or none is wanted."""
+    if how is None:
+        return None
+    known = {(m.attempt, m.step): m for m in eligible(durable)}
+    mark = pruning.best({k: m.value for k, m in known.items()}, (), is_max=how.is_max)
+    return known[mark] if mark is not None else None
+
+
+def shown_best(durable: Durable, how: BestSpec | None) -> BestCheckpoint | None:
+    """The same for users."""
+    found = best(durable, how)
+    if found is None or found.value is None or how is None:
+        return None
+    return BestCheckpoint(found.step, found.attempt, how.metric, found.value, found.path)
 
 
 def is_sealed(durable: Durable, mark: tuple[int, int]) -> bool:
@@ -200,37 +219,44 @@ def would_repeat(durable: Durable) -> bool:
     return durable.attempt > 0 and not durable.voters and newest == durable.manifest
 
 
-def verified(
-    durable: Durable, committed: float, checkpoint: CheckpointSpec | None
-) -> tuple[Manifest, ...]:
+def verified(durable: Durable, committed: float, save_every: int) -> tuple[Manifest, ...]:
     """The :func:`eligible` checkpoints that were verified: their step is committed, and in it all
     copies of the layers were found equal. Those with which this attempt may have begun count, too,
-    because all its copies come from such a file. committed: newest commit that is trusted."""
-    every = checkpoint.every_steps if checkpoint is not None else 0
+    because all its copies come from such a file. committed: newest commit that is trusted;
+    save_every: steps between two checkpoints, 0: there are none."""
     return tuple(
         m
         for m in eligible(durable)
         if m.attempt < durable.attempt
-        or (m.step <= committed and sampling.are_copies_due(m.step, every))
+        or m == durable.manifest  # of another job, from which the first attempt began
+        or (m.step <= committed and sampling.are_copies_due(m.step, save_every))
     )
 
 
-def with_manifest(manifests: tuple[Manifest, ...], new: Manifest) -> tuple[Manifest, ...]:
-    """The list with one more, oldest first; only the newest few are worth remembering."""
-    kept = {(m.attempt, m.step): m for m in (*manifests, new)}
-    return tuple(kept[key] for key in sorted(kept))[-_MAX_MANIFESTS:]
+def with_manifest(
+    durable: Durable, new: Manifest, how: BestSpec | None = None
+) -> tuple[Manifest, ...]:
+    """The known checkpoints with one more, oldest first; only the newest few and the best one are
+    worth remembering."""
+    kept = {(m.attempt, m.step): m for m in (*durable.manifests, new)}
+    known = tuple(kept[key] for key in sorted(kept))
+    first, newest = best(replace(durable, manifests=known), how), known[-_MAX_MANIFESTS:]
+    return newest if first is None or first in newest else (first, *newest[1:])
 
 
-def with_listed(durable: Durable, found: Iterable[Manifest], newest: int) -> tuple[Manifest, ...]:
+def with_listed(
+    durable: Durable, found: Iterable[Manifest], newest: int, how: BestSpec | None = None
+) -> tuple[Manifest, ...]:
     """The known checkpoints with those that somebody has found, oldest first. Of too many, those go
-    first that may not be read, but never the one that the attempt began with. newest: step of the
-    newest known commit."""
+    first that may not be read, but never the one that the attempt began with, nor the best one.
+    newest: step of the newest known commit."""
     known = {(m.attempt, m.step): m for m in durable.manifests}
     every = known | {(m.attempt, m.step): m for m in found if m.attempt <= durable.attempt}
     facts = with_newer(replace(durable, manifests=tuple(every.values())), newest)
     useful = [(m.attempt, m.step) for m in eligible(facts)][-_MAX_MANIFESTS:]
-    if (base := durable.manifest) is not None and (base.attempt, base.step) in every:
-        useful += [(base.attempt, base.step)] * ((base.attempt, base.step) not in useful)
+    for other in (durable.manifest, best(facts, how)):
+        if other is not None and (mark := (other.attempt, other.step)) in every:
+            useful += [mark] * (mark not in useful)
     others = sorted(known.keys() - set(useful))
     room = max(0, _MAX_MANIFESTS - len(useful))
     return tuple(every[key] for key in sorted([*useful, *others[max(0, len(others) - room) :]]))
@@ -257,6 +283,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         "disputants": list(d.disputants),
         "suspects": list(d.suspects),
     }
+    if d.steps:
+        out["steps"] = d.steps
     if d.departed:
         out["departed"] = _pack(" ".join(d.departed))
     if d.step_cut != d.cut:
@@ -316,6 +344,7 @@ def _read(value: dict[str, Any]) -> Durable:
     return Durable(
         term=int(value.get("term", 0)),
         attempt=int(value.get("attempt", 0)),
+        steps=int(value.get("steps", 0)),
         manifest=None if manifest is None else Manifest(*manifest),
         forks=tuple(Fork(*f) for f in value.get("forks", ())),
         plan=Fence(*value.get("plan", ())),
@@ -394,7 +423,8 @@ def _read_question(value: Any) -> Question:
 
 
 def _manifest(m: Manifest) -> list[Any]:
-    return [m.attempt, m.step, m.path, m.digest]
+    is_known = m.value is not None and isfinite(m.value)  # JSON has no other numbers
+    return [m.attempt, m.step, m.path, m.digest, *([m.value] if is_known else [])]
 
 
 def _agents(d: Durable) -> str:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Network, TrainingProgress, Unwritten
+from bamboo_core.api.progress import BestCheckpoint, Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import JobSpec, RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
@@ -278,6 +278,7 @@ class ArbiterStatus:
     leaving: tuple[AgentId, ...]
     progress: TrainingProgress
     checkpoint: Manifest | None
+    best: BestCheckpoint | None  # see spec.checkpoint.best
     copies: dict[int, int]  # layer -> live agents that hold it by plan
     route: Route | None  # of items between agents; None: no agent is ready yet
     network: Network  # between agents

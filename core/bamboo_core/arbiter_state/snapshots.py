@@ -6,9 +6,10 @@ from math import inf
 
 from bamboo_core.api.progress import Unwritten
 from bamboo_core.arbiter_state import successors
-from bamboo_core.arbiter_state.durable import eligible
+from bamboo_core.arbiter_state.durable import eligible, shown_best
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
 from bamboo_core.arbiter_state.state import Over, State
+from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import layers_of
 
 
@@ -47,6 +48,7 @@ def status(state: State) -> ArbiterStatus:
         leaving=plan.leaving if plan is not None else (),
         progress=state.ledger.progress,
         checkpoint=next(reversed(eligible(durable)), None),
+        best=shown_best(durable, state.job.spec.best),
         copies=_copies(state),
         route=membership.route(state.job.spec),
         network=state.wire.network(),
@@ -106,8 +108,11 @@ def _waits_for(state: State) -> str:
     if not found:
         return ""
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    name = state.job.name.rpartition("/")[2]
+    name, checkpoint = state.job.name.rpartition("/")[2], state.job.spec.checkpoint
+    otherwise = f"go back on purpose: bamboo restore {name} --from-step N|start"
+    if checkpoint is not None and checkpoint.from_ is not None and state.durable.plan == Fence():
+        otherwise = "create a new BambooJob with another checkpoint in spec.checkpoint.from"
     return (
         f"a checkpoint cannot be read, so the job waits: {found[0]}{more}; make the files reachable"
-        f" on every node, or go back on purpose: bamboo restore {name} --from-step N|start"
+        f" on every node, or {otherwise}"
     )

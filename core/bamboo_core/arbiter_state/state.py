@@ -158,12 +158,12 @@ class Ledger:
         """True: a new commit (that of step ``steps``, the epilogue, does not count)."""
         commit, known = report.commit, self.progress
         if commit.validation_loss is not None:
-            known = replace(known, validation_loss=commit.validation_loss)
+            known = known.validated(commit.validation_loss, commit.validation_metrics)
         if report.step_s:
             known = replace(known, step_s=report.step_s)
         is_new = known.committed < commit.step < self.steps
         if is_new:
-            known = replace(known, committed=commit.step, loss=commit.loss, skipped=commit.skipped)
+            known = known.trained(commit.step, commit.loss, commit.metrics, commit.skipped)
             self.progress_at = now
         self.progress = known
         return is_new
@@ -176,7 +176,7 @@ class Ledger:
 
     def forget_commit(self) -> None:
         """The reported commit is lost: a restore has undone it, or only lost agents knew it."""
-        self.progress = replace(self.progress, committed=-1, loss=None)
+        self.progress = replace(self.progress, committed=-1, loss=None, metrics={})
 
     def newest(self, durable: Durable) -> int:
         """Newest known commit of the attempt, reported or implied by a checkpoint; -1: none."""
@@ -358,6 +358,7 @@ class State:
     listing: Listing = field(default_factory=Listing)
     rewriting: Rewriting = field(default_factory=Rewriting)
     findings: Findings = field(default_factory=Findings)
+    broken_hooks: set[int] = field(default_factory=set)  # indexes of those that events have told
     faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
 

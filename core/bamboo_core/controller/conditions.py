@@ -106,6 +106,8 @@ def _runs(layers: Set[int]) -> str:
 
 
 def _accepted(seen: Seen) -> Condition:
+    if seen.job.refused_steps:
+        return Condition(Type.ACCEPTED, False, Reason.SPEC_CHANGED, seen.job.refused_steps)
     text = "the spec is usable"
     if unused := overridden.problems(seen.spec):  # of a new job they are refused
         text += f", but {'; '.join(map(str, unused))}"
@@ -260,7 +262,7 @@ def _running(seen: Seen) -> Condition:
         return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
     if seen.is_training and not turns.has_lost_all(seen.view, training):
         step = training.progress.committed + 1
-        text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
+        text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}{seen.job.goes_on}"
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)
     if seen.is_training:
@@ -485,7 +487,7 @@ def _suspended(seen: Seen) -> Condition:
 def _complete(seen: Seen) -> Condition:
     done = seen.memory.terminal is Outcome.COMPLETE
     reason = Reason.STEPS_REACHED if done else Reason.NOT_YET
-    return Condition(Type.COMPLETE, done, reason, seen.memory.message if done else "")
+    return Condition(Type.COMPLETE, done, reason, (seen.memory.message + seen.job.goes_on) * done)
 
 
 def _failed(seen: Seen) -> Condition:

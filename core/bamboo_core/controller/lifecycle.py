@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Network, TrainingProgress
+from bamboo_core.api.progress import BestCheckpoint, Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason, user_reason
 from bamboo_core.api.records import Problem
@@ -83,6 +83,7 @@ class JobStatus:
     checkpoint_path: str = ""
     checkpoint_error: str = ""
     checkpoint_caveat: str = ""
+    best: BestCheckpoint | None = None
     # (number of live copies, layers that have as many), fewest first; empty while not training.
     copies: tuple[tuple[int, str], ...] = ()
     route: Route | None = None  # of items between agents; None: not known
@@ -132,6 +133,7 @@ def status_of(
         checkpoint_path=training.checkpoint_path,
         checkpoint_error=training.checkpoint_error,
         checkpoint_caveat=training.checkpoint_caveat,
+        best=training.best,
         copies=conditions.layers_by_copies(training.copies) if seen.is_training else (),
         route=training.route,
         network=training.network,

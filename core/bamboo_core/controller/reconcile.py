@@ -116,7 +116,7 @@ def step(
     memory = turns.remembered(spec, view, training, memory)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
-        actions += _after_the_end(spec, view, memory, now)
+        actions += _after_the_end(spec, view, memory, job, now)
     elif spec.suspend:
         actions += _at_rest(view, training)
     else:
@@ -182,14 +182,16 @@ def _force_delete_at(pod: PodView, nodes: Mapping[str, NodeView]) -> float | Non
 
 
 def _after_the_end(
-    spec: JobSpec, view: ClusterView, memory: Memory, now: float
+    spec: JobSpec, view: ClusterView, memory: Memory, job: JobView, now: float
 ) -> Iterable[Action]:
+    """A job that goes on keeps no pod for its log: new agents come once all are gone."""
     finished_at = memory.finished_at or now
     for pod in view.pods:
-        if pod.is_alive and now >= finished_at + _farewell_s(memory):
+        is_late = pod.is_alive and now >= finished_at + _farewell_s(memory)
+        if is_late or (job.next_steps and pod.has_ended and pod.deleting_at is None):
             yield DeletePod(pod.name, pod.uid, force=False, reason="the job has ended")
     ttl_s = spec.run_policy.ttl_s
-    if ttl_s is not None and now >= finished_at + ttl_s:
+    if ttl_s is not None and not job.next_steps and now >= finished_at + ttl_s:
         yield DeleteJob()
 
 
@@ -473,6 +475,7 @@ def _wake_times(
     times = list(lifecycle.deadlines(spec, training, memory, job=job))
     if memory.terminal is not None and memory.finished_at is not None:
         times.append(memory.finished_at + _farewell_s(memory))
+        times += [now + ends.GONE_S] if job.next_steps else []  # until its pods are gone
         if spec.run_policy.ttl_s is not None:
             times.append(memory.finished_at + spec.run_policy.ttl_s)
     nodes = view.fleet.by_name

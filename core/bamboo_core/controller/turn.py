@@ -211,7 +211,9 @@ def template(spec: JobSpec) -> str:
     network = replace(spec.transport, bandwidth_gbps=1.0)
     fields = [spec.worker, spec.placement, spec.redundancy, network, spec.corruption]
     fields += [spec.training.on_non_finite, *([spec.checkpoint] if spec.checkpoint else [])]
-    text = json.dumps([spec.recovery, *map(records.encode, fields)], sort_keys=True)
+    parts = [spec.recovery, *map(records.encode, fields)]
+    parts += [records.encode(spec.hooks)] if spec.hooks else []  # pods of before stay as they are
+    text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Network, TrainingProgress, Unwritten
+from bamboo_core.api.progress import BestCheckpoint, Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
@@ -315,6 +315,14 @@ class JobView:
     deleting: bool = False
     queued: str = ""  # why Kueue keeps it suspended although the spec does not; empty: it does not
     rests: str = ""  # the same for the operator itself
+    next_steps: int = 0  # to which it goes on once these steps are committed; 0: to none
+    refused_steps: str = ""  # why spec.training.steps is not taken; empty: it is
+
+    @property
+    def goes_on(self) -> str:
+        """The end of a sentence that says so; empty: the job ends with these steps."""
+        text = f"; then it goes on to step {self.next_steps}, with new agents"
+        return text if self.next_steps else ""
 
 
 @dataclass(frozen=True)
@@ -378,6 +386,7 @@ class TrainingView:
     checkpoint_path: str = ""
     checkpoint_error: str = ""  # why no newer one can be written, with the agent
     checkpoint_caveat: str = ""  # why one node only may have its files
+    best: BestCheckpoint | None = None
     unwritten: Unwritten | None = None  # the last checkpoint, once it is all that is left to do
     losses: Losses = Losses()
     totals: Totals = Totals()  # noqa: RUF009 - frozen

@@ -11,6 +11,7 @@ from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction
+from bamboo_core.model.ties import Ties
 
 _new = tuple.__new__  # large grids have a hundred thousand transfers: this spares __new__
 
@@ -26,6 +27,7 @@ class GraphBuilder:
     takes_part: Mapping[AgentId, tuple[int, ...]]  # layers that the agent brings to the target
     files: frozenset[int]  # layers that a checkpoint has at the target version
     initial: bool  # the target version is 0: any agent can build any layer
+    ties: Ties = ()
     prefers_files: bool = False  # read a file even if an agent could send the layer
     tasks: dict[TaskId, tuple[Dependency, ...]] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ says which module contributes what.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from bamboo_core.graph.builder import GraphBuilder
@@ -28,6 +28,7 @@ from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.ties import Ties, other_stages
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Goals:
     split: bool = False  # separate I and W
     gathers: bool = False  # slices of gradients are gathered, rather than a transfer for each pair
     periodic: Periodic = field(default_factory=Periodic)
+    ties: Ties = ()  # layers that need each other's reduced gradients
     # Learners receive and update copies. They have no vote, and no agent waits for them.
     learners: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
@@ -110,7 +112,11 @@ class _Closure:
         self._goals, self._holdings = goals, holdings
         idle = goals.short_notice | goals.learners.keys()
         index = index or HoldingsIndex(
-            holdings, batch=goals.batch, target=goals.target, short_notice=idle
+            holdings,
+            batch=goals.batch,
+            target=goals.target,
+            short_notice=idle,
+            ties=goals.ties,
         )
         computing = tuple(sorted(a for a in holdings if a not in idle))
         self._updating = (*computing, *sorted(goals.learners))
@@ -121,6 +127,7 @@ class _Closure:
             computing=computing,
             takes_part={a: self._layers(a, index) for a in self._updating},
             files=files,
+            ties=goals.ties,
             initial=goals.target == 0,
             # in the epilogue only END of the previous step waits for copies
             prefers_files=goals.target == goals.last and Item.commit(-1) not in index.where,
@@ -189,6 +196,8 @@ class _Closure:
             for agent in self._builder.computing:
                 self._vote(agent)
             self._make_commit()
+        if self._goals.periodic.is_scored:
+            self._periodic_tasks.seal_after(self._committed(self._goals.coordinator))
         for agent in self._updating:
             self._update(agent)
 
@@ -212,13 +221,22 @@ class _Closure:
         versions: dict[Dependency, None] = {}
         ranges: list[Range] = []
         spans = self._spans(agent)
-        for stage in dict.fromkeys(stage for stage, _ in spans):
+        stages = list(dict.fromkeys(stage for stage, _ in spans))
+        tied = self._tied_stages((x for _, span in spans for x in range(*span)), stages)
+        for stage in (*stages, *tied):
             gradients += self._gradients.reduced(agent, stage)
         for stage, span in spans:
             ranges += [self._goals.cut[stage], span, (0, self._gradients.slices(stage))]
             versions |= dict.fromkeys(self._versions.dependencies(agent, span))
+        for stage in tied:  # of which it attests no layer
+            lo, _ = cut = self._goals.cut[stage]
+            ranges += [cut, (lo, lo), (0, self._gradients.slices(stage))]
         vote = Instruction(Op.VOTE, ranges=tuple(ranges))
         self._votes[agent] = self._builder.add(agent, vote, [*gradients, *versions])
+
+    def _tied_stages(self, layers: Iterable[int], but: Iterable[int]) -> list[int]:
+        """Other stages whose reduced gradients these layers need, too."""
+        return other_stages(self._goals.ties, self._goals.cut, layers, but)
 
     def _make_commit(self) -> None:
         coordinator = self._goals.coordinator
@@ -249,13 +267,19 @@ class _Closure:
         committed = self._committed(agent)
         waits: list[Dependency | None] = []
         for stage, (lo, hi) in self._spans(agent):
-            vote = self._votes.get(agent)  # depends on the gradients already
-            waits = [committed, *([vote] if vote else self._gradients.reduced(agent, stage))]
+            vote = self._votes.get(agent)
+            stages = [stage, *self._tied_stages(range(lo, hi), (stage,))]
+            waits = [committed]  # a vote depends on the gradients already
+            if vote:
+                waits.append(vote)
+            else:
+                waits += [w for s in stages for w in self._gradients.reduced(agent, s)]
             waits += [
                 *self._versions.dependencies(agent, (lo, hi)),
                 *self._periodic_tasks.saves(agent, (lo, hi)),
             ]
-            ranges = self._goals.cut[stage], (0, self._gradients.slices(stage))
+            counts = ((self._goals.cut[s], (0, self._gradients.slices(s))) for s in stages)
+            ranges = tuple(x for both in counts for x in both)
             update = Instruction(Op.UPDATE, 0, lo, hi, ranges=ranges)
             self._updates.setdefault(agent, []).append(self._builder.add(agent, update, waits))
 

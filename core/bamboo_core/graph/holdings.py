@@ -8,6 +8,7 @@ from bamboo_core.graph.tasks import Holdings
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.ties import Ties, partners
 
 _BOUND = frozenset({Kind.ACT, Kind.PART, Kind.SUM, Kind.PREFIX})
 """A staying agent never sends these: it may be writing them, or it needs them itself."""
@@ -27,8 +28,9 @@ class HoldingsIndex:
         batch: BatchShape,
         target: int,
         short_notice: Set[AgentId],
+        ties: Ties = (),
     ) -> None:
-        self._batch = batch
+        self._batch, self._partners = batch, partners(ties)
         self.target, self.short_notice = target, short_notice
         self.held: dict[AgentId, set[Item]] = {}
         self.where: dict[Item, list[AgentId]] = {}  # agents that can send the item
@@ -151,10 +153,15 @@ class HoldingsIndex:
             for layer, version in versions.items()
             if version <= self.target
             and all(
-                (step, layer) in self.reduced_in and step in self._commits
+                step in self._commits and self._is_reduced(step, layer)
                 for step in range(version - self.target, 0)
             )
         }
+
+    def _is_reduced(self, step: int, layer: int) -> bool:
+        """Whether all reduced gradients exist that an update of the layer needs."""
+        needed = (layer, *self._partners.get(layer, ()))
+        return all((step, x) in self.reduced_in for x in needed)
 
     def _sources(self) -> dict[int, tuple[AgentId, ...]]:
         """layer -> its best holders: staying agents first, then those with the newest version."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.graph.builder import GraphBuilder
 from bamboo_core.graph.tasks import Dependency, TaskId
 from bamboo_core.graph.versions import Versions
@@ -21,6 +22,18 @@ class Periodic:
     validate_every: int = 0  # steps between validations; 0: only in the epilogue
     saves: bool = False  # write checkpoints
     save_every: int = 0  # steps between checkpoints; 0: only in the epilogue
+    is_scored: bool = False  # manifests have a value of the validation of their step
+
+    @staticmethod
+    def of(spec: JobSpec, evals: int) -> Periodic:
+        """As the spec asks for it. evals: micro-batches of the validation set."""
+        return Periodic(
+            evals,
+            spec.training.validate_every,
+            saves=spec.checkpoint is not None,
+            save_every=spec.save_every,
+            is_scored=spec.best is not None,
+        )
 
 
 class PeriodicTasks:
@@ -41,6 +54,7 @@ class PeriodicTasks:
         self._assignment, self._coordinator = assignment, coordinator
         self._step, self._final = step, final
         self._saves: dict[AgentId, list[tuple[Range, TaskId]]] = {}
+        self._files: list[Dependency] | None = None  # what SEAL needs to know of all files
         self.seal: TaskId | None = None
 
     def _due(self, every: int, first: int) -> bool:
@@ -88,15 +102,20 @@ class PeriodicTasks:
         return self._builder.add(agent, Instruction(Op.V, 0, lo, hi, m, every=every), waits)
 
     def close(self) -> None:
-        """The epilogue's COMMIT, which needs no votes: it only collects the scores."""
+        """The epilogue's COMMIT, which needs no votes: it only collects the scores. SEAL may need
+        the same ones."""
+        scores = self.validate()
+        if self._periodic.is_scored:
+            number = self._periodic.evals
+            self._seal(Instruction(Op.SEAL, ranges=((0, number),) if number else ()), scores)
         if self._periodic.evals:
-            waits = [*self.validate(), self.seal]
-            self._builder.add(self._coordinator, Instruction(Op.COMMIT), waits)
+            self._builder.add(self._coordinator, Instruction(Op.COMMIT), [*scores, self.seal])
 
     # ------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
-        """SAVE of every layer by one of its holders, and SEAL on the coordinator.
+        """SAVE of every layer by one of its holders, and SEAL on the coordinator, unless it waits
+        for the validation.
 
         Version 0 is never saved, since any agent can build it.
         """
@@ -104,8 +123,19 @@ class PeriodicTasks:
         if not self._periodic.saves or not self._due(every, 1):
             return
         waits = dict.fromkeys(w for stage in self._builder.cut for w in self._save_stage(stage))
-        seal = Instruction(Op.SEAL, every=self._every(every))
-        self.seal = self._builder.add(self._coordinator, seal, waits)
+        self._files = [w for w in waits if w is not None]
+        if not self._periodic.is_scored:
+            self._seal(Instruction(Op.SEAL, every=self._every(every)), ())
+
+    def seal_after(self, commit: Dependency | None) -> None:
+        """SEAL whose manifest has a value of the validation, which is in the commit's record."""
+        every = self._every(self._periodic.save_every)
+        self._seal(Instruction(Op.SEAL, item=Item.commit(0), every=every), [commit])
+
+    def _seal(self, seal: Instruction, waits: Iterable[Dependency | None]) -> None:
+        if self._files is not None:
+            needs = [*self._files, *waits]
+            self.seal = self._builder.add(self._coordinator, seal, needs)
 
     def saves(self, agent: AgentId, span: Range) -> list[TaskId]:
         """The agent's SAVEs that read layers of the span."""

@@ -9,6 +9,7 @@ from bamboo_core.graph.tasks import Dependency, Gather, TaskId, Transfer
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.ties import partners
 
 
 class Versions:
@@ -64,12 +65,22 @@ class Versions:
         if key not in self._updates:
             older = (self._version(agent, x, step) for x in range(lo, hi))
             waits: list[Dependency | None] = [*dict.fromkeys(older)]
-            for z in range(slices):
-                waits.append(self._builder.fetch(Item.red(step, cut, z, slices), agent))
+            sums = [(cut, slices), *self._tied(step, (lo, hi), cut)]
+            for each, count in sums:
+                for z in range(count):
+                    waits.append(self._builder.fetch(Item.red(step, each, z, count), agent))
             waits.append(self._builder.fetch(Item.commit(step), agent))
-            update = Instruction(Op.UPDATE, step, lo, hi, ranges=(cut, (0, slices)))
+            ranges = tuple(x for each, count in sums for x in (each, (0, count)))
+            update = Instruction(Op.UPDATE, step, lo, hi, ranges=ranges)
             self._updates[key] = self._builder.add(agent, update, waits)
         return self._updates[key]
+
+    def _tied(self, step: int, span: Range, cut: Range) -> list[tuple[Range, int]]:
+        """Reduced gradients of other ranges that these layers need, with their slices."""
+        with_ties = partners(self._builder.ties)
+        others = (x for layer in range(*span) for x in with_ties.get(layer, ()))
+        found = dict.fromkeys(self._index.reduced_in[step, x] for x in sorted(others))
+        return [(each, count) for each, count in found if each != cut]
 
     def updates(self, agent: AgentId, step: int) -> list[TaskId]:
         """The agent's updates of an older step."""

@@ -3,5 +3,5 @@
 Rules of training belong to arbiter; pods, conditions and limits belong to controller.
 
 Public: ``leadership``, ``training_view``, ``disruptions`` (how many agents an eviction must leave),
-``durable_writer``, ``pace``, ``orders`` (of plans, and their answers).
+``durable_writer``, ``pace``, ``orders`` (of plans, and their answers), ``raised_steps``.
 """

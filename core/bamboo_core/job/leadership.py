@@ -197,6 +197,11 @@ class Leadership:
         """Whether the agents that the arbiter sets up are those of this spec."""
         return turn.template(spec) == turn.template(self._spec)
 
+    @property
+    def steps(self) -> int:
+        """Steps at which its arbiter ends the job."""
+        return self._spec.training.steps
+
     def view(self) -> TrainingView:
         """The training for the controller and for users."""
         return training_view.view(

@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.spec import BestSpec
 from bamboo_core.api.totals import Totals
-from bamboo_core.arbiter_state.durable import Durable, computed_on, eligible
+from bamboo_core.arbiter_state.durable import Durable, computed_on, eligible, shown_best
 from bamboo_core.arbiter_state.events import ArbiterPhase, ArbiterStatus, Glance
 from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
@@ -82,6 +83,7 @@ def view(
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
         checkpoint_caveat=_caveat(checkpoint, reported),
+        best=status.best,
         unwritten=status.unwritten,
         losses=reported.losses,
         totals=reported.totals,
@@ -100,8 +102,8 @@ def view(
     )
 
 
-def ended(durable: Durable, reported: LastReported) -> TrainingView:
-    """The view of a job that has ended and has no arbiter any more."""
+def ended(durable: Durable, reported: LastReported, how: BestSpec | None = None) -> TrainingView:
+    """The view of a job that has ended and has no arbiter any more. how: see spec.checkpoint."""
     checkpoint = next(reversed(eligible(durable)), None)
     return TrainingView(
         epoch=durable.plan.epoch,
@@ -116,6 +118,7 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
         checkpoint_caveat=_caveat(checkpoint, reported),
+        best=shown_best(durable, how),
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,
@@ -135,14 +138,20 @@ def follow(
 ) -> TrainingProgress:
     """Agents' reports of this attempt; else what was reported before, unless a restore undid it."""
     if progress.validation_loss is None:
-        progress = replace(progress, validation_loss=reported.validation_loss)
+        progress = replace(
+            progress,
+            validation_loss=reported.validation_loss,
+            validation_metrics=reported.validation_metrics,
+        )
     if progress.committed >= 0:
         return progress
-    committed, loss = reported.committed, reported.loss
+    committed, loss, metrics = reported.committed, reported.loss, reported.metrics
     is_undone = durable.plan.attempt != durable.attempt
     if committed < durable.committed or (is_undone and committed > durable.committed):
-        committed, loss = durable.committed, None
-    return replace(progress, committed=committed, loss=loss, skipped=reported.skipped)
+        committed, loss, metrics = durable.committed, None, {}
+    return replace(
+        progress, committed=committed, loss=loss, metrics=metrics, skipped=reported.skipped
+    )
 
 
 def urgent_part(seen: Glance) -> object:

@@ -37,9 +37,13 @@ class Op(StrEnum):
     # the reduced gradients and versions of the agent's layers
     VOTE = "VOTE"
     COMMIT = "COMMIT"  # agents: commit the step, since all of these have voted
-    UPDATE = "UPDATE"  # [lo:hi] a:b 0:k: optimizer step; the stage's layers, and its k slices
+    # [lo:hi] a:b 0:k: optimizer step; the stage's layers, and its k slices. The same two follow for
+    # each other stage with layers that are tied to these
+    UPDATE = "UPDATE"
     SAVE = "SAVE"  # [lo:hi]: write version `step` of these layers (in the background)
-    SEAL = "SEAL"  # write the manifest of version `step` once every layer's file is recorded
+    # write the manifest of version `step` once every layer's file is recorded. With a value of the
+    # validation: item, the commit whose record has it; or 0:n, the micro-batches whose scores do
+    SEAL = "SEAL"
     END = "END"  # free what the step has retained
     SEND = "SEND"  # item, peer
     RECV = "RECV"  # item, peer: wait for its arrival
@@ -233,6 +237,12 @@ _WORD = re.compile(
 def voted(ranges: tuple[Range, ...]) -> Iterator[tuple[Range, Range, Range]]:
     """The ranges of a VOTE: of the cut, the agent's layers within it, and the slices."""
     return zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True)
+
+
+def updating(ranges: tuple[Range, ...]) -> Iterator[tuple[Range, Range]]:
+    """The ranges of an UPDATE: of the cut, and the slices. The first has the layers that are
+    updated, the others have layers that are tied to these."""
+    return zip(ranges[::2], ranges[1::2], strict=True)
 
 
 def parse_instruction(line: str) -> Instruction:

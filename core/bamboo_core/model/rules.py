@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bamboo_core.model.ids import Range
 from bamboo_core.model.items import Item, Kind, addends, pieces_of
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, Program, layers_done, voted
+from bamboo_core.model.program import Instruction, Op, Program, layers_done, updating, voted
 
 _NONE: tuple[Item, ...] = ()
 _new = tuple.__new__  # tens of thousands of rules are looked at for one plan: this spares __new__
@@ -64,13 +64,14 @@ def _fresh(x: Instruction, batch: BatchShape, layers: int) -> Rule:
 
 def _update(x: Instruction, batch: BatchShape, layers: int) -> Rule:
     _, k, lo, hi, _, _, _, ranges, _, _ = x
-    needed = _update_needs((lo, hi), ranges[0], k, ranges[1][1])
+    needed = _update_needs((lo, hi), ranges, k)
     return Rule(needed, versions(lo, hi, k), _NONE, versions(lo, hi, k + 1))
 
 
 @lru_cache(maxsize=256)
-def _update_needs(span: Range, cut: Range, step: int, slices: int) -> tuple[Item, ...]:
-    return (*versions(*span, step), *reduced(cut, step, slices), Item.commit(step))
+def _update_needs(span: Range, ranges: tuple[Range, ...], step: int) -> tuple[Item, ...]:
+    gradients = (x for cut, (_, n) in updating(ranges) for x in reduced(cut, step, n))
+    return (*versions(*span, step), *gradients, Item.commit(step))
 
 
 def _save(x: Instruction, batch: BatchShape, layers: int) -> Rule:
@@ -183,7 +184,10 @@ def _commit(x: Instruction, batch: BatchShape, layers: int) -> Rule:
 
 
 def _seal(x: Instruction, batch: BatchShape, layers: int) -> Rule:
-    return Rule(tuple(Item.file(x[1], layer) for layer in range(layers)))
+    files = tuple(Item.file(x[1], layer) for layer in range(layers))
+    commit = () if x[5] is None else (x[5],)
+    scores = (Item.score(x[1], m) for first, end in x[7] for m in range(first, end))
+    return Rule((*files, *commit, *scores))
 
 
 def _end(x: Instruction, batch: BatchShape, layers: int) -> Rule:

@@ -2,8 +2,7 @@
 
 The operator runs :func:`compute` in a thread, the simulator and the explorer inline. Order: target
 step, cut, seats and wanted layers (:mod:`bamboo_core.planning.team`); then closure, work map,
-schedule, dry run and directives; then the same for the later steps, while agents already run the
-first part.
+schedule, dry run and directives; then the same for later steps, while agents run the first part.
 """
 
 from __future__ import annotations
@@ -199,6 +198,7 @@ class _Planning:
             last=plan.last,
             short_notice=frozenset(plan.short_notice),
             learners=plan.learners,
+            ties=self._request.ties,
             gathers=self._gathers(plan),
             periodic=self._periodic(
                 is_suspending=plan.target == plan.last < self._steps
@@ -380,18 +380,14 @@ class _Planning:
             target=1,
             last=3,
             learners=plan.learners,
+            ties=self._request.ties,
             periodic=self._periodic(is_suspending=False),
         )
 
     def _periodic(self, *, is_suspending: bool) -> Periodic:
         spec = self._spec
         evals = limits.evals(spec, self._request.validation_samples)
-        return Periodic(
-            evals=0 if is_suspending else evals,
-            validate_every=spec.training.validate_every,
-            saves=spec.checkpoint is not None,
-            save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
-        )
+        return Periodic.of(spec, 0 if is_suspending else evals)
 
     def _variants(self, plan: Plan, *, is_degraded: bool) -> tuple[Variant, ...]:
         """The variants worth trying."""

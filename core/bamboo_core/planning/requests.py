@@ -13,6 +13,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Program
+from bamboo_core.model.ties import Ties
 from bamboo_core.placement.plan import Cut, Move, Pipeline, Plan
 from bamboo_core.planning.redone import Part
 from bamboo_core.protocol.messages import (
@@ -71,6 +72,7 @@ class PlanRequest:
     # Relative to the typical agent (absent: 1); the faster of two gets more work.
     speeds: Mapping[AgentId, float] = field(default_factory=dict)
     goodput: float = inf  # bytes per second between two agents, as measured; inf: it is not
+    ties: Ties = ()  # layers with a parameter in common
     question: Question | None = None  # a dispute that this plan may settle
     move: Move | None = None  # to be made, unless it takes the last copy of a layer
 

@@ -90,6 +90,7 @@ class Seating:
             batch=self._request.batch,
             target=self.target,
             short_notice=frozenset(short_notice),
+            ties=self._request.ties,
         )
 
     def plan(self) -> Plan:

@@ -100,7 +100,6 @@ def gather(
     empty, hazard = seen.empty, seen.hazard_per_agent_hour
     # the prior of the share: what the hazard of the pool does if seats are empty as assumed
     prior = empty_share(hazard, assumptions.refill_s)
-    checkpoint = spec.checkpoint.every_steps if spec.checkpoint is not None else 0
     return Facts(
         hazard_per_agent_hour=hazard,
         pipelines=pipelines,
@@ -133,7 +132,7 @@ def gather(
         empty_share=empty.share(prior) if empty.seat_s else None,
         empty_together=empty.together(prior) if empty.seat_s else 0.0,
         steps=SeveralEmpty(load),
-        checkpoint_s=(checkpoint or spec.training.steps) * step_s,
+        checkpoint_s=(spec.save_every or spec.training.steps) * step_s,
         is_clustered=spec.placement.adjacency is Adjacency.CLUSTER,
         current=seen.current,
         measured=_measured(seen, is_network_measured=is_network_measured),

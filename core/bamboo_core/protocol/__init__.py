@@ -1,6 +1,6 @@
 """Messages of agents and operator, and the state machines of an agent's two processes; not the
 arbiter.
 
-Public: ``messages``, ``exit_codes``, ``admission``, ``channels``, ``clock``, ``lane``; for agents
-and simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``, ``watch``.
+Public: ``messages``, ``exit_codes``, ``admission``, ``channels``, ``clock``; for agents and
+simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``, ``watch``.
 """

@@ -47,6 +47,12 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
             f" spec.pipelines.stages {stages}: lower stages or give the model more layers"
         )
         return Refusal(Reason.TOO_FEW_LAYERS, text)
+    if any(tie.layers[-1] >= ready.layers for tie in ready.ties if tie.layers):
+        text = (
+            f"spec.model.factory {spec.model.factory} gives {ready.layers} layers, and ties with"
+            f" others: {[list(tie.layers) for tie in ready.ties]}"
+        )
+        return Refusal(Reason.TOO_FEW_LAYERS, text)
     if ready.training_samples < training.global_batch_size:
         text = (
             f"spec.data.factory {spec.data.factory} gives {ready.training_samples} samples, fewer"
@@ -71,10 +77,15 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
         )
         return Refusal(Reason.DATA_TOO_LARGE, text)
     if ready.storage_error and spec.checkpoint is not None:
+        uri, remedy = spec.checkpoint.uri, "then create the job again"
+        if uri.startswith("file:"):
+            remedy = (
+                "mount a folder there that all agents can write, with space left"
+                " (spec.worker.podTemplate), and create the job again"
+            )
         text = (
-            f"spec.checkpoint.uri {spec.checkpoint.uri} cannot be written: {ready.storage_error}:"
-            " nothing could be saved; mount a folder there that all agents can write, with space"
-            " left (spec.worker.podTemplate), and create the job again"
+            f"spec.checkpoint.uri {uri} cannot be written: {ready.storage_error}: nothing could be"
+            f" saved; {remedy}"
         )
         return Refusal(Reason.CHECKPOINT_FAILED, text)
     return None

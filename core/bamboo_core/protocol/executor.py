@@ -1,14 +1,14 @@
 """The worker's control logic as a pure state machine: which instruction runs next, on what.
 
 The shell (the torch worker, or the explorer's symbolic agent) feeds it events and performs its
-effects. The payloads (tensors, symbols) live in the shell, under the same item names. At most one
-instruction runs at a time. The executor never waits for a send. A RECV waits for an item by name.
-While the program waits for an input, the executor runs what it can of the lane, which no program
-needs.
+effects. The payloads (tensors, symbols) live in the shell, under the same item names. The shell
+issues one instruction at a time. A device may complete it later: see ``execution/issued.py``. The
+executor never waits for a send. A RECV waits for an item by name. While the program waits for an
+input, the executor runs what it can of the lane, which no program needs.
 
 Fences: data is accepted only in the adopted fence, even before the program arrives. A STOP waits
-for the running instruction, then drops program and votes and is answered with a report. No data of
-the new fence can arrive before that report, since the plan is made from it.
+for all that is issued, then drops program and votes and is answered with a report. No data of the
+new fence can arrive before that report, since the plan is made from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from bamboo_core.protocol.effects import Run as Run
 from bamboo_core.protocol.effects import SendOperator as SendOperator
 from bamboo_core.protocol.effects import StepEnded as StepEnded
 from bamboo_core.protocol.effects import Transmit as Transmit
-from bamboo_core.protocol.lane import AnySlice, Lane
+from bamboo_core.protocol.execution.issued import BETWEEN, ON_DEVICE, Issued
+from bamboo_core.protocol.execution.lane import AnySlice, Lane
+from bamboo_core.protocol.execution.pending_files import PendingFiles
 from bamboo_core.protocol.messages import (
     AgentReport,
     CommitRecord,
@@ -57,28 +59,29 @@ class Executor:
     versions: dict[int, int] = field(default_factory=dict)  # layer -> version
     commits: dict[int, CommitRecord] = field(default_factory=dict)  # by step
     completed: int = 0  # instructions performed; never decreases
+    ahead: int = 1  # instructions that the device may have at a time
     patience: AnySlice = field(default_factory=AnySlice)  # which slices of the lane may begin
     now: float = 0.0  # in seconds; a shell with a clock sets it before each event
     _program: tuple[Prepared, ...] | None = None
-    _running: Prepared | None = None
+    _running: Prepared | None = None  # being issued by the shell
+    _issued: Issued = field(default_factory=Issued)
     _lane: Lane = field(default_factory=Lane)
     _last_computation: int = -1  # its place in the program
     _continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
     _is_again: bool = False  # the step is computed again, since it was void
-    _asked: Stop | None = None  # waits for the running instruction
+    _asked: Stop | None = None  # waits for all that is issued
     _over: bool = False  # Left or Finished has been sent
-    _saving: set[Item] = field(default_factory=set)  # files being written
-    _owed: dict[Item, tuple[AgentId, ...]] = field(default_factory=dict)  # peers that need a file
-    _seals: tuple[Prepared, ...] = ()  # wait for files
+    _files: PendingFiles = field(default_factory=PendingFiles)
 
     @property
     def running(self) -> Instruction | None:
-        """The instruction that the shell is performing."""
-        return None if self._running is None else self._running.instruction
+        """The instruction that the device performs, or that the shell issues."""
+        task = self._issued.first if self._issued else self._running
+        return None if task is None else task.instruction
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a STOP waits for the running instruction."""
+        """Whether a STOP waits for all that is issued."""
         return self._asked is not None
 
     @property
@@ -89,25 +92,16 @@ class Executor:
     @property
     def waits_for_files(self) -> bool:
         """Whether the program has ended but for files, of this agent or that it waits for."""
-        if self.is_over or self._running is not None:
+        if self.is_over or self._is_busy:
             return False
         task = self.current
-        return (task is None or task.op is Op.EXIT) and self._are_files_due()
+        return (task is None or task.op is Op.EXIT) and self._files.are_due
 
     @property
     def awaited_record(self) -> Instruction | None:
         """The message that must bring the record of a file, if the program waits for nothing else;
         None: this agent's own files are not written, or it does not wait for files."""
-        if not self.waits_for_files or self._saving or self._owed:
-            return None
-        lacking = {item.lo for item in self._seals[0].items if item not in self.held}
-        step = self._seals[0].instruction.step
-        for program in self._programs():
-            for x in program:
-                item = x.item if x.op is Op.RECV else None
-                if item is not None and item.kind is Kind.FILE and item.lo in lacking:
-                    return x._replace(step=step, item=Item.file(step, item.lo))
-        return None
+        return self._files.awaited(self._programs(), self.held) if self.waits_for_files else None
 
     def _programs(self) -> tuple[Program, ...]:
         """All programs of the plan."""
@@ -118,11 +112,13 @@ class Executor:
     @property
     def current(self) -> Instruction | None:
         """The instruction that runs or waits for its inputs, with its absolute step."""
-        if self._running is not None:
-            return self._running.instruction
-        if self._program is None or self.at >= len(self._program):
-            return None
+        if self._is_busy or self._program is None or self.at >= len(self._program):
+            return self.running
         return self._program[self.at].instruction
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._running is not None or bool(self._issued.tasks)
 
     # ------------------------------------------------------------ events
 
@@ -133,11 +129,11 @@ class Executor:
         if stop.fence < newest or (stop.fence == self.fence and self._program is not None):
             return []
         self._asked = stop
-        return [] if self._running is not None else self._adopt()
+        return [] if self._is_busy else self._adopt()
 
     def install(self, directive: Directive) -> list[Effect]:
         """Begin the plan of the adopted fence. Any other directive is ignored."""
-        if directive.fence != self.fence or self.installed == self.fence or self._running:
+        if directive.fence != self.fence or self.installed == self.fence or self._is_busy:
             return []
         self.installed, self.directive, self.continuation = directive.fence, directive, None
         self.patience.begin_plan()
@@ -172,7 +168,7 @@ class Executor:
 
     def accepts(self, item: Item, fence: Fence) -> bool:
         """Whether a peer's item would be accepted. Ask before storing its payload."""
-        if fence != self.fence or self._is_stale(item):
+        if fence != self.fence or self._is_stale(item) or self._issued.makes(item):
             return False
         if item.kind is Kind.VER:
             return self.versions.get(item.lo, -1) < item.step
@@ -186,33 +182,51 @@ class Executor:
         """
         if fence != self.fence or self._is_stale(item):
             is_here = item.kind is Kind.VER or item in self.held
-            return [] if is_here else [Drop((item,))]
-        if item.kind is Kind.VER:
-            self.versions[item.lo] = max(item.step, self.versions.get(item.lo, -1))
-        else:
-            self.held.setdefault(item, True)
+            return [] if is_here or self._issued.makes(item) else [Drop((item,))]
+        if not self._issued.makes(item):
+            if item.kind is Kind.VER:
+                self.versions[item.lo] = max(item.step, self.versions.get(item.lo, -1))
+            else:
+                self.held.setdefault(item, True)
         if commit is not None:
             self._learn(commit)
         self.patience.arrive(item, self.now)
         return self._advance()
 
-    def done(self, commit: CommitRecord | None = None) -> list[Effect]:
-        """The running instruction has completed on the device. COMMIT: with its record."""
+    def issued(self) -> list[Effect]:
+        """The device has the running instruction, and will complete it: go on."""
         task, self._running = self._running, None
-        if task is None:
+        if task is None or task.instruction.op not in ON_DEVICE:
+            raise ProtocolError(f"{task and task.instruction} completes at once")
+        self._issued = self._issued.then(task)
+        self.at += task.instruction.op not in _BESIDE
+        return self._advance()
+
+    def done(self, commit: CommitRecord | None = None) -> list[Effect]:
+        """The oldest instruction that is issued or running has completed on the device. COMMIT:
+        with its record."""
+        if self._issued:
+            task, self._issued = self._issued.first, self._issued.without_first()
+        elif self._running is not None:
+            task, self._running = self._running, None
+            self.at += task.instruction.op not in _BESIDE
+        else:
             raise ProtocolError("done without a running instruction")
         self.completed += 1
         effects = self._account(task, commit)
-        if task.instruction.op not in _BESIDE:
-            self.at += 1
-        elif task.instruction.op is Op.R:
+        while self._issued and self._issued.first.instruction.op in BETWEEN:
+            effects += self._between(self._issued.first.instruction)
+            self._issued = self._issued.without_first()
+        if task.instruction.op is Op.R:
             self.patience.end(task.instruction, self.now)
-        return effects + (self._adopt() if self._asked is not None else self._advance())
+        if self._asked is not None:
+            return effects if self._is_busy else effects + self._adopt()
+        return effects + self._advance()
 
     def abandon(self) -> list[Effect]:
         """The running instruction did nothing (a torn file, a slow storage): wait for a STOP."""
         if self.running is not None and self.running.op is Op.SAVE:
-            self._saving.difference_update(_files(self.running))
+            self._files.give_up(self.running)
         self._running, self._program = None, None
         return self._adopt() if self._asked is not None else []
 
@@ -226,12 +240,12 @@ class Executor:
 
     def saved(self, item: Item) -> list[Effect]:
         """A file has been written: hold its FILE record and send it to the peers that need it."""
-        if item not in self._saving:  # two plans may have saved it
+        if item not in self._files.saving:  # two plans may have saved it
             return [] if item in self.held else [Drop((item,))]
-        self._saving.discard(item)
+        self._files.saving.discard(item)
         self.held[item] = False
         effects: list[Effect] = [
-            Transmit(item, peer, self.fence) for peer in self._owed.pop(item, ())
+            Transmit(item, peer, self.fence) for peer in self._files.owed.pop(item, ())
         ]
         return effects + self._advance()
 
@@ -253,16 +267,16 @@ class Executor:
         if stop.fence != self.fence:
             effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
         self.fence, self._program, self._over = stop.fence, None, False
-        self._owed, self._seals = {}, ()
+        self._files.begin_plan()
         return [*effects, SendOperator(self._report())]
 
     def _wipe(self) -> list[Effect]:
         """A new attempt begins: drop everything of the old one."""
-        items = [*self.held, *self._saving]
+        items = [*self.held, *self._files.saving]
         items += [Item.ver(v, x) for x, v in sorted(self.versions.items())]
         self.versions.clear()
         self.commits.clear()
-        self._saving.clear()
+        self._files.saving.clear()
         self.ended, self._is_again = -1, False
         return [*self._drop(items), Retract(is_new=True)]
 
@@ -297,27 +311,36 @@ class Executor:
     def _advance(self) -> list[Effect]:
         """Perform what needs no shell, up to the next instruction that does or that must wait."""
         effects: list[Effect] = []
-        while self._running is None and self._program is not None and not self._over:
-            seal = next((s for s in self._seals if self._may(s)), None) if self._seals else None
+        while self._can_issue and self._program is not None:
+            seals = self._files.seals
+            seal = next((s for s in seals if self._may(s)), None) if seals else None
             if seal is not None:
                 self._running = seal
-                self._seals = tuple(s for s in self._seals if s is not seal)
+                self._files.seals = tuple(s for s in seals if s is not seal)
                 effects.append(Run(seal.instruction))
             elif self.at >= len(self._program):
                 if not self._next_program(effects):
                     break
             elif not self._start(self._program[self.at], effects):
                 # not after the last computation: all agents wait for each other then
-                if self.at <= self._last_computation:
+                if self.at <= self._last_computation and not self._issued:
                     self.patience.wait(self._program[self.at].instruction.item, self.now)
                     self._fill(effects)
                 break
         return effects
 
+    @property
+    def _can_issue(self) -> bool:
+        if self._issued.tasks and (self._asked is not None or self._issued.on_device >= self.ahead):
+            return False
+        return self._running is None and not self._over
+
     def _fill(self, effects: list[Effect], *, for_vote: bool = False) -> bool:
         """Begin the next slice of the lane. False: none can run, or the program's input is near."""
         directive, may_run = self.directive, self._is_compared if for_vote else self._may
         assert directive is not None
+        if for_vote and not directive.compares:
+            return False
         found = self._lane.next(may_run, self.held, directive.lane_limit, self._continued)
         if found is None or not (for_vote or self.patience.allows(found[0].instruction, self.now)):
             return False
@@ -332,7 +355,9 @@ class Executor:
         return (self._is_again or layers_done(ahead.instruction) > 0) and self._may(ahead)
 
     def _may(self, task: Prepared) -> bool:
-        """Whether all its inputs are here."""
+        """Whether all its inputs are here, or will be once what is issued has completed."""
+        if self._issued.tasks:
+            return self._issued.lets(task, self.held, self.versions)
         for layer, version in task.versions:
             if self.versions.get(layer) != version:
                 return False
@@ -345,50 +370,37 @@ class Executor:
     def _start(self, task: Prepared, effects: list[Effect]) -> bool:
         """Perform or start the next instruction. False: it must wait."""
         instruction = task.instruction
-        if self._put_aside(task):
+        if self._files.puts_aside(task, self.held):
             self.at += 1
             return True
         if not self._may(task):
             return False
-        if instruction.op is Op.VOTE and self._has_to_compare(effects):
-            return True
+        if instruction.op is Op.VOTE and self._fill(effects, for_vote=True):
+            return True  # a comparison goes before it, and needs nothing of another agent
         if instruction.op is Op.EXIT:
-            if self._are_files_due():
+            if self._files.are_due:
                 return False
             self._over = True
             effects.append(SendOperator(Left(self.fence)))
-        elif instruction.op in _OWN:
+        elif instruction.op is Op.RECV:
             self.at += 1
-            if instruction.op is Op.SEND:
-                effects.append(self._transmit(instruction))
-            elif instruction.op is Op.END:
-                effects += self._end(instruction.step)
+        elif instruction.op in BETWEEN:
+            self.at += 1
+            if self._issued:
+                self._issued = self._issued.then(task)
+            else:
+                effects += self._between(instruction)
         else:
             if instruction.op is Op.SAVE:
-                self._saving.update(_files(instruction))
+                self._files.begin(instruction)
             self._running = task
             effects.append(Run(instruction))
         return True
 
-    def _has_to_compare(self, effects: list[Effect]) -> bool:
-        """Whether a comparison goes before the vote. It needs nothing of another agent."""
-        assert self.directive is not None
-        return self.directive.compares and self._fill(effects, for_vote=True)
-
-    def _put_aside(self, task: Prepared) -> bool:
-        """Files are written slowly, so only the end of the job waits for their records."""
-        instruction = task.instruction
-        if instruction.op is Op.SEAL:
-            self._seals += (task,)
-            return True
-        if instruction.op is Op.SAVE:
-            return all(f in self.held or f in self._saving for f in _files(instruction))
-        item = instruction.item
-        if item is None or item.kind is not Kind.FILE:
-            return False
-        if instruction.op is Op.SEND and item not in self.held:
-            self._owed[item] = (*self._owed.get(item, ()), instruction.peer)
-        return instruction.op is Op.RECV or item not in self.held
+    def _between(self, instruction: Instruction) -> list[Effect]:
+        """SEND or END: all before it has completed."""
+        is_end = instruction.op is Op.END
+        return self._end(instruction.step) if is_end else [self._transmit(instruction)]
 
     def _transmit(self, send: Instruction) -> Transmit:
         item = send.item
@@ -404,7 +416,7 @@ class Executor:
         directive = self.directive
         assert directive is not None
         if self.step >= directive.last:
-            if not self._are_files_due():
+            if not (self._files.are_due or self._issued):
                 self._over = True
                 effects.append(SendOperator(Finished(self.fence)))
             return False
@@ -415,10 +427,6 @@ class Executor:
         is_last = self.step + 1 == directive.last
         self._enter(self.step + 1, *((rest.final, ()) if is_last else (rest.steady, rest.lane)))
         return True
-
-    def _are_files_due(self) -> bool:
-        """Whether files of this agent, or that it waits for, are outstanding."""
-        return bool(self._saving or self._owed or self._seals)
 
     def has(self, item: Item) -> bool:
         """Whether the item is here (VER: at exactly this version)."""
@@ -464,22 +472,20 @@ class Executor:
         directive = self.directive
         assert directive is not None
         self.ended, self._is_again = max(self.ended, step), False
-        gone = [i for i in self.held if self._is_spent(i, step)]
+        kept = {item for seal in self._files.seals for item in seal.items}  # files may be slow
+        gone = [i for i in self.held if self._is_spent(i, step) and i not in kept]
         if step > directive.target:
             wanted = {x for lo, hi in directive.wanted for x in range(lo, hi)}
             for layer in sorted(set(self.versions) - wanted):
                 gone.append(Item.ver(self.versions.pop(layer), layer))
         effects: list[Effect] = [StepEnded(self.commits[step])]
-        for old in [k for k in self.commits if k < step]:
+        for old in [k for k in self.commits if k < step and Item.commit(k) not in kept]:
             del self.commits[old]
         return self._drop(gone) + effects
 
     def _is_spent(self, item: Item, step: int) -> bool:
-        if item.kind is Kind.FILE:  # a slow file is sealed after its step has ended
-            return item.step < step and all(s.instruction.step != item.step for s in self._seals)
-        if item.kind in (Kind.COMMIT, Kind.RED):
-            return item.step < step
-        return item.step <= step
+        is_later = item.kind in (Kind.FILE, Kind.COMMIT, Kind.RED)
+        return item.step < step if is_later else item.step <= step
 
     def _drop(self, items: list[Item], *, for_room: bool = False) -> list[Effect]:
         for item in items:
@@ -489,10 +495,3 @@ class Executor:
 
 _BESIDE = frozenset({Op.SEAL, Op.R})
 """Not in the order of the program."""
-
-_OWN = frozenset({Op.SEND, Op.RECV, Op.END})
-"""Performed by the executor itself, at once."""
-
-
-def _files(save: Instruction) -> list[Item]:
-    return [Item.file(save.step, x) for x in range(save.lo, save.hi)]

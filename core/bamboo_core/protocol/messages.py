@@ -5,10 +5,11 @@ Reports carry facts, not phases: the planner does not need to know where an agen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bamboo_core.api.progress import Ahead, Goodput, Hosted, Sent
+from bamboo_core.api.progress import Ahead, Goodput, Hosted, Metrics, Sent
 from bamboo_core.model.claims import Claim as Claim
 from bamboo_core.model.claims import Dispute as Dispute
 from bamboo_core.model.claims import Question as Question
@@ -74,6 +75,13 @@ class LayerCost:
 
 
 @dataclass(frozen=True)
+class Tie:
+    """Layers that have a parameter in common."""
+
+    layers: tuple[int, ...]  # at least two, in order
+
+
+@dataclass(frozen=True)
 class Ready:
     """The worker has built model and data set."""
 
@@ -87,6 +95,7 @@ class Ready:
     )
     memory_bytes: int = 0  # free on the device before the model is built; 0: unlimited
     nccl: str = ""  # the version that torch has, used or not; empty: none
+    ties: tuple[Tie, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,20 @@ class CommitRecord:
     culprit: int = -1  # first layer whose gradient is not finite; -1: none
     skipped: int = 0  # steps of this attempt, up to this one, that changed no layer
     skipped_in_row: int = 0  # such steps without another one in between
+    targets: int | None = None  # that the loss is a mean over; None: it does not count them
+    metrics: Metrics = field(default_factory=dict, hash=False)  # beside the loss
+    validation_metrics: Metrics = field(default_factory=dict, hash=False)
+    group_norms: tuple[float, ...] = ()  # of groups of parameters that are clipped by themselves
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group_norms", tuple(self.group_norms))  # JSON has lists only
+
+    def validated(self, metric: str) -> float | None:
+        """The value of this metric, or of the loss, in the step's validation. None: there was no
+        validation, or it is no finite number."""
+        is_loss = metric == "loss"
+        found = self.validation_loss if is_loss else self.validation_metrics.get(metric)
+        return found if found is not None and math.isfinite(found) else None
 
 
 @dataclass(frozen=True)
@@ -111,6 +134,7 @@ class Manifest:
     step: int
     path: str
     digest: str
+    value: float | None = None  # of the metric of spec.checkpoint.best; None: it was not computed
 
 
 @dataclass(frozen=True)
@@ -142,6 +166,14 @@ class AgentReport:
 
 
 @dataclass(frozen=True)
+class HookWarning:
+    """A hook does not work; training goes on."""
+
+    hook: int  # index in spec.hooks
+    text: str
+
+
+@dataclass(frozen=True)
 class Progress:
     """A step has been committed."""
 
@@ -154,6 +186,7 @@ class Progress:
     hosted: Hosted = Hosted()  # noqa: RUF009 - as ahead
     sent: tuple[Sent, ...] = ()  # by zone, as ahead
     goodput: Goodput | None = None  # None: nothing is measured
+    warnings: tuple[HookWarning, ...] = ()  # one of each hook that has failed on this agent
 
 
 class Cause(StrEnum):

@@ -17,7 +17,7 @@ from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Messages, Op, Program, parts_of
 from bamboo_core.model.rules import needs, prepare, rule
-from bamboo_core.protocol.lane import Lane
+from bamboo_core.protocol.execution.lane import Lane
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.dry_run_state import Blocked as Blocked
 from bamboo_core.scheduling.dry_run_state import DryRunAgent, DryRunStock

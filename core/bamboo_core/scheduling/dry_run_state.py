@@ -10,7 +10,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import BULK, Item, Kind
 from bamboo_core.model.program import Instruction, Messages, Program
 from bamboo_core.model.rules import Prepared
-from bamboo_core.protocol.lane import Lane
+from bamboo_core.protocol.execution.lane import Lane
 
 Span = tuple[int, float, float]
 """Position in the program, begin, end."""

@@ -178,6 +178,7 @@ def _args_problems(spec: JobSpec) -> list[Problem]:
     }
     if spec.data.validation is not None:
         factories["spec.data.validation.args"] = spec.data.validation.args
+    factories |= {f"spec.hooks[{i}].args": hook.args for i, hook in enumerate(spec.hooks)}
     return [
         Problem(path, f"{key!r} is not a Python identifier; args are passed as keyword arguments")
         for path, args in factories.items()

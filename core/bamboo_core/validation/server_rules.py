@@ -10,8 +10,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from bamboo_core.api.limits import MOST_HOOKS
+from bamboo_core.api.progress import METRIC_NAME
 from bamboo_core.api.records import Problem
-from bamboo_core.api.spec import Adjacency, JobSpec, Json, RedundancyMode
+from bamboo_core.api.spec import (
+    Adjacency,
+    CheckpointSpec,
+    Clipping,
+    JobSpec,
+    Json,
+    RedundancyMode,
+    TrainingSpec,
+)
 
 _LONGEST_NAME = 40
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -19,8 +29,19 @@ _SUFFIX = "xxxxx"
 """The API server adds five characters to ``metadata.generateName``."""
 
 _WORD = "[A-Za-z_][A-Za-z0-9_]*"
+_UID = re.compile("[A-Za-z0-9][A-Za-z0-9-]*")
 _FACTORY = re.compile(rf"{_WORD}([.]{_WORD})*:{_WORD}")
-_URI = re.compile("file:///.+")
+ADDRESS = (
+    "file:///.+|((s3|gs)://[a-z0-9][a-z0-9._-]+|(az|abfs)://[a-z0-9][a-z0-9-]+(@[a-z0-9.]+)?)"
+    "(/[A-Za-z0-9._=+-]+)*/?"
+)
+"""Of checkpoints, as a regular expression. No secrets, and nothing that drivers give a meaning."""
+FIRST_WEIGHTS = f"/.+|{ADDRESS}"
+"""The same, or a path."""
+_URIS = (
+    "file:///path, a folder that every agent can reach, or a bucket: s3://bucket/prefix,"
+    " gs://bucket/prefix or az://container/prefix (letters, digits and ._=+- between the slashes)"
+)
 _BYTES = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?|[eE][+-]?[0-9]{1,2})?$"
 _NEVER_NONE = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
@@ -42,9 +63,16 @@ _AMOUNT = Size(0, 64, _QUANTITY, (int, str))
 
 SIZES: Mapping[str, Size] = {
     "spec.model.factory": _FACTORY_SIZE,
+    "spec.model.initialFrom": Size(1, 1024),
     "spec.data.factory": _FACTORY_SIZE,
     "spec.data.validation.factory": _FACTORY_SIZE,
     "spec.training.optimizer.factory": _FACTORY_SIZE,
+    "spec.training.optimizer.groups": Size(0, 32, kinds=(list,)),
+    "spec.training.optimizer.groups[].parameters": Size(1, 64, kinds=(list,)),
+    "spec.training.optimizer.groups[].parameters[]": Size(1, 253),
+    "spec.training.optimizer.schedule.factory": _FACTORY_SIZE,
+    "spec.hooks": Size(0, MOST_HOOKS, kinds=(list,)),
+    "spec.hooks[].factory": _FACTORY_SIZE,
     "spec.redundancy.hostMemory": Size(0, 20, _BYTES),
     "spec.placement.zones": Size(0, 32, kinds=(list,)),
     "spec.placement.zones[]": _ZONE,
@@ -56,6 +84,9 @@ SIZES: Mapping[str, Size] = {
     "spec.placement.onDemand.nodeSelector": Size(0, 16, kinds=(dict,)),
     "spec.placement.onDemand.nodeSelector{}": Size(0, 63),
     "spec.checkpoint.uri": Size(1, 1024),
+    "spec.checkpoint.best.metric": Size(0, 40),
+    "spec.checkpoint.from.uri": Size(1, 1024),
+    "spec.checkpoint.from.job": Size(1, 63),
     "spec.restore.id": Size(1, 64),
     "spec.worker.image": Size(1, 1024),
     "spec.worker.resources.limits": _AMOUNTS,
@@ -88,7 +119,9 @@ def problems(manifest: Json, spec: JobSpec) -> list[Problem]:
         for where, value in _values(manifest, path):
             found += _doubles(where, value, key)
     found += [*_format_problems(spec), *_grid_problems(manifest, spec), *_zone_problems(spec)]
-    return [*found, *_restore_problems(spec)]
+    found += _source_problems(spec.checkpoint)
+    found += [*_restore_problems(spec), *_clip_problems(spec.training)]
+    return [*found, *_best_problems(spec)]
 
 
 def _name_problems(metadata: Json) -> Iterator[Problem]:
@@ -156,20 +189,53 @@ def _doubles(path: str, entries: Iterable[Any], key: str) -> Iterator[Problem]:
 
 def _format_problems(spec: JobSpec) -> Iterator[Problem]:
     data, validation = "module:function, for example my_package.data:build", spec.data.validation
-    model, optimizer = spec.model.factory, spec.training.optimizer.factory
+    model, optimizer = spec.model.factory, spec.training.optimizer
     factories = [
         ("spec.model", model, "module:function, for example my_package.models:build"),
         ("spec.data", spec.data.factory, data),
-        ("spec.training.optimizer", optimizer, "module:class, for example torch.optim:AdamW"),
+        (
+            "spec.training.optimizer",
+            optimizer.factory,
+            "module:class, for example torch.optim:AdamW",
+        ),
     ]
+    if optimizer.schedule is not None:
+        wanted = "module:function, for example bamboo_agent.schedules:cosine"
+        factories.append(("spec.training.optimizer.schedule", optimizer.schedule.factory, wanted))
     if validation is not None:
         factories.append(("spec.data.validation", validation.factory, data))
+    hook = "module:function, for example my_package.trackers:build"
+    factories += [(f"spec.hooks[{i}]", x.factory, hook) for i, x in enumerate(spec.hooks)]
     for path, given, wanted in factories:
         if not _FACTORY.fullmatch(given):
             yield Problem(f"{path}.factory", f'"{given}" must be {wanted}')
-    if spec.checkpoint is not None and not _URI.fullmatch(uri := spec.checkpoint.uri):
-        text = f'"{uri}" is not supported: use file:///path, a folder that every agent can reach'
-        yield Problem("spec.checkpoint.uri", text)
+    address = spec.model.initial_from
+    if address is not None and not re.fullmatch(FIRST_WEIGHTS, address):
+        text = f'"{address}" is not supported: use an absolute path, {_URIS}'
+        yield Problem("spec.model.initialFrom", text)
+    if spec.checkpoint is not None and not re.fullmatch(ADDRESS, uri := spec.checkpoint.uri):
+        yield Problem("spec.checkpoint.uri", f'"{uri}" is not supported: use {_URIS}')
+
+
+def _source_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]:
+    field, source = "spec.checkpoint.from", checkpoint.from_ if checkpoint is not None else None
+    if checkpoint is None or source is None:
+        return
+    if (source.uri is None) == (source.job is None):
+        text = "needs uri or job, one of them: the address of the other checkpoint, or the UID of"
+        yield Problem(field, f"{text} its job")
+    if source.job is not None and not _UID.fullmatch(source.job):
+        text = f'"{source.job}" is no UID: kubectl get bj NAME -o jsonpath={{.metadata.uid}}'
+        yield Problem(f"{field}.job", f"{text} prints that of a job")
+    if source.uri is None:
+        return
+    if not re.fullmatch(ADDRESS, source.uri):
+        yield Problem(f"{field}.uri", f'"{source.uri}" is not supported: use {_URIS}')
+    elif source.uri.partition(":")[0] != checkpoint.uri.partition(":")[0]:
+        text = f'"{source.uri}" is in another storage than spec.checkpoint.uri "{checkpoint.uri}"'
+        yield Problem(
+            f"{field}.uri", f"{text}: copy that folder to the same storage, or change uri"
+        )
 
 
 def _grid_problems(manifest: Json, spec: JobSpec) -> Iterator[Problem]:
@@ -189,6 +255,36 @@ def _grid_problems(manifest: Json, spec: JobSpec) -> Iterator[Problem]:
         yield Problem("spec.training.validateEvery", f"{text} 0")
 
 
+def _clip_problems(training: TrainingSpec) -> Iterator[Problem]:
+    field = "spec.training.clip"
+    if training.clip is not Clipping.PER_GROUP:
+        return
+    if not training.optimizer.groups:
+        text = "PerGroup clips each group of parameters by itself, but there is no"
+        text += " spec.training.optimizer.groups: add groups, or use clip Whole"
+        yield Problem(field, text)
+    if not training.clip_norm:
+        text = "is PerGroup, but spec.training.clipNorm is 0, which turns clipping off: set"
+        yield Problem(field, f"{text} clipNorm, or leave clip out")
+
+
+def _best_problems(spec: JobSpec) -> Iterator[Problem]:
+    if spec.checkpoint is None or spec.best is None:
+        return
+    field, name = "spec.checkpoint.best", spec.best.metric
+    every, validated = spec.checkpoint.every_steps, spec.training.validate_every
+    if not METRIC_NAME.fullmatch(name):
+        text = f'"{name}" is no name of a metric: use letters, digits and _, no digit first, as'
+        yield Problem(f"{field}.metric", f"{text} the loss names it")
+    if not validated:
+        text = "needs validations to compare, but spec.training.validateEvery is 0: set it, or"
+        yield Problem(field, f"{text} leave best out")
+    elif every and every % validated and validated % every:
+        text = f"{every} and spec.training.validateEvery {validated}: with spec.checkpoint.best one"
+        text += " must be a multiple of the other, or everySteps 0"
+        yield Problem("spec.checkpoint.everySteps", text)
+
+
 def _restore_problems(spec: JobSpec) -> Iterator[Problem]:
     field, step = "spec.restore.fromStep", spec.restore.from_step if spec.restore else 0
     if step and spec.checkpoint is None:
@@ -197,6 +293,10 @@ def _restore_problems(spec: JobSpec) -> Iterator[Problem]:
     if step > spec.training.steps:
         text = f"{step} is more than spec.training.steps {spec.training.steps}"
         yield Problem(field, f"{text}: name the step of a checkpoint")
+    begins_elsewhere = spec.checkpoint is not None and spec.checkpoint.from_ is not None
+    if spec.restore is not None and not step and begins_elsewhere:
+        text = "is 0, but the job begins with spec.checkpoint.from, not at step 0: name the step"
+        yield Problem(field, f"{text} of a checkpoint")
 
 
 def _zone_problems(spec: JobSpec) -> Iterator[Problem]:

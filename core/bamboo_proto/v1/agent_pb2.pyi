@@ -86,7 +86,7 @@ class LayerCost(_message.Message):
     def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., input_gradient_s: _Optional[float] = ..., weight_gradient_s: _Optional[float] = ..., can_split: _Optional[bool] = ..., activation_bytes: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes", "nccl")
+    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes", "nccl", "ties")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class Ready(_message.Message):
     STORAGE_ERROR_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     NCCL_FIELD_NUMBER: _ClassVar[int]
+    TIES_FIELD_NUMBER: _ClassVar[int]
     fingerprint: Fingerprint
     layers: int
     training_samples: int
@@ -103,7 +104,14 @@ class Ready(_message.Message):
     storage_error: str
     memory_bytes: int
     nccl: str
-    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., nccl: _Optional[str] = ...) -> None: ...
+    ties: _containers.RepeatedCompositeFieldContainer[Tie]
+    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., nccl: _Optional[str] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ...) -> None: ...
+
+class Tie(_message.Message):
+    __slots__ = ("layers",)
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, layers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AgentReport(_message.Message):
     __slots__ = ("fence", "installed", "versions", "items", "commits", "ended")
@@ -129,7 +137,21 @@ class AgentReport(_message.Message):
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., installed: _Optional[_Union[Fence, _Mapping]] = ..., versions: _Optional[_Mapping[int, int]] = ..., items: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[CommitRecord, _Mapping]]] = ..., ended: _Optional[int] = ...) -> None: ...
 
 class CommitRecord(_message.Message):
-    __slots__ = ("step", "loss", "grad_norm", "finite", "validation_loss", "culprit", "skipped", "skipped_in_row")
+    __slots__ = ("step", "loss", "grad_norm", "finite", "validation_loss", "culprit", "skipped", "skipped_in_row", "targets", "metrics", "validation_metrics", "group_norms")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ValidationMetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     STEP_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +160,10 @@ class CommitRecord(_message.Message):
     CULPRIT_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_IN_ROW_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_METRICS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_NORMS_FIELD_NUMBER: _ClassVar[int]
     step: int
     loss: float
     grad_norm: float
@@ -146,19 +172,25 @@ class CommitRecord(_message.Message):
     culprit: int
     skipped: int
     skipped_in_row: int
-    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., validation_loss: _Optional[float] = ..., culprit: _Optional[int] = ..., skipped: _Optional[int] = ..., skipped_in_row: _Optional[int] = ...) -> None: ...
+    targets: int
+    metrics: _containers.ScalarMap[str, float]
+    validation_metrics: _containers.ScalarMap[str, float]
+    group_norms: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., validation_loss: _Optional[float] = ..., culprit: _Optional[int] = ..., skipped: _Optional[int] = ..., skipped_in_row: _Optional[int] = ..., targets: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., validation_metrics: _Optional[_Mapping[str, float]] = ..., group_norms: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("attempt", "step", "path", "digest")
+    __slots__ = ("attempt", "step", "path", "digest", "value")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     step: int
     path: str
     digest: str
-    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+    value: float
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Ahead(_message.Message):
     __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s", "left_bytes", "failed")
@@ -224,8 +256,16 @@ class Goodput(_message.Message):
     slowest_from: _containers.RepeatedCompositeFieldContainer[PeerRate]
     def __init__(self, sending: _Optional[float] = ..., receiving: _Optional[float] = ..., slowest_to: _Optional[_Iterable[_Union[PeerRate, _Mapping]]] = ..., slowest_from: _Optional[_Iterable[_Union[PeerRate, _Mapping]]] = ...) -> None: ...
 
+class HookWarning(_message.Message):
+    __slots__ = ("hook", "text")
+    HOOK_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    hook: int
+    text: str
+    def __init__(self, hook: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent", "goodput")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent", "goodput", "warnings")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +275,7 @@ class Progress(_message.Message):
     HOSTED_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     GOODPUT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     commit: CommitRecord
     step_s: float
     busy_s: float
@@ -244,7 +285,8 @@ class Progress(_message.Message):
     hosted: Hosted
     sent: _containers.RepeatedCompositeFieldContainer[Sent]
     goodput: Goodput
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., goodput: _Optional[_Union[Goodput, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[HookWarning]
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., goodput: _Optional[_Union[Goodput, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[HookWarning, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")

@@ -149,6 +149,14 @@ class Kueue:
                 return None
         return AGAIN_S
 
+    async def forget(self, job: JobView) -> None:
+        """Delete the Workload of a job that was complete and goes on: it queues as a new one."""
+        if version := await self.version():
+            path = _path(version, job.namespace, workload_name(job.name, job.uid))
+            body = await self._kube.get(path)
+            if body is not None and is_owned(body, job.uid):
+                await self._kube.delete(path, uid=body["metadata"]["uid"])
+
     async def _create(self, job: JobView, look: Look) -> None:
         await self._priorities.refresh([look.asked])
         value = self._priorities.of(look.asked)

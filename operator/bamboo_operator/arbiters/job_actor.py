@@ -151,6 +151,10 @@ class JobActor:
         any state yet. Else its arbiter takes the new spec once no agent is connected."""
         return not self.has_state and not self._leadership.is_of_template(spec)
 
+    def steps_differ(self, spec: JobSpec) -> bool:
+        """Whether the job must be led anew, since it ends at another step now."""
+        return self._leadership.steps != spec.training.steps
+
     def must_rest(self, spec: JobSpec) -> bool:
         """Whether the job must be suspended before it goes on by this spec: agents of another
         template hold its state. The API server refuses such a change, unless its rule is older."""

@@ -146,7 +146,7 @@ _ROWS: list[Row] = [
     ),
     (
         "bamboo_job_skipped_steps",
-        "Steps that changed no layer because a gradient was not finite",
+        "Steps that changed no layer because a gradient was not finite or the batch had no targets",
         lambda f: f.status.progress.skipped,
     ),
     (

@@ -22,6 +22,7 @@ def collect(figures: list[JobFigures]) -> Iterator[Metric]:
     yield _workers(figures)
     yield _conditions(figures)
     yield _reasons(figures)
+    yield _metrics(figures)
 
 
 def _pipelines(figures: list[JobFigures]) -> Metric:
@@ -72,6 +73,21 @@ def _reasons(figures: list[JobFigures]) -> Metric:
             status = "Unknown" if condition.status is None else str(condition.status)
             reason = condition.reason if condition.reason in _REASONS else "Other"
             family.add_metric([*f.labels, condition.type, status, reason], 1.0)
+    return family
+
+
+def _metrics(figures: list[JobFigures]) -> Metric:
+    family = GaugeMetricFamily(
+        "bamboo_job_metric",
+        "What the loss returns beside what is minimized, by name, at most 16 of them: of the last"
+        " committed step (set training) and of the newest validation (set validation)",
+        labels=[*JOB_LABELS, "set", "name"],
+    )
+    for f in figures:
+        for name, value in sorted(f.status.progress.metrics.items()):
+            family.add_metric([*f.labels, "training", name], value)
+        for name, value in sorted(f.status.progress.validation_metrics.items()):
+            family.add_metric([*f.labels, "validation", name], value)
     return family
 
 
@@ -132,6 +148,17 @@ _ROWS: list[Row] = [
         "bamboo_checkpoint_last_step",
         "Step of the newest complete checkpoint; -1 if there is none",
         _checkpoint,
+    ),
+    (
+        "bamboo_checkpoint_best_step",
+        "Step of the best complete checkpoint; absent unless spec.checkpoint.best is set and there"
+        " is one",
+        lambda f: f.status.best and float(f.status.best.step),
+    ),
+    (
+        "bamboo_checkpoint_best_value",
+        "Value of the metric of spec.checkpoint.best in the validation of that step",
+        lambda f: f.status.best and f.status.best.value,
     ),
     (
         "bamboo_job_least_copies",

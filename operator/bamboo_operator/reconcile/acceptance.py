@@ -6,17 +6,18 @@ from dataclasses import replace
 
 from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api import limits
-from bamboo_core.api import spec as specs
+from bamboo_core.api.identity import identity_hash
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import Memory
+from bamboo_core.job.raised_steps import held
 from bamboo_core.validation import reading
 from bamboo_core.validation.pod_rules import PodRules
 from bamboo_operator.admission.kueue import misnamed, queue_of
 from bamboo_operator.kube.api import Object
 from bamboo_operator.reconcile.ports import Known, Refusal
-from bamboo_operator.status import durable_facts
+from bamboo_operator.status import durable_facts, statuses
 
 
 def accept(body: Object, known: Known, *, rules: PodRules, uses_kueue: bool) -> JobSpec | None:
@@ -81,8 +82,9 @@ def _wants_suspension(body: Object) -> bool:
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:
     """Changes of args, which the API server does not check."""
     known = (body.get("status") or {}).get("identity")
-    if not known or known == specs.identity_hash(spec):
-        return []
+    numbers = (spec.training.steps, statuses.steps_of(body), durable_facts.steps_of(body))
+    if not known or any(known == identity_hash(held(spec, steps)) for steps in numbers):
+        return []  # which steps hold is decided elsewhere
     text = (
         "args of model, data or optimizer have changed; they decide the result: change them back,"
         " or create a new BambooJob"

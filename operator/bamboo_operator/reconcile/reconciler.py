@@ -19,8 +19,8 @@ from bamboo_core.controller import lifecycle
 from bamboo_core.controller import turn as turns
 from bamboo_core.controller.reconcile import Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
-from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
-from bamboo_core.job import disruptions
+from bamboo_core.controller.view import ClusterView, JobView, Memory, PodView, TrainingView
+from bamboo_core.job import disruptions, raised_steps
 from bamboo_core.job.training_view import ended
 from bamboo_operator.admission.kueue import Look, misnamed, queue_of
 from bamboo_operator.admission.line import Entry
@@ -115,6 +115,8 @@ class Reconciler:
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: Known) -> float | None:
         pods = await self._pods.read(job, known)
+        views = object_views.pod_views(pods, job)
+        spec, job = await self._with_steps(job, spec, body, known, views)
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
@@ -126,7 +128,7 @@ class Reconciler:
                 return FULL_PAUSE_S
         await self._ports.nodes.confirm(pods)
         nodes = await self._ports.nodes.views(spec, job.uid)
-        view = ClusterView(nodes, object_views.pod_views(pods, job)).located()
+        view = ClusterView(nodes, views).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             wanted = spec
@@ -134,7 +136,7 @@ class Reconciler:
             if spec.suspend and not wanted.suspend:
                 job = replace(job, rests=CHANGED)
         else:
-            training = ended(durable_facts.read(body), statuses.read_progress(body))
+            training = ended(durable_facts.read(body), statuses.read_progress(body), spec.best)
         rate = await self._rate(view, training)
         if training.unwritten is not None and rate is not None:
             unwritten = training.unwritten._replace(
@@ -181,6 +183,25 @@ class Reconciler:
             again_s += [] if after_s is None else [after_s]
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    async def _with_steps(
+        self, job: JobView, spec: JobSpec, body: Object, known: Known, pods: tuple[PodView, ...]
+    ) -> tuple[JobSpec, JobView]:
+        """The spec with the number of steps that holds now, and the job with what becomes of the
+        user's. A complete job goes on in the line, and in Kueue's queue, as a new one does."""
+        facts, shown = durable_facts.read(body), statuses.steps_of(body)
+        is_accepted = known.refusal is None
+        found = raised_steps.decide(
+            spec, facts, known.memory, pods, shown=shown, is_accepted=is_accepted
+        )
+        if found.begins:
+            extra = {"job": job.name, "uid": job.uid, "steps": found.steps}
+            log.info("a complete job goes on to more steps", extra=extra)
+            if self._ports.kueue is not None and queue_of(body):
+                await self._ports.kueue.forget(job)
+            known.memory = raised_steps.renewed(known.memory)
+        job = replace(job, next_steps=found.next, refused_steps=found.refused)
+        return raised_steps.held(spec, found.steps), job
 
     def _observe(
         self,
@@ -280,10 +301,11 @@ class Reconciler:
         """None: the job has ended, and its agents are gone or about to go."""
         actor = self._ports.jobs.find(job.uid)
         if actor is not None and not actor.is_overtaken:
-            has_state = durable_facts.has_members(body)
-            if spec.suspend or has_state or not actor.is_outdated(spec):
+            has_state, is_raised = durable_facts.has_members(body), actor.steps_differ(spec)
+            may_stay = spec.suspend or has_state or not actor.is_outdated(spec)
+            if may_stay and not is_raised:
                 return actor
-            log.info("the spec has changed before there is a plan", extra={"job": job.name})
+            log.info("the spec has changed while there is no plan", extra={"job": job.name})
         if actor is not None:  # it may have written since the job was read
             await actor.settle()
             body = await self._kube.get(api.job(job.namespace, job.name)) or body
@@ -341,8 +363,10 @@ class Reconciler:
         status = replace(decided.status, conditions=known.shown)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.to_object(job, spec, status, decided.memory), old, now)
-        if known.refusal is not None and "identity" in old:
-            new["identity"] = old["identity"]  # what was changed has not been accepted
+        is_changed = known.refusal is not None and known.refusal.reason == Reason.SPEC_CHANGED
+        if is_changed and "identity" in old:  # it is that of these steps, and nothing is accepted
+            new["identity"] = old["identity"]
+            new["progress"]["steps"] = old["progress"]["steps"]
         if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:
             new["cost"] = paid
         new |= estimate.write(new, old, rate, now)

@@ -60,7 +60,7 @@ def figures(
         checkpoint_at=_checkpoint_at(kept),
         rate=rate,
         has_checkpoints=spec.checkpoint is not None,
-        checkpoint_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
+        checkpoint_every=spec.save_every,
     )
 
 

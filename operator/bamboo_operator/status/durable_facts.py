@@ -46,6 +46,12 @@ def has_plan(body: Object) -> bool:
     return bool(((body.get("status") or {}).get("arbiter") or {}).get("batch"))
 
 
+def steps_of(body: Object) -> int:
+    """Steps at which training ends now, even if the rest is unreadable; 0: not known."""
+    found = ((body.get("status") or {}).get("arbiter") or {}).get("steps")
+    return found if isinstance(found, int) else 0
+
+
 def has_members(body: Object) -> bool:
     """Whether the facts name members, who may hold the job's state. While they do not, the API
     server takes changes of the spec that need new agents: this is its rule in ``crds``."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from bamboo_core.api import spec as specs
 from bamboo_core.api import texts
+from bamboo_core.api.identity import identity_hash
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Network, TrainingProgress
+from bamboo_core.api.progress import Metrics, Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -38,7 +38,7 @@ from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.labels import JOB_LABEL, STAGE_LABEL
 from bamboo_operator.kube.timestamps import instant, timestamp
-from bamboo_operator.status import failed_agents, totals
+from bamboo_operator.status import checkpoints, failed_agents, totals
 
 _MAX_ZONES = 8
 _MOST_MESSAGE_BYTES = 1024
@@ -119,12 +119,23 @@ def read_progress(body: Object) -> LastReported:
             loss=None if loss is None else float(loss),
             validation_loss=None if validation is None else float(validation),
             skipped=int(progress.get("skippedSteps", 0)),
+            metrics=_read_metrics(progress.get("metrics")),
+            validation_metrics=_read_metrics(progress.get("validationMetrics")),
         ),
         checkpoint_error=status.get("checkpointError", ""),
         checkpoint_caveats=_read_caveat(status.get("lastCheckpoint") or {}),
         totals=totals.read(status),
         route=_read_route(status.get("transport")),
     )
+
+
+def _read_metrics(found: Object | None) -> Metrics:
+    return {name: float(value) for name, value in (found or {}).items()}
+
+
+def steps_of(body: Object) -> int:
+    """Steps at which the job was to end when the status was written; 0: it has none yet."""
+    return int(((body.get("status") or {}).get("progress") or {}).get("steps", 0))
 
 
 def read_heard(body: Object) -> frozenset[AgentId]:
@@ -156,6 +167,7 @@ def read(body: Object) -> JobStatus:
         attempt=int(status.get("attempt", 0)),
         progress=reported.progress,
         checkpoint_step=int(checkpoint.get("step", -1)),
+        best=checkpoints.read_best(status),
         losses=reported.losses,
         failures=memory.failures,
         totals=reported.totals,
@@ -207,11 +219,14 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "failures": failed_agents.write(memory.failures, job.name),
         "totals": totals.write(status.totals),
         "times": totals.write_times(status.times),
-        "lastCheckpoint": _checkpoint(status),
+        "lastCheckpoint": checkpoints.newest(
+            status.checkpoint_step, status.checkpoint_path, _clipped(status.checkpoint_caveat)
+        ),
+        "best": checkpoints.write_best(status.best),
         "checkpointError": _clipped(status.checkpoint_error) or None,
         "protection": _protection(status),
         "transport": _transport(status),
-        "identity": specs.identity_hash(spec),
+        "identity": identity_hash(spec),
         "withoutNode": [_without_node(short) for short in memory.short] or None,
         "dryZones": _dry_zones(memory) or None,
         "pods": _pods(job, memory, status),
@@ -259,11 +274,19 @@ def _progress(status: JobStatus) -> Object:
         found["loss"] = _number(progress.loss, 4)
     if progress.validation_loss is not None:
         found["validationLoss"] = _number(progress.validation_loss, 4)
+    if progress.metrics:
+        found["metrics"] = _metrics(progress.metrics)
+    if progress.validation_metrics:
+        found["validationMetrics"] = _metrics(progress.validation_metrics)
     if status.samples_per_s:
         found["samplesPerSecond"] = _number(status.samples_per_s, 1)
     if progress.skipped:
         found["skippedSteps"] = progress.skipped
     return found
+
+
+def _metrics(metrics: Metrics) -> Object:
+    return {name: f"{value:.6g}" for name, value in sorted(metrics.items())}
 
 
 def _number(value: float, digits: int) -> str:
@@ -274,13 +297,6 @@ def _number(value: float, digits: int) -> str:
 def _processor(kind: ProcessorKind) -> Object:
     products = {"products": kind.products} if kind.products else {}
     return {"device": kind.device, **products, "step": kind.step}
-
-
-def _checkpoint(status: JobStatus) -> Object | None:
-    if status.checkpoint_step < 0:
-        return None
-    caveat = {"caveat": _clipped(status.checkpoint_caveat)} if status.checkpoint_caveat else {}
-    return {"step": status.checkpoint_step, "path": status.checkpoint_path, **caveat}
 
 
 def _protection(status: JobStatus) -> Object | None:
@@ -438,7 +454,7 @@ def with_times(new: Object, old: Object, now: float) -> Object:
     out = dict(new)
     progress, before = dict(new["progress"]), old.get("progress") or {}
     same = {k: v for k, v in before.items() if k != "reportTime"} == progress
-    progress["reportTime"] = before["reportTime"] if same and before else instant(now)
+    progress["reportTime"] = (same and before.get("reportTime")) or instant(now)
     out["progress"] = progress
     if "lastCheckpoint" in new:
         known = old.get("lastCheckpoint") or {}

@@ -192,8 +192,13 @@ def _fill(rng: random.Random, body: Any, real: Callable[[str], Any], depth: int)
         if depth > 3 or rng.random() < 0.15:
             continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            for _ in range(rng.randrange(4)):
-                getattr(body, field.name)[rng.randrange(1 << 20)] = rng.randrange(-2, 99)
+            entry = field.message_type.fields_by_name
+            is_named = entry["key"].cpp_type == field.CPPTYPE_STRING
+            is_real = entry["value"].cpp_type == field.CPPTYPE_DOUBLE
+            for _ in range(rng.choice((0, 1, 3, 30))):
+                key = rng.choice(_TEXTS) if is_named else rng.randrange(1 << 20)
+                value = rng.choice(_REALS) if is_real else rng.randrange(-2, 99)
+                getattr(body, field.name)[key] = value
         elif field.message_type is not None and field.is_repeated:
             for _ in range(rng.choice((0, 1, 2, 3, 1000 if depth == 0 else 4))):
                 _fill(rng, getattr(body, field.name).add(), real, depth + 1)

@@ -102,7 +102,13 @@ def _full() -> Object:
         },
         "transport": {"channel": "Tcp", "encryption": "Auto"},
         "corruption": {"mode": "Detect", "sample": 0.01},
-        "checkpoint": {"uri": "file:///checkpoints", "everySteps": 5, "keep": 2},
+        "checkpoint": {
+            "uri": "file:///checkpoints",
+            "everySteps": 5,
+            "keep": 2,
+            "best": {"metric": "top_5", "mode": "Max"},
+            "from": {"job": "e36a-9f", "attempt": 0, "step": 4},
+        },
         "runPolicy": {"ttlSecondsAfterFinished": 60, "activeDeadlineSeconds": 3600},
     }
     found["worker"] |= {

@@ -26,6 +26,8 @@ from typing import Literal, TypeVar
 
 import torch
 
+from bamboo_agent.local import processes
+from bamboo_agent.local.certificates import Authority
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.supervisor.event_log import divergences
 from bamboo_core.api.events import EventFact, EventReason
@@ -34,7 +36,6 @@ from bamboo_core.arbiter_state.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Ready
-from bamboo_sim.fleet.certificates import Authority
 from bamboo_sim.fleet.injection import state
 from bamboo_sim.fleet.injection.effects import Effect
 from bamboo_sim.fleet.injection.faults import Faults
@@ -51,8 +52,6 @@ SIGNALS = {
     signal.SIGTERM: Effect.NOTICED,
 }
 """Signals that are faults, and their effects."""
-GRACE_S = 10.0
-"""Between SIGTERM and SIGKILL of a pod, in seconds."""
 Processes = Literal["both", "worker", "supervisor"]
 _T = TypeVar("_T")
 
@@ -124,7 +123,7 @@ class Pod:
         """End the pod as Kubernetes does: SIGTERM, and SIGKILL after the grace period."""
         if self.process.returncode is None:
             self.process.terminate()
-            asyncio.get_running_loop().call_later(GRACE_S, self._end)
+            asyncio.get_running_loop().call_later(processes.GRACE_S, self._end)
 
     def _end(self) -> None:
         if self.process.returncode is None:
@@ -182,8 +181,8 @@ class LocalFleet:
             hosts_ahead=hosts_ahead,
         )
         self._logs_events, self._logs_states = logs_events, logs_states
-        (folder / "token").write_text("token")
-        (folder / "ca.pem").write_bytes(authority.bundle)
+        (folder / processes.TOKEN_FILE).write_text("token")
+        (folder / processes.AUTHORITY_FILE).write_bytes(authority.bundle)
         self._sees_ends = sees_ends
         self._forkserver = forkserver or ForkServerProcess(folder / "forkserver")
         self._owns_forkserver = forkserver is None
@@ -237,18 +236,9 @@ class LocalFleet:
         pod.watcher = asyncio.create_task(self._watch(pod))
 
     def _environment(self, agent: AgentId, zone: str) -> dict[str, str]:
+        address = self.faults.address_of(agent)
         return {
-            "BAMBOO_OPERATOR_ADDRESS": self.operator.address,
-            "BAMBOO_JOB": self.operator.job.name,
-            "BAMBOO_AGENT": agent,
-            "BAMBOO_POD_UID": f"uid-{agent}",
-            "BAMBOO_POD_IP": self.faults.address_of(agent),
-            "BAMBOO_NODE": f"node-{agent}",
-            "BAMBOO_ZONE": zone,
-            "BAMBOO_TOKEN_FILE": str(self.folder / "token"),
-            "BAMBOO_CA_FILE": str(self.folder / "ca.pem"),
-            "BAMBOO_GRACE_S": f"{GRACE_S:g}",
-            "BAMBOO_HEALTH_PORT": "0",
+            **processes.environment(self.operator, self.folder, agent, zone, address),
             "BAMBOO_EVENT_LOG": str(self.folder / "events") if self._logs_events else "",
             "BAMBOO_FLEET_FORKSERVER": str(self._forkserver.socket),
             "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),

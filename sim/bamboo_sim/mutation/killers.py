@@ -135,6 +135,8 @@ def run_pytest(places: Sequence[str], plugin: object) -> int:
     options = ["-c", os.devnull, f"--rootdir={ROOT}", f"--confcutdir={ROOT / TESTS}", "-x"]
     options += ["--import-mode=importlib", "--assert=plain", "--tb=no", "-p", "no:cacheprovider"]
     options += ["-o", "pythonpath=.", "-o", "filterwarnings=error"]
+    # Rotating tests take turns because they are slow: too slow for each mutant.
+    options += ["-o", "markers=rotating(share): not run here", "-m", "not rotating"]
     return int(pytest.main([*options, *places], plugins=[plugin]))
 
 

@@ -32,7 +32,7 @@ _FRESH = 5  # of so many faults, one is searched for as if it had never been fou
 _HISTORIES, _PLANTED = 1000, 90  # the least that a run of all families must try
 _EACH = 1  # the least histories of each family: each is drawn, however slow the machine is
 _OTHER_SEEDS = 1_000_003  # of the second search: its histories differ from those of the first
-_AGAIN_S = 15.0  # the least time of a fault in the second search
+_AGAIN_S = 60.0  # the least time of a fault in the second search
 
 
 def main() -> int:

@@ -82,7 +82,7 @@ class Reference:
 
 def describe(commit: CommitRecord) -> str:
     """Return what does not depend on when a job validates."""
-    return repr(replace(commit, validation_loss=None))
+    return repr(replace(commit, validation_loss=None, validation_metrics={}))
 
 
 async def compute(folder: Path, forkserver: ForkServerProcess, steps: int) -> Reference:

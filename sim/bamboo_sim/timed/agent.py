@@ -12,8 +12,8 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Op
 from bamboo_core.model.rules import consumes, makes
 from bamboo_core.protocol.effects import Drop, Effect, Run, SendOperator, StepEnded, Transmit
+from bamboo_core.protocol.execution.lane import Patience
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import (
     AgentMessage,
     CommitRecord,

@@ -12,8 +12,9 @@ from math import inf
 from bamboo_core.api.spec import (
     Adjacency,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     PlacementSpec,
     RedundancyMode,
@@ -99,13 +100,13 @@ class TimedJob:
     def spec(self) -> JobSpec:
         """The job as the arbiter gets it."""
         return JobSpec(
-            model=FactorySpec("model:make"),
+            model=ModelSpec("model:make"),
             data=DataSpec("data:make"),
             training=TrainingSpec(
                 steps=self.steps,
                 global_batch_size=self.pipelines * self.microbatches,
                 micro_batch_size=1,
-                optimizer=FactorySpec("optim:make"),
+                optimizer=OptimizerSpec("optim:make"),
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),

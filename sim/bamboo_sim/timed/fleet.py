@@ -30,31 +30,32 @@ class Fleet:
     def __init__(self, job: TimedJob) -> None:
         self.job, self.clock = job, Clock()
         self.batch = batch_shape(job.spec)
-        sizes = ItemBytes(job.layers)
-        times = Times(job.layers, sizes, job.device)
+        self._sizes = ItemBytes(job.layers)
+        self._times = Times(job.layers, self._sizes, job.device)
         self.network = Network(self.clock, job.links, job.zone)
         self.operator = TimedOperator(job, self.clock, self._deliver, self._enter)
-        self.agents = {
-            agent: TimedAgent(
-                agent,
-                len(job.layers),
-                batch=self.batch,
-                mode=job.mode,
-                clock=self.clock,
-                network=self.network,
-                sizes=sizes,
-                times=times,
-                memory=Memory(sizes),
-                slowness=job.slowness.get(agent, 1.0),
-                say=self.operator.hear,
-                reach=self._agent,
-                committed=self._committed,
-            )
-            for agent in job.agents
-        }
+        self.agents = {agent: self._made(agent) for agent in job.agents}
         self.plan: Plan | None = None
         self.commits: dict[int, float] = {}
         self.operator.start()
+
+    def _made(self, agent: AgentId) -> TimedAgent:
+        job = self.job
+        return TimedAgent(
+            agent,
+            len(job.layers),
+            batch=self.batch,
+            mode=job.mode,
+            clock=self.clock,
+            network=self.network,
+            sizes=self._sizes,
+            times=self._times,
+            memory=Memory(self._sizes),
+            slowness=job.slowness.get(agent, 1.0),
+            say=self.operator.hear,
+            reach=self._agent,
+            committed=self._committed,
+        )
 
     def _agent(self, name: AgentId) -> TimedAgent:
         return self.agents[name]
@@ -98,6 +99,17 @@ class Fleet:
         """The agent ends now; what it has sent completely arrives."""
         self.agents[agent].end()
         self.operator.lose(agent)
+
+    def join(self) -> AgentId:
+        """A new agent is ready now; its name is returned."""
+        agent = AgentId(f"a{len(self.agents)}")
+        self.agents[agent] = self._made(agent)
+        self.operator.join(agent)
+        return agent
+
+    def leave(self, agent: AgentId, lead_s: float) -> None:
+        """The node of an agent announces its end now. It goes on until someone kills it."""
+        self.operator.announce(agent, lead_s)
 
     def step_s(self, step: int) -> float:
         """From the commit before to the step's own."""

@@ -17,6 +17,7 @@ from bamboo_core.arbiter_state.events import (
     Effect,
     Event,
     Lost,
+    NodeLeaves,
     Over,
     Persist,
     Persisted,
@@ -29,7 +30,7 @@ from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Continuations, Decision, PlannerFault
-from bamboo_core.protocol.messages import AgentMessage, Fingerprint, Hello, Ready
+from bamboo_core.protocol.messages import AgentMessage, Fingerprint, Hello, Notice, Ready
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.declared import TimedJob
 
@@ -72,18 +73,26 @@ class TimedOperator:
         job = self._job
         self._tell(DesiredState(job.pipelines, expected=frozenset(job.agents)))
         for agent in job.agents:
-            place = f"{agent}:1"
-            hello = Hello(agent, agent, agent, job.zone(agent), agent, place, place)
-            self._tell(Connected(hello, b"key"))
-            ready = Ready(
-                Fingerprint(),
-                len(job.layers),
-                _SAMPLES,
-                0,
-                job.layers,
-                memory_bytes=job.device.memory_bytes,
-            )
-            self._tell(Received(agent, ready))
+            self.join(agent)
+
+    def join(self, agent: AgentId) -> None:
+        """An agent connects and is ready."""
+        job, place = self._job, f"{agent}:1"
+        hello = Hello(agent, agent, agent, job.zone(agent), agent, place, place)
+        self._tell(Connected(hello, b"key"))
+        ready = Ready(
+            Fingerprint(),
+            len(job.layers),
+            _SAMPLES,
+            0,
+            job.layers,
+            memory_bytes=job.device.memory_bytes,
+        )
+        self._tell(Received(agent, ready))
+
+    def announce(self, agent: AgentId, lead_s: float) -> None:
+        """The operator hears that the node of an agent ends in so many seconds."""
+        self._tell(NodeLeaves(agent, Notice(lead_s, "it was announced")))
 
     def hear(self, agent: AgentId, message: AgentMessage) -> None:
         """A message of an agent; it takes its time."""

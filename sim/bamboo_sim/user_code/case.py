@@ -9,8 +9,9 @@ from typing import Any
 from bamboo_core.api.spec import (
     CheckpointSpec,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -66,13 +67,13 @@ class Case:
     def job(self, folder: Path) -> JobSpec:
         """Its checkpoints go into ``folder``."""
         return JobSpec(
-            model=FactorySpec(_full(self.model), self.model_args),
+            model=ModelSpec(_full(self.model), self.model_args),
             data=DataSpec(_full(self.data), self.data_args),
             training=TrainingSpec(
                 steps=STEPS,
                 global_batch_size=MICROBATCHES * SIZE,
                 micro_batch_size=SIZE,
-                optimizer=FactorySpec(_full(self.optimizer), self.optimizer_args),
+                optimizer=OptimizerSpec(_full(self.optimizer), self.optimizer_args),
                 clip_norm=0.5,
             ),
             pipelines=PipelinesSpec(1, 1, max=2),

@@ -12,22 +12,30 @@ from dataclasses import replace
 
 import torch
 
+from bamboo_agent.device.completions import HostStream, Stream
 from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.memory import MemoryHub
 from bamboo_agent.worker.shell import Worker
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.lane import AnySlice
+from bamboo_core.protocol.execution.lane import AnySlice
 from bamboo_core.protocol.messages import Continuation, Directive, OperatorMessage, Stop
 from bamboo_sim.workers import system_seeds
 from bamboo_sim.workers.fleet import CPU, WorkerFleet
 
 
 class InProcessFleet(WorkerFleet):
-    def __init__(self, job: JobSpec, agents: tuple[AgentId, ...]) -> None:
+    """stream: of an agent's device; by default that of the CPU."""
+
+    def __init__(
+        self,
+        job: JobSpec,
+        agents: tuple[AgentId, ...],
+        stream: Callable[[AgentId], Stream] = lambda _: HostStream(),
+    ) -> None:
         super().__init__()
-        self.job = job
+        self.job, self._stream = job, stream
         self.hub = MemoryHub()
         self.workers: dict[AgentId, Worker] = {}
         system_seeds.draw()
@@ -47,6 +55,7 @@ class InProcessFleet(WorkerFleet):
             transport=self.hub.join(agent),
             checkpoints=checkpoints,
             send=lambda message: self.messages.append((agent, message)),
+            stream=self._stream(agent),
         )
         worker.executor.patience = AnySlice()  # here a wait is a number of turns, and no time
 

@@ -7,6 +7,8 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -27,7 +29,7 @@ def tiny_gpt(
     """Micro-batches of 2 windows of 16 bytes; dropout, clipping, weight decay, validation."""
     limits = {"context": 16, "limit_bytes": 1600}
     return JobSpec(
-        model=FactorySpec(
+        model=ModelSpec(
             "bamboo_agent.models.gpt:build",
             {"layers": 4, "width": 32, "heads": 2, "context": 16, "dropout": 0.1},
         ),
@@ -36,7 +38,7 @@ def tiny_gpt(
             steps=steps,
             global_batch_size=2 * microbatches,
             micro_batch_size=2,
-            optimizer=FactorySpec("torch.optim:AdamW", {"lr": 3e-3, "weight_decay": 0.1}),
+            optimizer=OptimizerSpec("torch.optim:AdamW", {"lr": 3e-3, "weight_decay": 0.1}),
             clip_norm=0.5,
             validate_every=2,
         ),

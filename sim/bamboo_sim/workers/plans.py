@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.spec import JobSpec, PipelinesSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.ties import Ties
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Continuations, Decision, Participant, PlanRequest
@@ -55,6 +56,7 @@ def decide(
     costs: tuple[LayerCost, ...] = (),
     memory_bytes: int = 0,
     question: Question | None = None,
+    ties: Ties = (),
 ) -> Decided:
     """The planner's decision. AssertionError with its answer if it has no plan.
 
@@ -92,6 +94,7 @@ def decide(
         is_last=is_last,
         memory_bytes=memory_bytes,
         question=question,
+        ties=ties,
     )
     result, *rest = planner.compute(request)
     assert isinstance(result, Decision), result

@@ -64,7 +64,8 @@ class Loop:
         for i, layer in enumerate(self.layers):
             seed("forward", SEED, step, m, i)
             x = layer(x)
-        return self.model.loss(x, target)
+        loss: torch.Tensor = self.model.loss(x, target)
+        return loss
 
     def micro_batch(self, step: int, m: int) -> tuple[float, Tensors]:
         """Mean loss, and gradients of all layers."""

@@ -15,7 +15,7 @@ from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.device.host_blocks import HostBlocks
 from bamboo_agent.model import Model
 from bamboo_core.api.progress import Hosted
-from bamboo_core.api.spec import FactorySpec
+from bamboo_core.api.spec import OptimizerSpec
 
 ROOM = 1 << 20
 DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
@@ -43,10 +43,10 @@ LAYERS = [
     lambda: nn.LSTM(8, 8),
 ]
 OPTIMIZERS = {
-    "AdamW": FactorySpec("torch.optim:AdamW", {"lr": 0.01, "amsgrad": True}),
-    "SGD": FactorySpec("torch.optim:SGD", {"lr": 0.1, "momentum": 0.9}),
-    "plain SGD": FactorySpec("torch.optim:SGD", {"lr": 0.1}),
-    "with a rate": FactorySpec("bamboo_agent.compute.optim:adamw", {"warmup_steps": 3}),
+    "AdamW": OptimizerSpec("torch.optim:AdamW", {"lr": 0.01, "amsgrad": True}),
+    "SGD": OptimizerSpec("torch.optim:SGD", {"lr": 0.1, "momentum": 0.9}),
+    "plain SGD": OptimizerSpec("torch.optim:SGD", {"lr": 0.1}),
+    "with a rate": OptimizerSpec("bamboo_agent.compute.optim:adamw", {"warmup_steps": 3}),
 }
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optim import clip_scale, optimizer_factory, update
 from bamboo_agent.model import FactoryError
-from bamboo_core.api.spec import FactorySpec
+from bamboo_core.api.spec import OptimizerSpec
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_parameters_of_half_precision_are_updated():
 
 
 def _sgd(parameters):
-    return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}), seed=1)(parameters)
+    return optimizer_factory(OptimizerSpec("torch.optim:SGD", {"lr": 1.0}), seed=1)(parameters)
 
 
 def test_gradients_of_what_the_optimizer_does_not_take_are_cleared():
@@ -72,7 +72,7 @@ def made_by(factory, monkeypatch):
     module = ModuleType("users_optimizer")
     module.build = factory
     monkeypatch.setitem(sys.modules, "users_optimizer", module)
-    return optimizer_factory(FactorySpec("users_optimizer:build"), seed=1)
+    return optimizer_factory(OptimizerSpec("users_optimizer:build"), seed=1)
 
 
 def test_a_group_with_a_rate_of_its_own_keeps_its_share(monkeypatch):

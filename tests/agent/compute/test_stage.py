@@ -8,6 +8,7 @@ from torch import nn
 
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer
+from bamboo_agent.payloads.flow import Flow
 
 
 class Tangled(nn.Module):
@@ -35,7 +36,7 @@ def parameters(layers):
 
 
 def forward(layers, inputs, *, first=False):
-    leaves = stage.detached(inputs, first=first)
+    leaves = stage.detached(Flow(inputs), first=first)
     return stage.Activation(leaves, stage.run_layers(layers, leaves, lambda _: None))
 
 
@@ -160,7 +161,7 @@ def test_the_last_range_begins_with_the_loss(halves):
     def with_loss():
         activation = forward(layers, inputs)
         loss = activation.outputs[0].square().mean() / 8
-        return stage.Activation(activation.inputs, (loss,), loss=float(loss.detach()))
+        return stage.Activation(activation.inputs, Flow((loss,)), loss=float(loss.detach()))
 
     whole = stage.backward(with_loss(), None)
     weights = [p.grad for p in parameters(layers)]

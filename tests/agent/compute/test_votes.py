@@ -7,7 +7,8 @@ import math
 import pytest
 
 from bamboo_agent.compute.votes import count, unequal
-from bamboo_agent.payloads.kinds import Vote
+from bamboo_agent.losses.forms import LossForm
+from bamboo_agent.payloads.kinds import Figures, Vote
 from bamboo_core.model.claims import disputes
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import CommitRecord
@@ -40,6 +41,37 @@ def test_scalars_are_folded_in_an_order_that_does_not_depend_on_the_votes():
     assert count(6, [], {}) == CommitRecord(6)
 
 
+def test_sums_and_metrics_are_folded_in_an_order_that_does_not_depend_on_the_votes() -> None:
+    form = LossForm(is_counted=True, metrics=(("hits", True),))
+    losses = {m: Figures(((0.1 * m, m), (0.7 * m, 2 * m))) for m in range(4)}
+    cast = [Vote({0: 3.0}, {m: losses[m] for m in (3, 1)}), Vote({1: 4.0}, {2: losses[2]})]
+    cast.append(Vote({}, {0: losses[0]}))
+    records = [
+        count(5, order, {1: losses[1], 3: losses[3]}, form=form, nominal=12)
+        for order in (cast, cast[::-1])
+    ]
+    assert records[0] == records[1]
+    record = records[0]
+    assert (record.targets, record.grad_norm) == (6, 10.0)
+    assert record.loss == (0.0 + 0.1 + 0.2 + 0.1 * 3) / 6
+    assert record.metrics == {"hits": (0.0 + 0.7 + 0.7 * 2 + 0.7 * 3) / 12}
+    assert record.validation_loss == (0.1 + 0.1 * 3) / 4
+    assert record.validation_metrics == {"hits": (0.7 + 0.7 * 3) / 8}
+
+
+@pytest.mark.parametrize("norm", [0.0, math.nan])
+def test_a_step_without_targets_is_skipped(norm: float) -> None:
+    form = LossForm(is_counted=True)
+    record = count(3, [Vote({0: norm}, {0: Figures(((0.0, 0),))})], {}, form=form, nominal=12)
+    assert (record.finite, record.targets, record.skipped, record.skipped_in_row) == (
+        False,
+        0,
+        1,
+        1,
+    )
+    assert math.isnan(record.loss)
+
+
 def test_skipped_steps_are_counted_from_commit_to_commit() -> None:
     bad, good = Vote({0: math.inf}), Vote({0: 1.0})
     before = None
@@ -51,6 +83,11 @@ def test_skipped_steps_are_counted_from_commit_to_commit() -> None:
 
 
 A, B, C = map(AgentId, "abc")
+
+
+def counted(loss, targets, metric=0.5):
+    """Losses of one micro-batch."""
+    return {0: Figures(((loss, targets), (metric, 1)))}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +102,13 @@ A, B, C = map(AgentId, "abc")
         ({A: Vote({3: 1.0}, {0: 2.0}), B: Vote({3: 1.0}, {1: 2.0})}, [(3, 1)]),
         ({A: Vote({3: 1.0}, {0: math.nan}), B: Vote({3: 1.0}, {0: math.nan})}, []),
         ({A: Vote({0: 1.0, 3: 1.0}, {0: 2.0}), B: Vote({0: 2.0, 3: 2.0}, {})}, [(0, 0), (3, 0)]),
+        ({A: Vote({}, counted(2.0, 3)), B: Vote({}, counted(2.0, 3))}, []),
+        ({A: Vote({}, counted(math.nan, 3)), B: Vote({}, counted(math.nan, 3))}, []),
+        ({A: Vote({3: 1.0}, counted(2.0, 3)), B: Vote({3: 1.0}, counted(2.0, 4))}, [(3, 1)]),
+        (
+            {A: Vote({3: 1.0}, counted(2.0, 3, 0.5)), B: Vote({3: 1.0}, counted(2.0, 3, 1))},
+            [(3, 1)],
+        ),
     ],
 )
 def test_gradients_and_losses_that_differ_are_disputed(cast, names):

@@ -123,8 +123,9 @@ CSR = "ignore:Sparse CSR tensor support"
         (
             torch.zeros(2, 4),
             lambda: torch.zeros(2, 5),
-            "samples 7 and 9: the input is a tensor of shape (2, 4) and a tensor of shape (2, 5);"
-            " pad or crop them to one shape in __getitem__",
+            "samples 7 and 9: the input is a tensor of shape (2, 4) and dtype float32 and a tensor"
+            " of shape (2, 5) and dtype float32; pad or crop them to one shape in __getitem__,"
+            " or give the data set a collate(samples)",
         ),
         (ROWS, lambda: ROWS[:1], "an array of shape (1, 3) and dtype float64; pad or crop them"),
         (range(2), lambda: range(3), "is of length 2 and of length 3; pad or crop them"),
@@ -137,10 +138,22 @@ CSR = "ignore:Sparse CSR tensor support"
         (1, lambda: 2.5, "is of type int and of type float; return one dtype for every sample"),
         (1, lambda: True, "is of type int and of type bool; return one dtype"),
         (1.0, lambda: np.float64(1), "is of type float and of type float64; return one dtype"),
-        (1, lambda: torch.tensor(1), "is of type int and a tensor of shape (); return the same"),
-        (torch.zeros(1), lambda: 1, "is a tensor of shape (1,) and of type int; return the same"),
-        (torch.zeros(2), lambda: ROWS[0], "a tensor of shape (2,) and an array of shape (3,)"),
-        (torch.zeros(2), lambda: None, "is a tensor of shape (2,) and None; return the same"),
+        (
+            1,
+            lambda: torch.tensor(1),
+            "is of type int and a tensor of shape () and dtype int64; return",
+        ),
+        (
+            torch.zeros(1),
+            lambda: 1,
+            "shape (1,) and dtype float32 and of type int; return the same",
+        ),
+        (
+            torch.zeros(2),
+            lambda: ROWS[0],
+            "shape (2,) and dtype float32 and an array of shape (3,)",
+        ),
+        (torch.zeros(2), lambda: None, "shape (2,) and dtype float32 and None; return the same"),
         ((1, 2), lambda: 1, "is a tuple of 2 parts and of type int; return the same kind"),
         (
             [1, 2],
@@ -148,15 +161,19 @@ CSR = "ignore:Sparse CSR tensor support"
             "is a list of 2 parts and a list of 3 parts; a tuple or list is several parts; for a"
             " vector return torch.tensor(x)",
         ),
-        ((1, (2, 3)), lambda: (1, (2, None)), "sample 9: the input[1][1] is None; return a number"),
-        (None, lambda: None, "sample 7: the input is None; return a number, a tensor, an array"),
-        ("ab", lambda: "ab", "sample 7: the input is of type str; turn text into numbers"),
-        (b"ab", lambda: b"ab", "sample 7: the input is of type bytes; turn text into numbers"),
+        (
+            (1, (2, 3)),
+            lambda: (1, (2, None)),
+            "the input[1][1] is of type int and None; return the same kind",
+        ),
         (
             {"x": 1},
-            lambda: {"x": 1},
-            'sample 7: the input is a dict with the keys "x"; return a tuple of its values',
+            lambda: {"y": 1},
+            'the input is a dict with the keys "x" and a dict with the keys "y"; give all samples',
         ),
+        ({"x": [1]}, lambda: {"x": [b"a"]}, "the input['x'][0] is of type bytes; turn text"),
+        ("ab", lambda: "ab", "sample 7: the input is of type str; turn text into numbers"),
+        (b"ab", lambda: b"ab", "sample 7: the input is of type bytes; turn text into numbers"),
         (Image(), Image, "sample 7: the input is of type Image; return a tensor or an array, such"),
         ({1}, lambda: {1}, "sample 7: the input is of type set; return a tensor or an array"),
         (1, lambda: 2**63, "sample 9: the input is of type int: Overflow when unpacking long"),
@@ -195,8 +212,8 @@ def test_values_that_do_not_fit_are_refused_by_name(one, other, words):
 def test_a_refusal_names_factory_sample_and_part(data_of):
     dataset = Samples(lambda i: (torch.zeros(2), (1, torch.zeros(2 + i % 2))))
     words = re.escape(
-        "users_data:held_out, samples 0 and 1: the target[1] is a tensor of shape (2,) and a tensor"
-        " of shape (3,); pad or crop them to one shape in __getitem__"
+        "validation micro-batch 0: users_data:held_out, samples 0 and 1: the target[1] is a tensor"
+        " of shape (2,) and dtype float32 and a tensor of shape (3,) and dtype float32; pad or crop"
     )
     with pytest.raises(SampleError, match=words):
         data_of([(1, 1)] * 100, dataset).validation(0)
@@ -230,5 +247,6 @@ def test_an_error_about_many_samples_ends_with_what_is_wrong(data_of, monkeypatc
     with pytest.raises(SampleError) as caught:
         data.validation(0)
     assert str(caught.value) == (
-        "users_data:held_out, samples 0, 1, 2, 3, 4, 5, 6, 7, ... (4000): RuntimeError: no memory"
+        "validation micro-batch 0: users_data:held_out, samples 0, 1, 2, 3, 4, 5, 6, 7, ... (4000):"
+        " RuntimeError: no memory"
     )

@@ -169,7 +169,10 @@ Output = collections.namedtuple("Output", "input mask target")
 @pytest.mark.parametrize(
     ("sample", "words"),
     [
-        (X, "it is a tensor of shape (2, 3); return two parts: input, target; the target may be"),
+        (
+            X,
+            "it is a tensor of shape (2, 3) and dtype float32; return two parts: input, target; ",
+        ),
         (X.numpy(), "it is an array of shape (2, 3) and dtype float32; return two parts: input"),
         (
             {"input": X, "target": X},
@@ -177,10 +180,11 @@ Output = collections.namedtuple("Output", "input mask target")
             ' sample["input"], sample["target"]',
         ),
         (
-            {"ids": X, "mask": X, "labels": X},
-            'it is a dict with the keys "ids", "mask", "labels"; return two parts, such as'
-            ' sample["input"], sample["target"]',
+            {"ids": X, "mask": X, "label": X},
+            'it is a dict with the keys "ids", "mask", "label"; return two parts, such as'
+            ' sample["input"], sample["target"], or name the target "labels"',
         ),
+        ({"labels": X}, 'it is a dict with the keys "labels"; return two parts'),
         (collections.UserDict(a=1, b=2), 'it is a UserDict with the keys "a", "b"; return two'),
         ({}, "it is a dict with the keys none; return two parts"),
         ({i: 0 for i in range(30)}, "it is a dict with the keys 0, 1, 2, 3, 4, 5, 6, 7; return"),

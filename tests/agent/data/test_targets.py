@@ -39,8 +39,8 @@ def test_a_micro_batch_that_ignores_more_targets_is_the_user_s_error(data_of):
     words = (
         "users_data:build: micro-batch 5 of step 3 ignores 5 of 16 targets (-100), the first one"
         " ignores 4 of 16: the loss is a mean over what is left, so a mean over micro-batches would"
-        " weigh targets differently; pad so that every micro-batch has as many targets, or divide"
-        " the loss by a constant"
+        " weigh targets differently; return (sum, count), pad so that every micro-batch has as many"
+        " targets, or divide the loss by a constant"
     )
     with pytest.raises(UnevenTargetsError, match=re.escape(words)) as caught:
         data.training(3, 5)

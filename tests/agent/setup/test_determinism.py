@@ -13,6 +13,7 @@ from bamboo_agent.setup.determinism import check_deterministic, make_determinist
 def set_again():
     yield
     torch.backends.cudnn.benchmark = False
+    torch.set_float32_matmul_precision("highest")
     make_deterministic()
 
 
@@ -52,11 +53,21 @@ def choose_by_speed():
     torch.backends.cudnn.benchmark = True
 
 
+def round_products():
+    torch.set_float32_matmul_precision("high")
+
+
+def round_one_convolution():
+    torch.backends.cudnn.conv.fp32_precision = "tf32"
+
+
 @pytest.mark.parametrize(
     ("undo", "complaint"),
     [
         (turn_off, "remove its call of torch.use_deterministic_algorithms"),
         (warn_only, "has turned torch's deterministic algorithms off"),
+        (round_products, "call of torch.set_float32_matmul_precision .* spec.training.precision"),
+        (round_one_convolution, "has set how products of fp32 numbers are computed"),
         (choose_by_speed, "torch.backends.cudnn.benchmark, .* leave it False"),
     ],
 )

@@ -17,8 +17,9 @@ from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import make_ready
 from bamboo_core.api.spec import (
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -43,10 +44,10 @@ def set_up(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (FIRST[1], source):
         exec(text, vars(module))
     training = TrainingSpec(
-        9, global_batch_size=16, micro_batch_size=4, optimizer=FactorySpec(f"{MODULE}:optimizer")
+        9, global_batch_size=16, micro_batch_size=4, optimizer=OptimizerSpec(f"{MODULE}:optimizer")
     )
     spec = JobSpec(
-        model=FactorySpec(f"{MODULE}:build"),
+        model=ModelSpec(f"{MODULE}:build"),
         data=DataSpec(f"{MODULE}:Data"),
         training=training,
         pipelines=PipelinesSpec(1, 1),

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import fingerprint
 from bamboo_agent.user_code import build_model
 from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import DataSpec, FactorySpec
+from bamboo_core.api.spec import DataSpec, FactorySpec, ModelSpec, OptimizerSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection import shapes
 from bamboo_core.protocol.messages import Failure
@@ -33,6 +34,10 @@ AGENT = AgentId("a")
 
 def broken_model():
     raise RuntimeError("no weights in the cupboard\nsecond line")
+
+
+def counting_norm():
+    return nn.InstanceNorm1d(2, track_running_stats=True)
 
 
 def linear(inputs, outputs):
@@ -51,7 +56,11 @@ MODELS = {
     "layer_raises": lambda: Model([linear(2, 2), broken_model], squares),
     "layer_is_none": lambda: Model([linear(2, 2), lambda: None], squares),
     "shapes_differ": lambda: Model([linear(2, 3), linear(2, 2)], squares),
-    "counts": lambda: Model([linear(2, 2), lambda: nn.BatchNorm1d(2)], squares),
+    "counts": lambda: Model(
+        [linear(2, 2), lambda: nn.InstanceNorm1d(2, track_running_stats=True)], squares
+    ),
+    "loss_raises": lambda: Model([linear(2, 2)], lambda a, b: [][0]),
+    "doubles": lambda: Model([lambda: nn.Linear(2, 2).double()], squares),
     "loss_is_no_scalar": lambda: Model([linear(2, 2)], lambda a, b: a - b),
     "fine": lambda: Model([linear(2, 2), nn.ReLU, linear(2, 1)], squares),
     "classifies": lambda: Model([linear(2, 2)], classes),
@@ -104,6 +113,17 @@ class Labels(Pairs):
         return super().__getitem__(index)[0], torch.tensor(label)
 
 
+class Ids(Points):
+    def __getitem__(self, index):
+        tokens = torch.arange(8) + index
+        return tokens, tokens
+
+
+class Doubled(Pairs):
+    def __getitem__(self, index):
+        return super().__getitem__(index)[0].double(), torch.zeros(1)
+
+
 def classes(output, target):
     return functional.cross_entropy(output, target)
 
@@ -118,7 +138,7 @@ def module(monkeypatch):
     made = ModuleType("users_code")
     vars(made).update(MODELS, points=Points, pairs=Pairs, nothing=lambda: None, number=3)
     vars(made).update(scalars=Scalars, unreadable=Unreadable, ragged=Ragged)
-    vars(made).update(lengthless=Lengthless, labels=Labels)
+    vars(made).update(lengthless=Lengthless, labels=Labels, ids=Ids, doubled=Doubled)
     monkeypatch.setitem(sys.modules, "users_code", made)
 
 
@@ -126,7 +146,7 @@ def job(model="fine", data="pairs", **changes):
     training = replace(tiny_gpt().training, validate_every=0)
     return replace(
         tiny_gpt(),
-        model=FactorySpec(f"users_code:{model}"),
+        model=ModelSpec(f"users_code:{model}"),
         data=DataSpec(f"users_code:{data}"),
         training=training,
         **changes,
@@ -140,21 +160,51 @@ def job(model="fine", data="pairs", **changes):
         ("returns_none", "returned a NoneType without layers and loss; return a Model"),
         ("has_no_layers", "layers must be a non-empty list"),
         ("has_modules", r"layers\[1\] is a Linear, which all .* such as lambda: Linear\("),
-        ("absent", "module 'users_code' has no 'absent'"),
+        ("absent", "spec.model.factory: module 'users_code' has no 'absent'; name a function"),
+        ("returns_nome", "has no 'returns_nome'; near names are returns_none"),
         ("number", "'users_code:number' is not a function"),
-        ("layer_raises", "layer 1: RuntimeError: no weights"),
+        ("layer_raises", "^users_code:layer_raises: layer 1: RuntimeError: no weights"),
         ("layer_is_none", "layer 1 is a NoneType, not an nn.Module"),
-        ("shapes_differ", "layer 1, Linear: RuntimeError: "),
+        (
+            "shapes_differ",
+            "layer 1, Linear: RuntimeError: .*; layer 0 gives 2x3 float32: make layer 1 take what",
+        ),
+        (
+            "loss_raises",
+            "^users_code:loss_raises: the loss raised IndexError: .*; the model gives 2x2 flo",
+        ),
+        ("doubles", "layer 0, Linear: .*; the data set gives 2x2 float32: make layer 0"),
         (
             "counts",
-            "layer 1, BatchNorm1d: its forward changes buffer/num_batches",
+            "layer 1, InstanceNorm1d: its forward changes buffer/running_mean",
         ),
-        ("loss_is_no_scalar", "layer 0, Linear: TypeError: loss must be a scalar tensor"),
+        ("loss_is_no_scalar", "^users_code:loss_is_no_scalar: loss must be .* of float32"),
     ],
 )
 def test_a_bad_model_is_told_in_one_line(model, complaint):
     with pytest.raises(FactoryError, match=complaint):
         build_setup(AGENT, job(model), CPU)
+
+
+def test_data_of_numpys_own_dtype_are_refused_with_the_remedy():
+    with pytest.raises(
+        FactoryError, match=r"the data set gives 2x2 float64: .*astype\(numpy.float32"
+    ):
+        build_setup(AGENT, job(data="doubled"), CPU)
+
+
+@pytest.mark.parametrize("where", ["data", "validation"])
+def test_data_that_the_loss_of_a_library_would_take_wrongly_is_refused(tmp_path, where):
+    np.arange(400, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    config = {"model_type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 400}
+    tokens = ("bamboo_agent.datasets.tokens:build", {"path": str(tmp_path / "*"), "sequence": 8})
+    data = DataSpec(*tokens) if where == "data" else DataSpec("users_code:ids")
+    data = replace(data, validation=FactorySpec(*tokens))
+    spec = replace(
+        job(), model=ModelSpec("bamboo_agent.models.transformers:build", {"config": config})
+    )
+    with pytest.raises(FactoryError, match=r"with bamboo_agent\.datasets\.tokens:build: the label"):
+        build_setup(AGENT, replace(spec, data=data), CPU)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +222,7 @@ def test_a_wrong_argument_of_the_built_in_model_is_told_in_one_line(args, compla
 
 
 def test_the_built_in_model_has_the_layers_that_its_shape_has():
-    spec = replace(tiny_gpt(), model=FactorySpec(shapes.GPT, {"layers": 3}))
+    spec = replace(tiny_gpt(), model=ModelSpec(shapes.GPT, {"layers": 3}))
     shape = shapes.shape_of(spec)
     assert len(build_model(spec.model, seed=spec.seed).layers) == shape.layer_count == 5
     assert len(shapes.layers(shape, samples=1)) == 5
@@ -266,7 +316,7 @@ def test_a_masked_target_that_is_read_late_ends_the_job_with_the_remedy():
     spec = job("classifies")
     spec = replace(spec, data=DataSpec("users_code:labels", {"masked": known}))
     setup, profile = build_setup(AGENT, spec, CPU)
-    assert profile.ignored == (-100, None)
+    assert profile.loss.ignored == (-100, None)
     setup.data.training(0, 4)
     with pytest.raises(FactoryError, match=r"micro-batch 5 of step 0 .*1 of 2"):
         setup.data.training(0, 5)
@@ -326,7 +376,20 @@ def test_the_weights_of_a_layer_depend_neither_on_the_agent_nor_on_earlier_draws
 )
 def test_a_bad_optimizer_is_told_in_one_line(factory, args, complaint):
     with pytest.raises(FactoryError, match=complaint):
-        optimizer_factory(FactorySpec(factory, args), seed=1)([nn.Parameter(torch.zeros(1))])
+        optimizer_factory(OptimizerSpec(factory, args), seed=1)([nn.Parameter(torch.zeros(1))])
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        ({"warmup": 1}, "raised TypeError: .*'warmup'; its arguments are warmup_steps"),
+        ({"warmup_steps": "10"}, "raised ValueError: warmup_steps is '10'"),
+    ],
+)
+def test_a_wrong_argument_of_a_schedule_is_told_with_its_field_and_no_layer(args, complaint):
+    schedule = FactorySpec("bamboo_agent.schedules:constant", args)
+    with pytest.raises(FactoryError, match=f"^spec.training.optimizer.schedule: .*{complaint}"):
+        optimizer_factory(OptimizerSpec("torch.optim:SGD", schedule=schedule), seed=1)
 
 
 def test_the_learning_rate_may_follow_the_step():
@@ -365,7 +428,7 @@ def test_the_learning_rate_may_follow_the_step():
     ids=["the user's code", "this node's mount"],
 )
 def test_a_worker_says_why_it_ends_and_whose_fault_it_is(factory, args, failure):
-    fleet = ProcessFleet(replace(tiny_gpt(), model=FactorySpec(factory, args)), plans.names(1))
+    fleet = ProcessFleet(replace(tiny_gpt(), model=ModelSpec(factory, args)), plans.names(1))
     try:
         fleet.wait(lambda: bool(fleet.messages))
         assert [message for _, message in fleet.messages] == [failure]

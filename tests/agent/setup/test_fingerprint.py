@@ -11,10 +11,12 @@ from types import ModuleType
 import pytest
 import torch
 
+from bamboo_agent.compute.layers import Use
 from bamboo_agent.setup.factories import build_setup
-from bamboo_agent.setup.fingerprint import code_hash, fingerprint
+from bamboo_agent.setup.fingerprint import code_hash, fingerprint, make_ready
 from bamboo_agent.setup.products import products
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Tie
 from bamboo_sim.workers.jobs import tiny_gpt
 
 CPU = torch.device("cpu")
@@ -43,6 +45,15 @@ def test_the_digests_of_the_profile_and_of_the_processor_are_in_it():
     setup, profile = build_setup(AGENT, spec, CPU)
     found = fingerprint(spec, setup, replace(profile, weights="w", outputs="o"))
     assert (found.weights, found.outputs, found.products) == ("w", "o", products(CPU))
+
+
+def test_layers_with_many_parameters_in_common_say_so_once():
+    """The operator takes some hundreds of ties."""
+    spec = tiny_gpt()
+    setup, profile = build_setup(AGENT, spec, CPU)
+    uses = [(Use(0, f"w{i}", slice(i, i + 1)), Use(2, "w", slice(i, i + 1))) for i in range(300)]
+    ready = make_ready(spec, setup, replace(profile, ties=tuple(uses)))
+    assert ready.ties == (Tie((0, 2)),)
 
 
 @pytest.fixture

@@ -15,7 +15,20 @@ from bamboo_agent.user_code import load_factory
 
 PACKAGE = "bamboo_agent"
 """The names below stand without it: who renames a module by search must not rename them."""
-FACTORIES = ["compute.optim:adamw", "datasets.text:build", "models.gpt:build"]
+FACTORIES = [
+    "compute.optim:adamw",
+    "datasets.huggingface:build",
+    "datasets.text:build",
+    "datasets.arrays:build",
+    "datasets.tokens:build",
+    "models.gnmt:build",
+    "models.gpt:build",
+    "models.torchvision:build",
+    "models.transformers:build",
+    "schedules:constant",
+    "schedules:cosine",
+    "schedules:linear",
+]
 IMPORTED = {
     "datasets.text": {"Windows", "build", "read_sources"},
     "model": {"Dataset", "FactoryError", "Model"},

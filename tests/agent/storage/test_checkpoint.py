@@ -13,7 +13,7 @@ import torch
 from tests.agent.worker.test_equality import assert_equal
 
 from bamboo_agent.payloads.kinds import LayerRecord
-from bamboo_agent.storage import checkpoint, saver
+from bamboo_agent.storage import files, saver
 from bamboo_agent.storage.checkpoint import (
     CheckpointError,
     Checkpoints,
@@ -239,6 +239,13 @@ def plan(fleet, fence, reports, *, grid, **more):
     return decision.plan
 
 
+def start_in(uri, grid):
+    """A fleet that saves each step there."""
+    fleet = InProcessFleet(tiny_gpt(uri=uri, save_every=1, keep=9), plans.names(grid[0] * grid[1]))
+    plan(fleet, FIRST, fleet.stop(FIRST), grid=grid)
+    return fleet
+
+
 def start(tmp_path, grid, *, fence=FIRST, manifest=None, save_every=1):
     job = tiny_gpt(uri=f"file://{tmp_path}", save_every=save_every, keep=9)
     fleet = InProcessFleet(job, plans.names(grid[0] * grid[1]))
@@ -359,7 +366,7 @@ def test_a_worker_tries_the_folder_before_it_is_ready(tmp_path):
 
 def test_each_piece_of_a_file_is_told(tmp_path, monkeypatch):
     """A file that takes long is no storage that stands still."""
-    monkeypatch.setattr(checkpoint, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(files, "_PIECE_BYTES", 100)
     told = []
     checkpoints = Checkpoints(str(tmp_path), "uid", on_traffic=lambda: told.append(1))
     path = f"{checkpoints.folder(0, 1)}/file"

@@ -14,7 +14,7 @@ from tests.agent.storage.test_checkpoint import FIRST, listed, plan, sealed, sta
 
 from bamboo_agent.ipc import activity
 from bamboo_agent.ipc.shared_progress import SharedProgress
-from bamboo_agent.storage import checkpoint, reader, saver
+from bamboo_agent.storage import checkpoint, files, reader, saver
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Kind
@@ -570,7 +570,7 @@ def test_an_error_of_the_stores_own_type_ends_no_training(tmp_path, monkeypatch)
 
 def test_only_the_storage_threads_touch_the_storage(tmp_path, monkeypatch):
     callers: set[str] = set()
-    find = checkpoint.fsspec.core.url_to_fs
+    find = files.fsspec.core.url_to_fs
 
     def watched(uri: str) -> Any:
         fs, root = find(uri)
@@ -585,7 +585,7 @@ def test_only_the_storage_threads_touch_the_storage(tmp_path, monkeypatch):
 
         return noted
 
-    monkeypatch.setattr(checkpoint.fsspec.core, "url_to_fs", watched)
+    monkeypatch.setattr(files.fsspec.core, "url_to_fs", watched)
     fleet, _ = alone(tmp_path, steps=4, save_every=1)
     fleet.run_to_end(FIRST)
     newest = max(sealed(fleet), key=lambda m: m.step)

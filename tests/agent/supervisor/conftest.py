@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.agent.supervisor.fake_operator import FakeOperator
 
-from bamboo_sim.fleet.certificates import Authority
+from bamboo_agent.local.certificates import Authority
 
 ROOT = Path(__file__).resolve().parents[3]
 DUMMY = "tests.agent.supervisor.dummy_worker"

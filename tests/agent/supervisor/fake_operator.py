@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from bamboo_agent.local.certificates import Authority
 from bamboo_core.protocol.messages import AgentMessage, Hello, OperatorMessage, Welcome
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_proto.v1 import agent_pb2_grpc
-from bamboo_sim.fleet.certificates import Authority
 from bamboo_wire import decode, encode
 from bamboo_wire.options import OPERATOR_OPTIONS
 

@@ -11,8 +11,9 @@ from tests.agent.supervisor.fake_operator import WELCOME, FakeOperator, Stream, 
 
 from bamboo_core.api.spec import (
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -42,13 +43,13 @@ READY_S = 60.0  # both processes import torch
 def job() -> JobSpec:
     here = "tests.agent.supervisor.hanging"
     return JobSpec(
-        model=FactorySpec(f"{here}:model"),
+        model=ModelSpec(f"{here}:model"),
         data=DataSpec(f"{here}:Points"),
         training=TrainingSpec(
             steps=3,
             global_batch_size=4,
             micro_batch_size=1,
-            optimizer=FactorySpec("torch.optim:SGD", {"lr": 0.1}),
+            optimizer=OptimizerSpec("torch.optim:SGD", {"lr": 0.1}),
         ),
         pipelines=PipelinesSpec(1, 2),
         worker=WorkerSpec("none"),

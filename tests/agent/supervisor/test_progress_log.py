@@ -25,3 +25,12 @@ def test_progress_is_logged_with_step_and_loss_but_rarely(
         f"step {step} committed, loss 2.5000" for step in (1, 11, 21)
     ]
     assert getattr(caplog.records[0], "fields") == {"step": 1, "loss": 2.5}  # noqa: B009
+
+
+def test_metrics_are_logged_beside_the_loss(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    record = CommitRecord(0, loss=2.5, metrics={"top": 0.5, "ease": 1e-7})
+    ProgressLog(lambda: 100.0).see(Progress(record, Fence()))
+    (line,) = caplog.records
+    assert line.getMessage() == "step 1 committed, loss 2.5000, ease 1e-07, top 0.5"
+    assert getattr(line, "fields")["metrics"] == {"top": 0.5, "ease": 1e-7}  # noqa: B009

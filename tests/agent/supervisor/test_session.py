@@ -15,6 +15,7 @@ import pytest
 from tests.agent.supervisor.conftest import Start
 from tests.agent.supervisor.fake_operator import WELCOME, FakeOperator, until
 
+from bamboo_agent.local.certificates import Authority
 from bamboo_agent.supervisor.event_log import divergences
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
@@ -33,7 +34,6 @@ from bamboo_core.protocol.messages import (
     Welcome,
 )
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim.fleet.certificates import Authority
 
 FENCE = Fence(0, 1, 1)
 IN_TURN = pytest.mark.rotating(3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -32,6 +35,18 @@ def example(item, numbers=7):
     )
     commit = CommitRecord(2, 0.1, 1 / 3, True, 0.7)
     return Frame(item, Fence(1, 2, 3), commit, {"losses": {"1": 0.1}}, tensors)
+
+
+def test_a_commit_says_only_what_an_older_agent_knows_unless_there_is_more():
+    plain = json.loads(encode_header(example(Item.commit(2)))[4:])["c"]
+    assert plain.keys() == {
+        *("step", "loss", "grad_norm", "finite", "validation_loss", "culprit"),
+        *("skipped", "skipped_in_row"),
+    }
+    commit = CommitRecord(2, 0.1, targets=0, metrics={"a": 0.5}, validation_metrics={"b": 1 / 3})
+    commit = replace(commit, group_norms=(0.5, 1 / 3))
+    again = decode_header(encode_header(Frame(Item.commit(2), Fence(1, 2, 3), commit))[4:])
+    assert again.commit == commit
 
 
 def assert_same(a, b):

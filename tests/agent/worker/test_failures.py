@@ -145,7 +145,7 @@ def test_a_chain_that_is_a_circle_ends():
         (KeyError("text"), True, ("TaskFailed", "KeyError: 'text'", 1)),
         (RuntimeError("oom\nmore"), True, ("TaskFailed", "RuntimeError: oom", 1)),
         (RuntimeError(""), True, ("TaskFailed", "RuntimeError:", 1)),
-        (SampleError("m:f, sample 3"), True, ("TaskFailed", "SampleError: m:f, sample 3", 1)),
+        (SampleError("m:f, sample 3"), True, ("UserCodeFailed", "m:f, sample 3", 2)),
         (RuntimeError("no driver"), False, ("SetUpFailed", "RuntimeError: no driver", 1)),
         (FactoryError(""), True, ("UserCodeFailed", "FactoryError", 2)),
     ],
@@ -172,7 +172,7 @@ def ended(*errors):
     return errors[0]
 
 
-@pytest.mark.parametrize("kind", [UnevenTargetsError, StateError])
+@pytest.mark.parametrize("kind", [SampleError, UnevenTargetsError, StateError])
 def test_errors_of_users_code_below_an_instruction_s_are_the_user_s(kind):
     for error in (
         kind("too bad"),
@@ -186,6 +186,7 @@ def test_errors_of_users_code_below_an_instruction_s_are_the_user_s(kind):
     "errors",
     [
         (UnevenTargetsError("too bad"), RuntimeError("x"), EIO),
+        (SampleError("no file"), FileNotFoundError(2, "No such file or directory")),
         (StateError("too bad"), MemoryError()),
         (CheckpointError("no such scheme"),),
         (FactoryError("too bad"),),

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.agent.worker.test_losses import assert_exact, plan
 
-from bamboo_core.api.spec import FactorySpec, RedundancyMode, RedundancySpec
+from bamboo_core.api.spec import OptimizerSpec, RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning import hosting
@@ -28,7 +28,7 @@ SHORT_EAGER = int((31_000 + 3 * reference.G) / 0.8)
 """Replicas on the device need 32,000 and boundary tensors after a loss, in host memory 30,000."""
 OPTIMIZERS = {
     "AdamW": tiny_gpt().training.optimizer,
-    "SGD": FactorySpec("torch.optim:SGD", {"lr": 0.1, "momentum": 0.9}),
+    "SGD": OptimizerSpec("torch.optim:SGD", {"lr": 0.1, "momentum": 0.9}),
 }
 
 

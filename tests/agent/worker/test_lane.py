@@ -13,7 +13,7 @@ from bamboo_agent.worker import event_log
 from bamboo_agent.worker.shell import TaskError, Worker
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.lane import Patience
+from bamboo_core.protocol.execution.lane import Patience
 from bamboo_core.protocol.messages import Progress, Stop
 from bamboo_sim.fleet.logs.replay import divergence
 from bamboo_sim.workers import plans

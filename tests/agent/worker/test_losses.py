@@ -56,9 +56,11 @@ def plan(fleet, fence, *, grid, redundancy, before=None, costs=(), memory_bytes=
     return decision.plan
 
 
-def lose(grid, redundancy, *, victims, turns, job=None, costs=(), memory_bytes=0):
-    """Kill one victim after so many turns of the whole fleet, then the next."""
-    fleet = InProcessFleet(job or tiny_gpt(), plans.names(grid[0] * grid[1]))
+def lose(grid, redundancy, *, victims, turns, job=None, costs=(), memory_bytes=0, streams=None):
+    """Kill one victim after so many turns of the whole fleet, then the next. streams: of devices
+    that complete instructions later, by agent."""
+    late = {} if streams is None else {"stream": streams.__getitem__}
+    fleet = InProcessFleet(job or tiny_gpt(), plans.names(grid[0] * grid[1]), **late)
     options = {
         "grid": grid, "redundancy": redundancy, "costs": costs, "memory_bytes": memory_bytes,
     }  # fmt: skip

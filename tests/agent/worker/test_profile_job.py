@@ -14,6 +14,8 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     TrainingSpec,
     WorkerSpec,
@@ -22,9 +24,9 @@ from bamboo_core.api.spec import (
 from bamboo_core.protection import profile_file
 
 SPEC = JobSpec(
-    model=FactorySpec("bamboo_agent.models.gpt:build", {"layers": 1, "width": 16, "context": 8}),
+    model=ModelSpec("bamboo_agent.models.gpt:build", {"layers": 1, "width": 16, "context": 8}),
     data=DataSpec("bamboo_agent.datasets.text:build", {"split": "train", "context": 8}),
-    training=TrainingSpec(4, 4, 2, FactorySpec("torch.optim:AdamW")),
+    training=TrainingSpec(4, 4, 2, OptimizerSpec("torch.optim:AdamW")),
     pipelines=PipelinesSpec(1, 2),
     worker=WorkerSpec("image"),
 )
@@ -49,7 +51,7 @@ def test_a_job_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(found.layers) == 3
     assert all(layer.forward_s > 0 < layer.parameter_bytes for layer in found.layers)
     assert found.micro_batch_size == 2
-    assert found.model == SPEC.model
+    assert found.model == FactorySpec(SPEC.model.factory, SPEC.model.args)
     assert found.device.split(":")[0] in ("cpu", "cuda")
 
 

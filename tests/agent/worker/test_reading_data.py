@@ -78,7 +78,7 @@ def test_an_instruction_that_reads_data_has_longer_and_is_not_measured_by_it(sto
     job = replace(tiny_gpt(), data=DataSpec("users_data:slow", {"split": "train"}, validation))
     fleet = InProcessFleet(job, (ALONE,))
     worker = fleet.workers[ALONE]
-    worker._activity = writer = Noted(storage.shared, FLOOR_S)
+    worker._given._activity = writer = Noted(storage.shared, FLOOR_S)
     storage.seen.clear()  # of the set-up
     decision = plans.decide(
         plans.grid_of(job, pipelines=1, stages=1),
@@ -108,12 +108,12 @@ def test_when_the_data_are_read_the_instruction_is_shown_again(storage):
     job = replace(tiny_gpt(), data=DataSpec("users_data:slow", {"split": "train"}))
     fleet = InProcessFleet(job, (ALONE,))
     worker = fleet.workers[ALONE]
-    worker._activity = writer
+    worker._given._activity = writer
     data = worker.backend.state.setup.data
     data.training(2, 3)
     assert activity.read(storage.shared, {}).kind is ActivityKind.RUNNING
     storage.seen.clear()
-    worker._activity.rest()
+    worker._given._activity.rest()
     data.training(2, 3)  # still here
     assert not storage.seen
     assert activity.read(storage.shared, {}).kind is ActivityKind.IDLE

@@ -67,7 +67,7 @@ def test_it_says_what_it_costs_and_writes_the_order(
     done = run(server, kubeconfig, job, "--from-step", "5", input="y\n")
     assert done.exit_code == 0, done
     assert done.output.startswith(
-        "gpt goes on from the checkpoint of step 5: 15 steps of 32 are computed again, and newer"
+        "gpt goes on from the checkpoint of step 5: 15 steps of 80 are computed again, and newer"
         " checkpoints are not used any more: 10.\nGo back to it? [y/N]"
     )
     assert done.output.endswith(
@@ -92,9 +92,9 @@ def test_each_order_is_another_one(server: Server, kubeconfig: Path, job: dict[s
 
 def test_the_start_needs_no_checkpoint(job: dict[str, Any]) -> None:
     job["status"]["arbiter"] = {}
-    assert check(job, 0) == "gpt goes on from the start: 20 steps of 32 are computed again."
+    assert check(job, 0) == "gpt goes on from the start: 20 steps of 80 are computed again."
     job["status"]["progress"]["step"] = 1
-    assert "1 step of 32 is computed again" in check(job, 0)
+    assert "1 step of 80 is computed again" in check(job, 0)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_step_without_a_good_checkpoint(job: dict[str, Any], step: int, words:
 def test_a_step_whose_checkpoint_is_marked_as_wrong(job: dict[str, Any]) -> None:
     """An operator of an earlier version may have marked it because the folder was away."""
     assert check(job, 15) == (
-        "gpt goes on from the checkpoint of step 15: 5 steps of 32 are computed again. It is marked"
+        "gpt goes on from the checkpoint of step 15: 5 steps of 80 are computed again. It is marked"
         " as wrong; agents read it again, and the mark comes back if it is."
     )
 

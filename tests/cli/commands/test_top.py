@@ -51,7 +51,7 @@ def test_a_job_with_its_figures(training: dict[str, Any]) -> None:
     assert row.last_loss_at == 10.0
     line = shown(jobs_view([row], now=130.0, has_namespaces=True)).splitlines()[3]
     assert line.split() == [
-        "team/gpt", "Running", "20/32", "2.02", "64.5", "2.5000", "7/8", "b:4", "a:3",
+        "team/gpt", "Running", "20/80", "2.02", "64.5", "2.5000", "7/8", "b:4", "a:3",
         "4", "(4.2", "s)", "2", "min", "ago",
     ]  # fmt: skip
 
@@ -211,7 +211,7 @@ def run(server: Server, kubeconfig: Path, training: dict[str, Any]) -> Callable[
 def test_the_command(run: Callable[..., Any], more: tuple[str, ...]) -> None:
     result = run(*more)
     assert result.exit_code == 0, result.exception
-    assert "20/32" in result.output
+    assert "20/80" in result.output
     assert "2.02" in result.output
     assert ("team/gpt" in result.output) == bool(more)
     assert ("gpt-p0-s1-i0" in result.output) == (more == ("gpt",))
@@ -283,7 +283,7 @@ def test_it_refreshes(run: Callable[..., Any], kubeconfig: Path, is_terminal: bo
     screen = Top(Place(kubeconfig=kubeconfig), None, console, clock=lambda: 60.0, pause=pause)
     with pytest.raises(KeyboardInterrupt):
         screen.watch()
-    assert out.getvalue().count("20/32") == 3 + is_terminal  # the screen stays at the end
+    assert out.getvalue().count("20/80") == 3 + is_terminal  # the screen stays at the end
 
 
 @pytest.mark.parametrize(("columns", "width"), [({}, 10_000), ({"COLUMNS": "90"}, 90)])

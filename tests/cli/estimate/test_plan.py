@@ -370,7 +370,8 @@ def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a: [", "is not YAML"),
+        ("a: [", r"job\.yaml is not YAML: line 1, column 5: expected"),
+        ("a: 1\nspec:\n\tmodel: 1", r"is not YAML: line 3, column 1: found character '\\t' that"),
         ("kind: Pod", "has 0 objects of kind BambooJob"),
         ("kind: BambooJob\n---\nkind: BambooJob", "has 2 objects of kind BambooJob"),
         (f"{VERSION}\nkind: BambooJob", "spec: is required"),
@@ -382,6 +383,26 @@ def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
 def test_a_file_without_a_usable_job_is_refused(write: Any, content: str, words: str) -> None:
     with pytest.raises(CommandError, match=words):
         plan(write(content))
+
+
+@pytest.mark.parametrize("rate", ["3e-4", "3E-4", "+.3e-3", "3.e-4", "3.0e-4", "0.0003"])
+def test_a_number_is_one_as_kubectl_reads_it(
+    rate: str, manifest: dict[str, Any], tmp_path: Path
+) -> None:
+    manifest["spec"]["training"]["optimizer"]["args"] = {"lr": "RATE"}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest).replace("RATE", rate))
+    _, spec = read_manifest(path)
+    assert spec.training.optimizer.args == {"lr": 0.0003}
+
+
+@pytest.mark.parametrize("text", ["3e", "e-4", "0x3e-4", "3e-4x", "'3e-4'", "v3e-4"])
+def test_other_text_stays_text(text: str, manifest: dict[str, Any], tmp_path: Path) -> None:
+    manifest["spec"]["training"]["optimizer"]["args"] = {"name": "TEXT"}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest).replace("TEXT", text))
+    _, spec = read_manifest(path)
+    assert spec.training.optimizer.args == {"name": text.strip("'")}
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -425,7 +446,7 @@ def test_a_field_that_does_not_exist_is_named(
         ("data", {"factory": "a:b"}, "there is no spec.data.validation: add it"),
         ("placement", {"zones": ["a"]}, 'spec.placement.zones names only "a": add a zone'),
         ("placement", {"zones": ["a", "b", "a"]}, 'zones: names "a" twice; name it once'),
-        ("checkpoint", {"uri": "s3://b"}, '"s3://b" is not supported: use file:///path'),
+        ("checkpoint", {"uri": "ftp://b"}, '"ftp://b" is not supported: use file:///path'),
     ],
 )
 def test_what_the_api_server_refuses_is_refused(

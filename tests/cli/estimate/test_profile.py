@@ -19,7 +19,7 @@ from bamboo_cli.estimate.manifest import read_manifest
 from bamboo_cli.estimate.plan import measured
 from bamboo_cli.estimate.profile import measure, read_profile
 from bamboo_cli.main import cli
-from bamboo_core.api.spec import FactorySpec
+from bamboo_core.api.spec import ModelSpec
 
 _, SPEC = read_manifest(QUICKSTART)
 
@@ -135,7 +135,7 @@ def test_a_profile_with_another_number_of_layers_is_refused(path: Path) -> None:
 
 
 def test_the_layers_of_another_model_are_not_known(path: Path) -> None:
-    spec = replace(SPEC, model=FactorySpec("mine:model"))
+    spec = replace(SPEC, model=ModelSpec("mine:model"))
     path.write_text(json.dumps(profile_of(spec, layers=[LAYER] * 7)))
     assert len(measured(spec, path).layers) == 7
 
@@ -207,7 +207,7 @@ def test_a_failed_measurement_says_why(tmp_path: Path, body: str, words: str) ->
 )
 def test_a_failed_measurement_names_the_fields(tmp_path: Path, line: str, words: str) -> None:
     data = replace(SPEC.data, factory="nomod.x:d")
-    spec = replace(SPEC, model=FactorySpec("nomod.x:b"), data=data)
+    spec = replace(SPEC, model=ModelSpec("nomod.x:b"), data=data)
     with pytest.raises(ProgramError) as failed:
         measure(spec, tmp_path / "p", program=stand_in(tmp_path, f"sys.exit({line!r})"))
     assert str(failed.value) == f"the layers cannot be measured: {line}{words}"

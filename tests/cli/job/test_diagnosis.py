@@ -141,7 +141,7 @@ def test_a_status_that_nobody_writes(
     assert bool(said) is is_stale
     if said:
         assert "app.kubernetes.io/name=bamboo-operator" in said[0].remedy
-        assert f"team/gpt was Running at step 20 of 32 {duration(age_s)} ago." in shown(found)
+        assert f"team/gpt was Running at step 20 of 80 {duration(age_s)} ago." in shown(found)
         training["status"]["conditions"][1]["status"] = "True"
         assert not any("nothing new" in f.text for f in explain(training, [], [], NOW).findings)
 
@@ -481,7 +481,7 @@ def test_the_command(kubeconfig: Path, server: Server, training: dict[str, Any])
     server.answers["/api/v1/nodes"] = (403, {"message": "nodes is forbidden"})
     result = CliRunner().invoke(cli, ["explain", "gpt", "--kubeconfig", str(kubeconfig)])
     assert result.exit_code == 0, result.output
-    assert "team/gpt is Running at step 20 of 32." in result.output
+    assert "team/gpt is Running at step 20 of 80." in result.output
     assert "Zones come from the pods only" in result.output
     assert "training goes on" in result.output
 

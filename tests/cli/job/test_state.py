@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tests.cli.conftest import make_node, make_pod
@@ -9,6 +10,15 @@ from tests.cli.conftest import make_node, make_pod
 from bamboo_cli.job.pods import ready_by_zone, seats, zones_of
 from bamboo_cli.job.state import read_job
 from bamboo_core.controller.view import Slot
+
+
+def test_reads_metrics(manifest: dict[str, Any]) -> None:
+    assert read_job(manifest).metrics == {}
+    metrics = {"top": "0.25", "ease": "1e-07"}
+    manifest["status"]["progress"] |= {"metrics": metrics, "validationMetrics": {"top": "nan"}}
+    job = read_job(manifest)
+    assert job.metrics == {"top": 0.25, "ease": 1e-7}
+    assert math.isnan(job.validation_metrics["top"])
 
 
 def test_reads_spec_and_status(manifest: dict[str, Any]) -> None:
@@ -19,6 +29,12 @@ def test_reads_spec_and_status(manifest: dict[str, Any]) -> None:
     assert (job.lost, job.lost_noticed, job.checkpoint_step, job.samples_per_s) == (2, 1, 10, 64.5)
     assert job.ended is None
     assert job.has("Running")
+
+
+def test_the_steps_are_those_at_which_the_run_ends(manifest: dict[str, Any]) -> None:
+    """The user may have raised the number in the spec."""
+    manifest["status"]["progress"]["steps"] = 37
+    assert read_job(manifest).steps == 37
 
 
 def test_a_job_without_status_is_pending(manifest: dict[str, Any]) -> None:

@@ -63,8 +63,8 @@ def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> No
         ({"worker": {"image": "i", "resources": {"limits": 5}}}, "resources.limits: is 5; it must"),
         ({"pipelins": {}}, "spec.pipelins: is not known; the fields of spec are model, "),
         (
-            {"checkpoint": {"uri": "s3://b", "everySteps": 1}},
-            'spec.checkpoint.uri: "s3://b" is not supported',
+            {"checkpoint": {"uri": "ftp://b", "everySteps": 1}},
+            'spec.checkpoint.uri: "ftp://b" is not supported',
         ),
         (None, "spec: is required; set it"),
         ("x", "spec: is 'x'; it must be an object"),

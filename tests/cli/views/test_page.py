@@ -169,7 +169,7 @@ def test_the_text_has_the_same_figures(run: Run) -> None:
     Console(file=out, width=120).print(text_report(replace(run, gone=many), {"a": 3.6, "b": 7.2}))
     said = out.getvalue()
     for words in (
-        "20 of 32", "12 (0 with notice)", "4, 4.2 s in all", "16.0", "0.10 USD", "2 before",
+        "20 of 80", "12 (0 with notice)", "4, 4.2 s in all", "16.0", "0.10 USD", "2 before",
         "Something is <not> known.",
     ):  # fmt: skip
         assert words in said

@@ -17,6 +17,8 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     RedundancyMode,
     RedundancySpec,
@@ -64,9 +66,9 @@ def spec(
     microbatches: int = 4,
 ) -> JobSpec:
     return JobSpec(
-        model=FactorySpec("zoo:gpt"),
+        model=ModelSpec("zoo:gpt"),
         data=DataSpec("zoo:text", validation=FactorySpec("zoo:text")),
-        training=TrainingSpec(steps, microbatches, 1, FactorySpec("torch.optim:AdamW")),
+        training=TrainingSpec(steps, microbatches, 1, OptimizerSpec("torch.optim:AdamW")),
         pipelines=PipelinesSpec(pipelines, stages),
         worker=WorkerSpec("image"),
         checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every),

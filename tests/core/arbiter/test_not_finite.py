@@ -67,6 +67,27 @@ def test_what_is_skipped_is_told_ever_more_rarely() -> None:
     )
 
 
+def test_a_batch_without_targets_is_told_as_such() -> None:
+    fleet = running(skip=0)
+    record = CommitRecord(0, finite=False, skipped=1, skipped_in_row=1, targets=0)
+    fleet.receive(AgentId("a0"), Progress(record, fleet.arbiter.fence))
+    status = fleet.arbiter.status()
+    assert (status.outcome, status.reason) == (Outcome.FAILED, "NotFinite")
+    assert status.message.startswith(
+        "the global batch of step 0 has no targets: its loss counted none; 1 steps in a row"
+    )
+
+
+def test_metrics_are_known_until_their_step_is_lost() -> None:
+    fleet = running(skip=0)
+    record = CommitRecord(
+        0, loss=1.5, validation_loss=2.0, metrics={"a": 0.5}, validation_metrics={"a": 0.25}
+    )
+    fleet.receive(AgentId("a0"), Progress(record, fleet.arbiter.fence))
+    progress = fleet.arbiter.status().progress
+    assert (progress.metrics, progress.validation_metrics) == ({"a": 0.5}, {"a": 0.25})
+
+
 def test_commits_that_were_not_heard_are_counted_by_the_agents() -> None:
     """A broken session loses progress. Steps 4 to 24 were finite, so step 25 is the first in a row;
     a new leader hears at once how many it were."""

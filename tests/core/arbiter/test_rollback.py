@@ -8,7 +8,6 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import FailureCause
-from bamboo_core.api.spec import CheckpointSpec
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.arbiter_state.durable import Durable, Fork, from_json, to_json, verified
 from bamboo_core.job import training_view
@@ -173,13 +172,13 @@ def test_which_checkpoints_are_verified() -> None:
     durable = Durable(attempt=1, manifests=manifests, forks=(Fork(1, 4),))
 
     def steps(committed: float, every: int) -> list[int]:
-        return [m.step for m in verified(durable, committed, CheckpointSpec("", every))]
+        return [m.step for m in verified(durable, committed, every)]
 
     assert steps(11, 4) == [4, 8]
     assert steps(12, 4) == [4, 8, 12]
     assert steps(7, 4) == [4]
     assert steps(99, 6) == [4, 6, 12]
-    assert [m.step for m in verified(durable, 99, None)] == [4]
+    assert [m.step for m in verified(durable, 99, 0)] == [4]
 
 
 @pytest.mark.parametrize("count", [1, 40])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import BestMode, BestSpec
 from bamboo_core.arbiter_state import durable as d
 from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.controller.view import Slot, pod_name
@@ -17,7 +18,7 @@ from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.processors import ProcessorKind
 from bamboo_core.placement.plan import Move
-from bamboo_core.protocol.messages import Manifest
+from bamboo_core.protocol.messages import Fork, Manifest
 
 number = st.integers(0, 10_000)
 manifests = st.builds(Manifest, number, number, st.text(max_size=8), st.text(max_size=8))
@@ -157,6 +158,36 @@ def test_bad_checkpoints_do_not_count() -> None:
 def test_old_checkpoints_are_forgotten() -> None:
     known: tuple[Manifest, ...] = ()
     for step in range(30):
-        known = d.with_manifest(known, checkpoint(0, step))
+        known = d.with_manifest(d.Durable(manifests=known), checkpoint(0, step))
     assert known[-1].step == 29
     assert len(known) < 10
+
+
+def valued(step: int, value: float | None, attempt: int = 0) -> Manifest:
+    return replace(checkpoint(attempt, step), value=value)
+
+
+def test_the_best_checkpoint_is_remembered_however_old_it_is() -> None:
+    durable = d.Durable()
+    for step in range(1, 30):
+        known = d.with_manifest(durable, valued(step, abs(step - 3.0)), BestSpec())
+        durable = replace(durable, manifests=known)
+    assert len(durable.manifests) < 10
+    found = d.best(durable, BestSpec())
+    assert found is not None
+    assert found.step == 3
+    assert d.from_json(d.to_json(durable)) == durable
+    assert d.with_listed(durable, (), 30, BestSpec()) == durable.manifests
+    assert d.best(replace(durable, bad=((0, 3),)), BestSpec()) == valued(25, 22.0)
+    assert d.best(durable, None) is None
+
+
+def test_users_see_the_best_one() -> None:
+    durable = d.Durable(manifests=(valued(2, 0.5), valued(4, 0.75), valued(6, None)))
+    shown = d.shown_best(durable, BestSpec("right", BestMode.MAX))
+    assert shown is not None
+    assert (shown.step, shown.attempt, shown.metric, shown.value) == (4, 0, "right", 0.75)
+    left = replace(durable, attempt=1, forks=(Fork(1, 2),))
+    shown = d.shown_best(left, BestSpec("right", BestMode.MAX))
+    assert shown is not None
+    assert shown.step == 2

@@ -75,7 +75,7 @@ def test_ten_thousand_restores_stay_small() -> None:
         durable = Durable()
         for n in range(1, 10_001):
             step = move(n)
-            known = with_manifest(durable.manifests, file(n - 1, step))
+            known = with_manifest(durable, file(n - 1, step))
             durable = replace(durable, attempt=n, manifests=known)
             durable = replace(durable, forks=(*shrunk(durable), Fork(n, step)))
         assert len(json.dumps(to_json(durable))) < 2_000

@@ -10,8 +10,9 @@ from bamboo_core.api.spec import (
     Adjacency,
     CheckpointSpec,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     PlacementSpec,
     PoolSpec,
@@ -51,9 +52,9 @@ def spec(
 ) -> JobSpec:
     """A small job."""
     return JobSpec(
-        model=FactorySpec("m:build"),
+        model=ModelSpec("m:build"),
         data=DataSpec("d:build"),
-        training=TrainingSpec(10, 64, 2, FactorySpec("torch.optim:SGD")),
+        training=TrainingSpec(10, 64, 2, OptimizerSpec("torch.optim:SGD")),
         pipelines=PipelinesSpec(count=count, stages=stages),
         worker=worker if worker is not None else WorkerSpec("agent:1"),
         placement=PlacementSpec(adjacency, zones, pools),

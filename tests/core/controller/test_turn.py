@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType, Reason
-from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
+from bamboo_core.api.spec import Adjacency, FactorySpec, JobSpec, WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
-from bamboo_core.controller.turn import Aside, Turn, Word, assured, is_training
+from bamboo_core.controller.turn import Aside, Turn, Word, assured, is_training, template
 from bamboo_core.controller.view import (
     ClusterView,
     JobView,
@@ -242,3 +242,9 @@ def test_it_never_rises_while_the_job_has_agents(
         after = of(spec_, *(pod(i) for i in range(agents)), before=now, training=training)
         assert 0 < after <= now
         now = after
+
+
+def test_agents_with_other_hooks_are_replaced() -> None:
+    one = replace(SPEC, hooks=(FactorySpec("t:build"),))
+    other = replace(SPEC, hooks=(FactorySpec("t:build", {"folder": "x"}),))
+    assert len({template(SPEC), template(one), template(other)}) == 3

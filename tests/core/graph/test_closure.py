@@ -21,6 +21,7 @@ from bamboo_core.scheduling import dry_run as verify
 from bamboo_core.scheduling import schedule
 
 ALL = Periodic(evals=3, validate_every=2, saves=True, save_every=2)
+SCORED = replace(ALL, is_scored=True)
 
 
 def dry_run(graph, plan, holdings):
@@ -47,8 +48,9 @@ def ops(graph, *kinds):
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("leaf_size", [1, 2])
-def test_every_kind_of_step_passes_the_dry_run(pipelines, stages, split, leaf_size):
-    options = {"split": split, "leaf_size": leaf_size, "periodic": ALL, "microbatches": 4}
+@pytest.mark.parametrize("periodic", [ALL, SCORED])
+def test_every_kind_of_step_passes_the_dry_run(pipelines, stages, split, leaf_size, periodic):
+    options = {"split": split, "leaf_size": leaf_size, "periodic": periodic, "microbatches": 4}
     plan = goals(pipelines, stages, **options)
     assert dry_run(steady(plan), plan, undisturbed(plan)).ok
     last = goals(pipelines, stages, target=9, **options)
@@ -380,6 +382,44 @@ def test_the_coordinator_alone_ends_a_step_after_its_checkpoint():
     (seal,) = ops(graph, Op.SEAL)
     after = {t.agent for t in ops(graph, Op.END) if seal in graph.tasks[t]}
     assert after == {plan.coordinator}
+
+
+def test_a_manifest_with_a_value_follows_the_commit():
+    plan = goals(2, 3, periodic=SCORED)
+    graph = steady(plan)
+    (seal,) = ops(graph, Op.SEAL)
+    (commit,) = ops(graph, Op.COMMIT)
+    assert seal.instruction.item == Item.commit(0)
+    assert seal.agent == commit.agent == plan.coordinator
+    assert commit in graph.tasks[seal]
+
+
+def test_a_commit_that_another_agent_knows_comes_to_the_manifest():
+    plan = goals(2, 2, target=8, periodic=SCORED)
+    holdings = undisturbed(plan)
+    other = next(a for a in holdings if a != plan.coordinator)
+    reduced = frozenset(Item.red(8, cut, 0, 1) for cut in plan.cut)
+    holdings[other] = replace(holdings[other], items=reduced, commits=frozenset({8}))
+    graph = missing(plan, holdings)
+    (seal,) = ops(graph, Op.SEAL)
+    assert not ops(graph, Op.COMMIT)
+    assert Transfer(Item.commit(0), other, plan.coordinator, None) in graph.tasks[seal]
+
+
+def test_the_last_manifest_has_the_scores_of_the_epilogue():
+    last = goals(2, 3, target=9, periodic=SCORED)
+    graph = epilogue(last)
+    (seal,) = ops(graph, Op.SEAL)
+    assert seal.instruction.ranges == ((0, 3),)
+    (commit,) = ops(graph, Op.COMMIT)
+    assert seal in graph.tasks[commit]
+    assert len(ops(graph, Op.V)) == 9
+
+
+def test_a_suspension_seals_without_a_value():
+    last = goals(2, 3, target=9, periodic=replace(SCORED, evals=0))
+    (seal,) = ops(epilogue(last), Op.SEAL)
+    assert (seal.instruction.item, seal.instruction.ranges) == (None, ())
 
 
 def test_saves_cover_every_layer_once_and_precede_the_update():

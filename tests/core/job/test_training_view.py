@@ -28,6 +28,17 @@ def test_a_validation_loss_stays_until_there_is_a_newer_one() -> None:
     assert found == TrainingProgress(7, loss=0.5, validation_loss=1.0)
 
 
+def test_metrics_go_with_their_losses() -> None:
+    before = TrainingProgress(3, 2.0, 1.0, metrics={"a": 1.0}, validation_metrics={"a": 2.0})
+    durable = Durable(attempt=1, plan=Fence(0, 1, 4), committed=3)
+    assert follow(before, SILENT, durable) == before
+    undone = follow(before, SILENT, replace(durable, committed=2))
+    assert (undone.metrics, undone.validation_metrics) == ({}, {"a": 2.0})
+    newer = TrainingProgress(7, loss=0.5, metrics={"a": 3.0})
+    found = follow(before, newer, durable)
+    assert (found.metrics, found.validation_metrics) == ({"a": 3.0}, {"a": 2.0})
+
+
 def test_a_resumed_job_keeps_its_last_loss() -> None:
     """Suspended after step 6. The new attempt loads it, and no agent has reported a loss yet."""
     durable = Durable(attempt=1, plan=Fence(0, 1, 4), committed=6)

@@ -9,8 +9,9 @@ from typing import Any
 from bamboo_core.api.spec import (
     CheckpointSpec,
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     RedundancyMode,
     RedundancySpec,
@@ -73,9 +74,9 @@ def usual(**changes: Any) -> Facts:
 
 def spec(pipelines: int = 2, stages: int = 4, **changes: Any) -> JobSpec:
     job = JobSpec(
-        model=FactorySpec("zoo:gpt"),
+        model=ModelSpec("zoo:gpt"),
         data=DataSpec("zoo:text"),
-        training=TrainingSpec(1000, 8 * pipelines, 1, FactorySpec("torch.optim:AdamW")),
+        training=TrainingSpec(1000, 8 * pipelines, 1, OptimizerSpec("torch.optim:AdamW")),
         pipelines=PipelinesSpec(pipelines, stages),
         worker=WorkerSpec("image"),
         checkpoint=CheckpointSpec("file:///tmp/x", every_steps=100),

@@ -9,6 +9,7 @@ from tests.core.arbiter.fleet import spec
 
 from bamboo_core.api import limits
 from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import CheckpointSpec
 from bamboo_core.controller.failures import LONGEST_MESSAGE
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import admission
@@ -42,6 +43,20 @@ def test_a_refusal_has_a_reason_and_names_the_field(
     assert refusal is not None
     assert refusal.reason is reason
     assert names in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        ("file:///c", "mount a folder there that all agents can write, "),
+        ("s3://bucket/c", "written: why: nothing could be saved; then create the job again"),
+    ],
+)
+def test_the_remedy_fits_the_storage(uri: str, remedy: str) -> None:
+    job = replace(JOB, checkpoint=CheckpointSpec(uri))
+    refusal = admission.check(job, replace(FIT, storage_error="why"))
+    assert refusal is not None
+    assert remedy in refusal.message
 
 
 def test_what_a_job_does_not_use_may_be_absent() -> None:

@@ -11,8 +11,8 @@ from tests.core.protocol.test_lane import LANE, PROGRAM, finish
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, parse, parse_instruction
+from bamboo_core.protocol.execution.lane import Patience
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import Continuation, Stop
 
 SLICE = parse_instruction("R[2:4] m0 2:3")

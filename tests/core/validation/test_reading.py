@@ -10,6 +10,7 @@ from tests.core.controller.builders import manifest
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import (
     CheckpointSpec,
+    FactorySpec,
     JobSpec,
     OnNonFinite,
     PipelinesSpec,
@@ -92,6 +93,8 @@ def test_a_missing_field_is_named() -> None:
         ({"model": {"factory": "m:b", "args": 3}}, "spec.model.args", "an object, as in {a: b}"),
         ({"placement": {"zones": "a"}}, "spec.placement.zones", "must be a list, as in [a, b]"),
         ({"model": {"factory": "m:b", "args": {"a b": 1}}}, "spec.model.args", "'a b'"),
+        ({"hooks": [{"factory": "t:b", "args": {"a b": 1}}]}, "spec.hooks[0].args", "'a b'"),
+        ({"hooks": [{"args": {}}]}, "spec.hooks[0].factory", "is required"),
         (
             {"data": {"factory": "d:b", "validation": {"factory": "d:b", "args": {"1": 1}}}},
             "spec.data.validation.args",
@@ -151,6 +154,15 @@ def test_which_share_is_checked(given: Any, every: int) -> None:
     found = from_manifest(manifest(**({"corruption": given} if given else {})))
     assert isinstance(found, JobSpec)
     assert found.corruption.check_every == every
+
+
+def test_hooks_are_read_with_their_args() -> None:
+    found = from_manifest(
+        manifest(hooks=[{"factory": "t:b", "args": {"x": 1}}, {"factory": "t:c"}])
+    )
+    assert isinstance(found, JobSpec)
+    assert found.hooks == (FactorySpec("t:b", {"x": 1}), FactorySpec("t:c"))
+    assert from_json(to_json(found)) == found
 
 
 def test_an_off_that_yaml_has_read_as_false() -> None:

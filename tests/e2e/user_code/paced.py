@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-from bamboo_agent.datasets import text
 
 PAUSE_S = 0.1
 
@@ -19,7 +18,7 @@ PAUSE_S = 0.1
 class Paced:
     """Another data set's items. Each takes PAUSE_S as long as the gate does not exist."""
 
-    items: text.Windows
+    items: Any
     gate: Path
 
     def __len__(self) -> int:
@@ -31,6 +30,7 @@ class Paced:
         return self.items[index]
 
 
-def build(*, gate: str, **arguments: Any) -> Paced:
-    """The items of ``bamboo_agent.datasets.text:build``."""
-    return Paced(text.build(**arguments), Path(gate))
+def build(*, gate: str, factory: str = "bamboo_agent.datasets.text:build", **args: Any) -> Paced:
+    """The items of the factory."""
+    module, _, name = factory.partition(":")
+    return Paced(getattr(import_module(module), name)(**args), Path(gate))

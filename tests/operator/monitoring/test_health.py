@@ -13,7 +13,15 @@ import pytest
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.api.progress import Ahead, Hosted, Network, SlowPair, TrainingProgress, Way
+from bamboo_core.api.progress import (
+    Ahead,
+    BestCheckpoint,
+    Hosted,
+    Network,
+    SlowPair,
+    TrainingProgress,
+    Way,
+)
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
@@ -159,7 +167,9 @@ BUSY = JobStatus(
     ),
     pipelines=2,
     zones=(ZoneCount("a", 2, 2, 1, 2),),
-    progress=TrainingProgress(9, loss=1.5, skipped=3),
+    progress=TrainingProgress(
+        9, loss=1.5, skipped=3, metrics={"top": 0.5}, validation_metrics={"top": 0.25}
+    ),
     totals=Totals(
         steps=12,
         repeated_steps=2,
@@ -195,6 +205,8 @@ def test_series_of_a_job_end_with_it() -> None:
         f"bamboo_job_steps_total{{{job}}} 12.0",
         f"bamboo_job_samples_total{{{job}}} 768.0",
         f"bamboo_job_training_loss{{{job}}} 1.5",
+        'bamboo_job_metric{job_namespace="ns",name="top",set="training",training_job="job"} 0.5',
+        'bamboo_job_metric{job_namespace="ns",name="top",set="validation",training_job="job"} 0.25',
         f"bamboo_job_pipelines{{{inside('state', 'active')}}} 2.0",
         f'bamboo_job_workers{{{inside("state", "connected")},zone="a"}} 1.0',
         f'bamboo_job_condition{{{job},type="Running"}} 1.0',
@@ -316,6 +328,13 @@ def test_how_far_checkpoints_are_behind(written: int, behind: float) -> None:
     at_the_end = replace(job, checkpoint_every=0)
     assert values(at_the_end, *CHECKPOINTS) == [None, behind]
     assert values(JobFigures(JOB, status, 64), *CHECKPOINTS) == [None, None]
+
+
+def test_the_best_checkpoint_has_gauges() -> None:
+    names = ("bamboo_checkpoint_best_step", "bamboo_checkpoint_best_value")
+    best = BestCheckpoint(4, 0, "loss", 0.0, "/c/4")
+    assert values(JobFigures(JOB, replace(BUSY, best=best), 64), *names) == [4.0, 0.0]
+    assert values(JobFigures(JOB, BUSY, 64), *names) == [None, None]
 
 
 def test_an_unknown_reason_makes_no_series_of_its_own() -> None:

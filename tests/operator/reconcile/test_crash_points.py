@@ -134,6 +134,15 @@ async def ending(world: World) -> None:
     assert PATH in world.kube.objects
 
 
+async def more_steps(world: World) -> None:
+    """The job is complete, and gets more steps."""
+    await ending(world)
+    world.raise_steps(25, pipelines=TWO, worker=WORKER)
+    await world.settle()
+    assert world.kube.objects[PATH]["status"]["progress"]["steps"] == 25
+    assert len(world.running()) == 2
+
+
 async def rest(world: World) -> None:
     for is_suspended in (False, True):
         world.apply(pipelines=TWO, worker=WORKER, suspend=is_suspended)
@@ -181,6 +190,15 @@ async def queued_end(world: World) -> None:
     await world.settle()
 
 
+async def queued_more_steps(world: World) -> None:
+    await queued_end(world)
+    assert world.kueue.ended() == [True]
+    world.raise_steps(25, queue="team", pipelines={"count": 2, "stages": 2}, worker=WORKER)
+    await world.settle()
+    assert len(world.running()) == 4
+    assert world.kueue.ended() == [False]
+
+
 async def queued_deletion(world: World) -> None:
     await queued(world)
     await deletion_of(world)
@@ -212,7 +230,7 @@ STORIES: dict[str, Story] = {
         start, loss_of_a_pod, loss_of_a_node, growth_and_shrinking, suspension, completion,
         deletion, shortage, on_demand, refusal, ending, ending_alone, rest, rest_alone,
         queued_start, queued_preemption, queued_end, queued_deletion, queued_suspension,
-        queued_change,
+        queued_change, more_steps, queued_more_steps,
     )
 }  # fmt: skip
 

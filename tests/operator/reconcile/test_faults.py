@@ -219,7 +219,7 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
     second = harness.jobs.find("uid-1")
     assert first is not None
     assert second is not first
-    assert durable_facts.read(harness.kube.objects[PATH]) == replace(late, term=term + 1)
+    assert durable_facts.read(harness.kube.objects[PATH]) == replace(late, term=term + 1, steps=10)
     await harness.reconcile()
     assert harness.jobs.find("uid-1") is second
     assert harness.status["planEpoch"] == 8

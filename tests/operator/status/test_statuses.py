@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import Network, SlowPair, TrainingProgress, Way
+from bamboo_core.api.progress import BestCheckpoint, Network, SlowPair, TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
 from bamboo_core.api.totals import Totals
@@ -253,6 +254,18 @@ def test_progress_survives_a_restart() -> None:
     assert nothing.progress == TrainingProgress()
 
 
+def test_metrics_survive_a_restart() -> None:
+    progress = TrainingProgress(
+        4, 2.5, 1.25, metrics={"top": 1 / 3, "ease": 1e-7}, validation_metrics={"top": math.nan}
+    )
+    status = written(TrainingView(progress=progress), Memory())
+    assert status["progress"]["metrics"] == {"ease": "1e-07", "top": "0.333333"}
+    assert status["progress"]["validationMetrics"] == {"top": "nan"}
+    reported = statuses.read_progress({"status": status}).progress
+    assert reported.metrics == {"ease": 1e-7, "top": 0.333333}
+    assert math.isnan(reported.validation_metrics["top"])
+
+
 @pytest.mark.parametrize("channel", [Channel.TCP, Channel.PROCESS_GROUP])
 def test_the_channel_survives_a_restart(channel: Channel) -> None:
     route = channels.choose(TransportSpec(channel), "cpu:AVX2", "")
@@ -314,6 +327,16 @@ def test_a_checkpoint_that_one_node_only_may_have_is_known_to_the_next_operator(
     assert statuses.read_progress({"status": seen}).checkpoint_caveats == {}
 
 
+def test_the_best_checkpoint_is_shown_and_read_again() -> None:
+    best = BestCheckpoint(4, 1, "accuracy", 0.8125, "/c/4")
+    status = written(TrainingView(best=best), Memory())
+    assert status["best"] == {
+        "step": 4, "attempt": 1, "metric": "accuracy", "value": "0.8125", "path": "/c/4",
+    }  # fmt: skip
+    assert statuses.read({"metadata": {"name": "job"}, "status": status}).best == best
+    assert "best" not in written(TrainingView(), Memory())
+
+
 def test_times_follow_changes() -> None:
     training = TrainingView(planned=True, has_state=True, checkpoint_step=3, checkpoint_path="/c")
     first = statuses.with_times(written(training, Memory()), {}, 100.0)
@@ -359,7 +382,7 @@ def test_status_of_1024_agents_fits_16_kb() -> None:
     )  # fmt: skip
     for n in range(9):
         sealed = Manifest(1, n, f"/checkpoints/{n:080}", "0" * 64)
-        facts = replace(facts, manifests=with_manifest(facts.manifests, sealed))
+        facts = replace(facts, manifests=with_manifest(facts, sealed))
     zones = tuple(ZoneCount(f"zone-{n:02}", 26, 26, 26, 26) for n in range(40))
     status = JobStatus(phase=JobPhase.RUNNING, conditions=(), zones=zones)
     machine = "01234567-89ab-cdef-0123-456789abcdef/01234567-89ab-cdef-0123-456789abcdef"

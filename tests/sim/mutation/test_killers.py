@@ -78,3 +78,28 @@ result = [words("", tuple(names), usual)[1]["at"] == names[0],
           words(last, tuple(names), usual)[1]["at"] == last,
           words("exploration", tuple(names), usual)[1]["at"]]"""
     assert run(_WORK + code, tmp_path) == [True, True, "exploration"]
+
+
+def test_every_test_of_the_core_can_be_collected(tmp_path: Path) -> None:
+    code = """
+import contextlib, io
+from bamboo_sim.mutation import killers
+
+class RunsNone:
+    failed, found = [], 0
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_collection_modifyitems(self, items):
+        self.found = len(items)
+        items.clear()
+
+watch = RunsNone()
+with contextlib.redirect_stdout(io.StringIO()):
+    killers.run_pytest([killers.TESTS], watch)
+result = [watch.failed, watch.found]"""
+    failed, found = run(code, tmp_path)
+    assert failed == []
+    assert found > 1000

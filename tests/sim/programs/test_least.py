@@ -270,7 +270,7 @@ def test_words_choose_families() -> None:
 
 def test_each_family_runs_beyond_the_time_until_it_has_enough() -> None:
     """The histories of one family alone would be enough in all."""
-    families = {"finishes", "isolations", "lists"}
+    families = {"finishes", "isolations", "lists", "raises"}
     tally, lines = explore(0.0, 1, only="is", least=1, each=1)
     assert tally.families.keys() == families
     assert min(tally.families.values()) >= 1

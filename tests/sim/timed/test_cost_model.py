@@ -12,8 +12,9 @@ from tests.rotation import in_turn
 
 from bamboo_core.api.spec import (
     DataSpec,
-    FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     RedundancyMode,
     TrainingSpec,
@@ -34,9 +35,9 @@ LONE, WIDE = uniform(1, 8, 32), uniform(4, 4, 16)
 
 def verdict(shape: Shape, gigabits: float, gib: float) -> Verdict:
     job = JobSpec(
-        model=FactorySpec("a:b"),
+        model=ModelSpec("a:b"),
         data=DataSpec("a:b"),
-        training=TrainingSpec(1000, shape.microbatches * shape.pipelines, 1, FactorySpec("a:b")),
+        training=TrainingSpec(1000, shape.microbatches * shape.pipelines, 1, OptimizerSpec("a:b")),
         pipelines=PipelinesSpec(shape.pipelines, shape.stages),
         worker=WorkerSpec("a"),
         transport=TransportSpec(bandwidth_gbps=gigabits),
@@ -61,6 +62,7 @@ PAUSES = [
 ]
 
 
+@pytest.mark.timeout(400)  # a minute of processor time for the largest
 @pytest.mark.parametrize("mode", [REPLICA, EAGER])
 @pytest.mark.parametrize(("shape", "gigabits", "gib"), PAUSES)
 def test_what_is_lost_with_an_agent_costs_as_much_as_in_timed_runs(

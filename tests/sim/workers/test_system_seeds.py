@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from bamboo_core.api.spec import FactorySpec
+from bamboo_core.api.spec import ModelSpec
 from bamboo_sim.workers import in_process_fleet, plans, reference, system_seeds
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -113,7 +113,7 @@ def test_workers_that_are_forked_share_no_seed_and_no_module_of_a_user_s(
 ) -> None:
     (tmp_path / "users_own_model.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)
-    job = replace(tiny_gpt(), model=FactorySpec("users_own_model:build"))
+    job = replace(tiny_gpt(), model=ModelSpec("users_own_model:build"))
     fleet = ProcessFleet(job, plans.names(2), logs=tmp_path)
     try:
         fleet.wait(lambda: len(fleet.messages) == 2)

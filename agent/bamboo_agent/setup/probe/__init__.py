@@ -1,4 +1,4 @@
 """The probe: tries each layer as training and recovery will use it. Not here: what follows from it.
 
-Public: ``layers``.
+Public: ``layers``, ``ties``.
 """

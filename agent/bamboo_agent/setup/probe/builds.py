@@ -22,7 +22,7 @@ from bamboo_agent.setup.probe.refusal import RefusedError
 
 _TIED = (
     "a parameter belongs to one layer, since each layer is updated on its own: give each layer its"
-    " own (untie the weights)"
+    " own, and name those that are one in Model.ties"
 )
 _COPY = "a buffer belongs to one layer: register a copy of it (.clone())"
 _CUT = (

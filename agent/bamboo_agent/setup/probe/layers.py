@@ -8,6 +8,7 @@ also the first run of the user's code, so its errors are reported here, each in 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,38 +17,46 @@ import torch
 from torch import nn
 
 from bamboo_agent.compute import stage
-from bamboo_agent.compute.layers import Layer, LayerBuilder, sizes_of
+from bamboo_agent.compute.layers import Layer, LayerBuilder, Outline, Tie
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.digests import digest
+from bamboo_agent.losses.forms import LossError, LossForm, read
 from bamboo_agent.model import FactoryError, Model
+from bamboo_agent.payloads.flow import Flow, FlowError, shapes_of
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.plain_values import have_equal_bits
-from bamboo_agent.setup.probe import builds, losses, passes, updates
+from bamboo_agent.setup.probe import builds, losses, passes, ties, updates
 from bamboo_agent.setup.probe.builds import Owners
+from bamboo_agent.setup.probe.losses import TriedLoss
 from bamboo_agent.setup.probe.passes import Pass
 from bamboo_agent.setup.probe.refusal import RefusedError
 from bamboo_agent.setup.probe.subject import Finish, Subject
 from bamboo_agent.setup.probe.updates import Updates
-from bamboo_agent.user_code import told
+from bamboo_agent.user_code import text_of, told
 from bamboo_core.protocol.messages import LayerCost
+
+_OF_SHAPES = re.compile(
+    r"shape|size|dimension|channels|dtype|positional argument|unexpected keyword|out of range"
+)
+"""In errors of layers that get what they do not take."""
+
+
+class _LossRefusedError(RefusedError):
+    """The loss is wrong, and not the layer before it."""
 
 
 @dataclass(frozen=True)
 class Profile:
     """One entry per layer, and what must be equal on all agents."""
 
-    outlines: tuple[tuple[torch.Tensor, ...], ...]  # trainable parameters without their values
+    outlines: tuple[Outline, ...]  # what is added up in a step
     costs: tuple[LayerCost, ...]  # for Ready
     halves: tuple[Halves, ...]  # how the backward is split
+    names: tuple[tuple[str, ...], ...] = ()  # of the trainable parameters
     weights: str = ""  # digest of the layers' first states
     outputs: str = ""  # digest of outputs and gradients
-    # targets that the loss leaves out of its mean; None: it is a mean over all
-    ignored: tuple[int | None, ...] = ()
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Layer -> number of trainable parameters."""
-        return sizes_of(self.outlines)
+    loss: TriedLoss = TriedLoss()  # noqa: RUF009 - frozen
+    ties: tuple[Tie, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,8 @@ class Samples:
 def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.device) -> Profile:
     """Run one micro-batch through the layers. FactoryError names the layer that failed."""
     tried = _Probe(model, builder, samples.steps)
-    values, target = stage.as_tuple(samples.first[0]), samples.first[1]
-    evaluated = None if samples.validation is None else stage.as_tuple(samples.validation[0])
+    values, target = Flow.of(samples.first[0]), samples.first[1]
+    evaluated = None if samples.validation is None else Flow.of(samples.validation[0])
     last = len(model.layers) - 1
     for index in range(len(model.layers)):
         layer = builder.build(index)
@@ -75,16 +84,25 @@ def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.d
             values = tried.try_layer(subject)
             if evaluated is not None:
                 evaluated = tried.evaluate(layer, evaluated)
+        except _LossRefusedError as error:
+            raise FactoryError(str(error)) from error
         except RefusedError as error:
             raise FactoryError(f"{_name(layer, index)}: {error}") from error
         except (Exception, SystemExit) as error:
-            raise FactoryError(f"{_name(layer, index)}: {told(error)}") from error
+            text = f"{_name(layer, index)}: {told(error)}; {_given(subject, error)}"
+            raise FactoryError(text) from error
+    tried.try_ties()
     tried.try_longer()
+    targets = [pair[1] for pair in (samples.first, samples.other) if pair is not None]
+    validation = None
+    if evaluated is not None and samples.validation is not None:
+        validation = evaluated, samples.validation[1]
     try:
-        ignored = _try_loss(model, values, samples)
-    except RefusedError as error:
+        return tried.profile(losses.try_loss(model.loss, values, targets, validation))
+    except (RefusedError, LossError) as error:
         raise FactoryError(str(error)) from error
-    return tried.profile(ignored)
+    except (Exception, SystemExit) as error:
+        raise FactoryError(f"the loss: {told(error)}") from error
 
 
 class _Probe:
@@ -93,24 +111,29 @@ class _Probe:
     def __init__(self, model: Model, builder: LayerBuilder, steps: int) -> None:
         self._model, self._builder, self._steps = model, builder, steps
         self._owners = Owners()
-        self._outlines: list[tuple[torch.Tensor, ...]] = []
+        self._names: list[tuple[str, ...]] = []
+        self._outlines: list[Outline] = []
         self._costs: list[LayerCost] = []
         self._halves: list[Halves] = []
         self._weights: list[int] = []
         self._outputs: list[int | str] = []
+        self._ties: tuple[Tie, ...] = ()
 
-    def profile(self, ignored: Sequence[int | None]) -> Profile:
-        """All that was found. ignored: targets that the loss leaves out of its mean."""
+    def profile(self, loss: TriedLoss) -> Profile:
+        """All that was found."""
+        kind = [] if loss.form == LossForm() else [f"{loss.form}, {loss.usual_count}"]
         return Profile(
             tuple(self._outlines),
             tuple(self._costs),
             tuple(self._halves),
-            _text(self._weights),
-            _text(self._outputs),
-            tuple(ignored),
+            tuple(self._names),
+            _text([*self._weights, *map(repr, self._ties)]),
+            _text([*self._outputs, *kind]),
+            loss,
+            self._ties,
         )
 
-    def try_layer(self, subject: Subject) -> tuple[torch.Tensor, ...]:
+    def try_layer(self, subject: Subject) -> Flow:
         """Returns the layer's outputs."""
         layer = subject.layer
         self._owners.claim(subject.index, layer.module)
@@ -125,7 +148,7 @@ class _Probe:
         _check_unchanged(first, layer)
         self._outputs.append(digest(whole.tensors))
         self._try_builds(subject, first, whole)
-        return tuple(value.detach() for value in whole.outputs)
+        return whole.outputs.map(torch.Tensor.detach)
 
     def _try_passes(self, subject: Subject) -> Pass:
         layer = subject.layer
@@ -148,6 +171,7 @@ class _Probe:
             can_split=apart is not None,
             activation_bytes=passes.kept_bytes(subject),
         )
+        self._names.append(tuple(layer.names))
         self._outlines.append(layer.outline())
         self._costs.append(cost)
         self._halves.append(way)
@@ -174,10 +198,14 @@ class _Probe:
         builds.check_apart(second, third)
         builds.check_equal(first, third)
 
+    def try_ties(self) -> None:
+        """Once all layers have been tried."""
+        self._ties = ties.find(self._model, self._builder)
+
     def try_longer(self) -> None:
         """Many updates of the smallest layer: all layers have the same kind of optimizer."""
-        sizes = sizes_of(self._outlines)
-        trained = [(size, index) for index, size in enumerate(sizes) if size]
+        sizes = enumerate(outline.trained for outline in self._outlines)
+        trained = [(size, index) for index, size in sizes if size]
         if not trained:
             return
         size, index = min(trained)
@@ -189,7 +217,7 @@ class _Probe:
         except RefusedError as error:
             raise FactoryError(f"{_name(layer, index)}: {error}") from error
 
-    def evaluate(self, layer: Layer, values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def evaluate(self, layer: Layer, values: Flow) -> Flow:
         """The layer's outputs as in validation."""
         before = [tensor.detach().clone() for tensor in layer.weights()]
         layer.set_training(False)
@@ -217,6 +245,26 @@ def _text(digests: Sequence[int | str]) -> str:
     return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
 
+def _given(subject: Subject, error: BaseException) -> str:
+    """The input of a layer that has failed, and what to change if that is not what it takes."""
+    before = f"layer {subject.index - 1}" if subject.index else "the data set"
+    text = f"{before} gives {shapes_of(subject.values)}"
+    if not subject.index and any(value.dtype is torch.float64 for value in subject.values):
+        return f"{text}: make it float32 in the data set, such as with array.astype(numpy.float32)"
+    if isinstance(error, RuntimeError | TypeError | ValueError | IndexError) and (
+        _OF_SHAPES.search(text_of(error))
+    ):
+        text += f": make layer {subject.index} take what {before} gives"
+    return text
+
+
+def _told(target: Any) -> str:
+    try:
+        return shapes_of(Flow.of(target)) or "None"
+    except FlowError:
+        return type(target).__name__
+
+
 def _loss(model: Model, target: Any) -> Finish:
     if isinstance(model.loss, nn.Module):
         for name, parameter in model.loss.named_parameters():
@@ -226,19 +274,23 @@ def _loss(model: Model, target: Any) -> Finish:
                     " into the last layer, or set requires_grad to False"
                 )
 
-    def finish(outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        loss = model.loss(outputs[0] if len(outputs) == 1 else outputs, target)
-        if not isinstance(loss, torch.Tensor):
-            raise TypeError(f"loss must be a scalar tensor, got {type(loss).__name__}")
-        if loss.dim() != 0:
-            shape = tuple(loss.shape)
-            raise TypeError(f"loss must be a scalar tensor, got one of shape {shape}: use .mean()")
+    def finish(outputs: Flow) -> Flow:
+        try:
+            loss = read(model.loss(outputs.value, target)).tensor
+        except LossError as error:
+            raise _LossRefusedError(str(error)) from error
+        except (Exception, SystemExit) as error:
+            text = (
+                f"the loss raised {told(error)}; the model gives {shapes_of(outputs)}, and the"
+                f" targets of spec.data are {_told(target)}: give it what it takes"
+            )
+            raise _LossRefusedError(text) from error
         if not loss.requires_grad and any(value.requires_grad for value in outputs):
-            raise RefusedError(
+            raise _LossRefusedError(
                 "the loss has no gradient, so nothing would be trained: compute it from the outputs"
                 " without detach(), item(), argmax() or a comparison"
             )
-        return (loss,)
+        return Flow((loss,))
 
     return finish
 
@@ -263,16 +315,3 @@ def _check_unwritten(layer: Layer, versions: Sequence[int]) -> None:
                 f"its forward writes into {name}, which other agents would not see: use a layer"
                 " that does not (an embedding without max_norm, no statistics that are kept)"
             )
-
-
-def _try_loss(
-    model: Model, outputs: tuple[torch.Tensor, ...], samples: Samples
-) -> list[int | None]:
-    """Targets that the loss leaves out of its mean, None: it is a mean over all. outputs: of the
-    last layer."""
-    if samples.other is None:
-        return []
-    loss, target = model.loss, samples.first[1]
-    losses.check_means(loss, outputs, (target, samples.other[1]))
-    is_mean = losses.is_mean(loss, outputs, target)
-    return [*losses.ignored_targets(loss, outputs, target), *([None] if is_mean else [])]

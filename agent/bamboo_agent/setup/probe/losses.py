@@ -1,19 +1,23 @@
-"""Whether the mean over micro-batches is the mean over the global batch.
+"""The kind of a loss, and whether it gives the gradient of the mean over the global batch.
 
-A loss that is a mean over the targets that are not masked weighs the targets of two micro-batches
-differently if their numbers differ: a mean of means. It shows in the gradient of two micro-batches
-at once: in each half it is the gradient of that half alone times one factor, and the factors of
-both differ, but their mean is 1. A loss that couples samples in another way does not show this.
+A sum with its count does, if it is a sum. A mean does if the mean over micro-batches is that over
+the global batch. A loss that is a mean over the targets that are not masked weighs the targets of
+two micro-batches differently if their numbers differ: a mean of means. It shows in the gradient of
+two micro-batches at once: in each half it is the gradient of that half alone times one factor, and
+the factors of both differ, but their mean is 1. A loss that couples samples in another way does not
+show this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from bamboo_agent.compute.stage import as_tuple
+from bamboo_agent.losses.forms import LossForm, read, read_as
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.setup.probe.refusal import RefusedError
 
 NO_TARGET = -100  # torch's own
@@ -23,10 +27,70 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _ROUGH = 2e-2  # relative, in half precision
 
 Loss = Callable[[Any, Any], torch.Tensor]
-Tensors = tuple[torch.Tensor, ...]
 
 
-def check_means(loss: Loss, outputs: Tensors, targets: tuple[Any, Any]) -> None:
+@dataclass(frozen=True)
+class TriedLoss:
+    """What was found. usual_count: targets of the first micro-batch, at least 1; 1 for a mean.
+    ignored: targets that the loss leaves out of its mean; None among them: it is a mean over all.
+    """
+
+    form: LossForm = LossForm()  # noqa: RUF009 - frozen
+    usual_count: int = 1
+    ignored: tuple[int | None, ...] = ()
+
+
+def try_loss(
+    loss: Callable[[Any, Any], Any],
+    outputs: Flow,
+    targets: Sequence[Any],
+    validation: tuple[Flow, Any] | None,
+) -> TriedLoss:
+    """RefusedError or LossError if the loss cannot be used.
+
+    outputs: of the last layer, for any micro-batch; targets: of the first micro-batch, and of
+    another if there is one; validation: outputs and target, None: there is no such set.
+    """
+    leaves = _leaves(outputs)
+    first = read(loss(leaves.value, targets[0]))
+    for target in targets[1:]:
+        read_as(first.form, loss(leaves.value, target), "micro-batch 1 of step 0")
+    if validation is not None:
+        values, target = validation
+        with torch.no_grad():
+            read_as(first.form, loss(values.value, target), "validation micro-batch 0")
+
+    def scalar(outputs: Any, target: Any) -> torch.Tensor:
+        return read(loss(outputs, target)).tensor
+
+    if first.form.is_counted:
+        check_sums(scalar, outputs, targets)
+        return TriedLoss(first.form, max(1, first.count))
+    ignored: list[int | None] = []
+    if len(targets) > 1:
+        check_means(scalar, outputs, (targets[0], targets[1]))
+        ignored += ignored_targets(scalar, outputs, targets[0])
+        ignored += [None] if is_mean(scalar, outputs, targets[0]) else []
+    return TriedLoss(first.form, ignored=tuple(ignored))
+
+
+def check_sums(loss: Loss, outputs: Flow, targets: Sequence[Any]) -> None:
+    """RefusedError if a sum is not a number, or is a mean. loss: gives the sum alone."""
+    for number, target in enumerate(targets):
+        if _is_nan(loss, outputs, target):
+            raise RefusedError(
+                f"the sum that the loss returns for micro-batch {number} is not a number: return a"
+                " sum of numbers, which is 0 if there is no target"
+            )
+    found = _factors(loss, outputs, targets[0], targets[0])
+    if found is not None and all(abs(factor - 1) < _bound(outputs) for factor in found):
+        raise RefusedError(
+            "the loss returns (mean, count): twice the micro-batch does not give twice the sum;"
+            ' return the sum, such as with reduction="sum", or the mean alone'
+        )
+
+
+def check_means(loss: Loss, outputs: Flow, targets: tuple[Any, Any]) -> None:
     """RefusedError if the loss weighs the targets of two micro-batches differently.
 
     outputs: of the last layer, for any micro-batch; targets: of two micro-batches.
@@ -36,18 +100,18 @@ def check_means(loss: Loss, outputs: Tensors, targets: tuple[Any, Any]) -> None:
             raise RefusedError(
                 f"the loss of micro-batch {number} is not a number. If it is a mean over the"
                 " targets that are not masked, there are none: give each micro-batch as many"
-                " targets, or divide the sum by a constant"
+                " targets, return (sum, count), or divide the sum by a constant"
             )
     if _weighs_by_count(loss, outputs, *targets):
         raise RefusedError(
             "the loss is a mean over the targets that are not masked, and the first two"
             " micro-batches have different numbers of them, so the mean over micro-batches would"
-            " weigh targets differently: pad or pack so that each micro-batch has as many targets,"
-            " or divide the sum by a constant"
+            " weigh targets differently: return (sum, count) instead, or pad or pack so that each"
+            " micro-batch has as many targets, or divide the sum by a constant"
         )
 
 
-def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
+def ignored_targets(loss: Loss, outputs: Flow, target: Any) -> list[int]:
     """Integer targets that the loss leaves out of its mean.
 
     Data with a number of them that differs from micro-batch to micro-batch would give a mean of
@@ -68,7 +132,7 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     if not _has_gradient(loss, outputs, target):
         return []
     tried = {*common, *_OFTEN_NO_TARGET, *(size - 1 for size in outputs[0].shape[1:])}
-    if isinstance(target, tuple):  # a mask beside the labels has zeros and ones, too
+    if isinstance(target, tuple | Mapping):  # a mask beside the labels has zeros and ones, too
         tried = {NO_TARGET}
     ignored = [v for v in tried if not _has_gradient(loss, outputs, _filled(target, v))]
     kept = next((v for v in common if v not in ignored), None)
@@ -80,7 +144,7 @@ def ignored_targets(loss: Loss, outputs: Tensors, target: Any) -> list[int]:
     )
 
 
-def _few_positions(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
+def _few_positions(outputs: Flow, target: Any) -> tuple[Flow, Any]:
     """The first positions of a sequence, since losses over many classes take time. The loss may
     need all of them: then it raises."""
     size = int(outputs[0].shape[1]) if outputs[0].dim() > 2 else 0
@@ -92,7 +156,7 @@ def _few_positions(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
     return _mapped(outputs, first), _mapped(target, first)
 
 
-def _has_gradient(loss: Loss, outputs: Tensors, target: Any, *, default: bool = True) -> bool:
+def _has_gradient(loss: Loss, outputs: Flow, target: Any, *, default: bool = True) -> bool:
     """Whether the target decides anything; ``default`` if the loss raises: it does not leave a
     target out that it does not take."""
     try:
@@ -117,12 +181,12 @@ def _filled(target: Any, value: int, *, half: bool = False) -> Any:
     return _mapped(target, fill)
 
 
-def _is_nan(loss: Loss, outputs: Tensors, target: Any) -> bool:
+def _is_nan(loss: Loss, outputs: Flow, target: Any) -> bool:
     with torch.no_grad():
-        return bool(torch.isnan(loss(outputs[0] if len(outputs) == 1 else outputs, target)))
+        return bool(torch.isnan(loss(outputs.value, target)))
 
 
-def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
+def _first_sample(outputs: Flow, target: Any) -> tuple[Flow, Any]:
     """The outputs and the target of one sample, since losses over many classes take time."""
     size = int(outputs[0].shape[0]) if outputs[0].dim() else 0
 
@@ -132,14 +196,14 @@ def _first_sample(outputs: Tensors, target: Any) -> tuple[Tensors, Any]:
     return _mapped(outputs, first), _mapped(target, first)
 
 
-def is_mean(loss: Loss, outputs: Tensors, target: Any) -> bool:
+def is_mean(loss: Loss, outputs: Flow, target: Any) -> bool:
     """Whether the loss of two equal micro-batches at once is that of one: a mean, and no sum."""
     outputs, target = _first_sample(outputs, target)
     found = _factors(loss, outputs, target, target)
     return found is not None and all(abs(factor - 1) < _bound(outputs) for factor in found)
 
 
-def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool:
+def _weighs_by_count(loss: Loss, outputs: Flow, one: Any, other: Any) -> bool:
     """Whether two micro-batches at once have another gradient than the mean of both, by one factor
     for each. False also if the loss does not take two at once."""
     found, bound = _factors(loss, outputs, one, other), _bound(outputs)
@@ -148,7 +212,7 @@ def _weighs_by_count(loss: Loss, outputs: Tensors, one: Any, other: Any) -> bool
     return abs(found[0] - found[1]) > 2 * bound and abs(sum(found) / 2 - 1) < bound
 
 
-def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float, float] | None:
+def _factors(loss: Loss, outputs: Flow, one: Any, other: Any) -> tuple[float, float] | None:
     """The gradient of two micro-batches at once, twice, over that of each alone. None: it is not a
     multiple, no target is masked where the two differ, or the loss does not take two at once."""
     try:
@@ -157,7 +221,7 @@ def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float,
         both = _gradient(loss, _joined(outputs, outputs, size), _joined(one, other, size))
     except Exception:  # the loss has run on one micro-batch; two at once are not asked of it
         return None
-    is_masked = isinstance(one, tuple) or any((own == 0).any() for own in alone)
+    is_masked = isinstance(one, tuple | Mapping) or any((own == 0).any() for own in alone)
     if one is not other and not is_masked:
         return None  # and there are no weights beside the targets
     factors = []
@@ -173,38 +237,52 @@ def _factors(loss: Loss, outputs: Tensors, one: Any, other: Any) -> tuple[float,
     return factors[0], factors[1]
 
 
-def _bound(outputs: Tensors) -> float:
+def _bound(outputs: Flow) -> float:
     return _TOLERANCE.get(outputs[0].dtype, _ROUGH)
 
 
-def _gradient(loss: Loss, outputs: Any, target: Any) -> torch.Tensor:
+def _gradient(loss: Loss, outputs: Flow, target: Any) -> torch.Tensor:
     """The gradient of the loss by the first output, flat."""
-    leaves = _mapped(outputs, lambda t: t.detach().requires_grad_(t.is_floating_point()))
-    value = loss(leaves[0] if len(leaves) == 1 else leaves, target)
+    leaves = _leaves(outputs)
+    value = loss(leaves.value, target)
     (found,) = torch.autograd.grad(value, [leaves[0]])
     return found.reshape(-1).double()
 
 
+def _leaves(outputs: Flow) -> Flow:
+    return outputs.map(lambda t: t.detach().requires_grad_(t.is_floating_point()))
+
+
 def _joined(one: Any, other: Any, size: int) -> Any:
     """Two micro-batches as one. A tensor that has no dimension of samples stays."""
+    if isinstance(one, Flow):
+        return Flow([_joined(a, b, size) for a, b in zip(one, other, strict=True)], one.form)
     if isinstance(one, tuple | list):
         return tuple(_joined(a, b, size) for a, b in zip(one, other, strict=True))
+    if isinstance(one, Mapping):
+        return {key: _joined(part, other[key], size) for key, part in one.items()}
     if not isinstance(one, torch.Tensor) or not one.dim() or one.shape[0] != size:
         return one
     return torch.cat([one, other])
 
 
-def _batch_size(outputs: Tensors) -> int:
-    return int(outputs[0].shape[0])
+def _batch_size(outputs: Flow) -> int:
+    return int(outputs[0].shape[0]) if outputs[0].dim() else 1
 
 
 def _parts(value: Any) -> tuple[torch.Tensor, ...]:
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
     if isinstance(value, tuple | list):
         return tuple(part for inner in value for part in _parts(inner))
-    return as_tuple(value) if isinstance(value, torch.Tensor) else ()
+    return (value,) if isinstance(value, torch.Tensor) else ()
 
 
 def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, Flow):
+        return value.map(change)
+    if isinstance(value, Mapping):
+        return {key: _mapped(part, change) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return tuple(_mapped(part, change) for part in value)
     return change(value) if isinstance(value, torch.Tensor) else value

@@ -17,6 +17,7 @@ import torch
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.stage import Halves
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe.refusal import RefusedError
 from bamboo_agent.setup.probe.subject import Subject
@@ -32,7 +33,7 @@ class Pass:
     """One forward and backward. given: gradients of the inputs; weights: of the parameters.
     input_s: the part of backward_s until the gradients of the inputs were ready."""
 
-    outputs: tuple[torch.Tensor, ...]
+    outputs: Flow
     given: stage.Gradients
     weights: list[torch.Tensor | None]
     forward_s: float

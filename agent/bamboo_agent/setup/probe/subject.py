@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ import torch
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.device.random_state import seed_forward
+from bamboo_agent.payloads.flow import Flow, FlowError
 from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe.refusal import RefusedError
 
-Finish = Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
+Finish = Callable[[Flow], Flow]
 """What follows a layer: the loss after the last one. It is the user's code, too."""
 
 _IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation"
@@ -28,21 +29,21 @@ class Subject:
 
     layer: Layer
     index: int
-    values: tuple[torch.Tensor, ...]
+    values: Flow
     device: torch.device
     finish: Finish | None
 
-    def forward(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def forward(self, inputs: Flow) -> Flow:
         """The layer's outputs, with the same random state every time."""
         return stage.run_layers(
-            [self.layer], inputs, lambda _: seed_forward(0, 0, 0, self.index, self.device)
+            [self.layer], inputs, lambda _: seed_forward(0, 0, 0, self.index, self.device), []
         )
 
-    def behind(self, outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def behind(self, outputs: Flow) -> Flow:
         """The tensors with which the backward begins."""
         return outputs if self.finish is None else self.finish(outputs)
 
-    def inputs(self) -> tuple[torch.Tensor, ...]:
+    def inputs(self) -> Flow:
         """Leaves of a new graph."""
         return stage.detached(self.values, first=self.index == 0)
 
@@ -55,7 +56,7 @@ class Subject:
         seed_forward(0, 0, 0, self.index, self.device)
         drawn = _python_generators()
         try:
-            given = self.layer.module(*self.inputs())
+            given = self.layer.call(*self.inputs().arguments)
         except RuntimeError as error:
             if _IN_PLACE in str(error):
                 raise RefusedError(
@@ -63,7 +64,7 @@ class Subject:
                     " tensor (relu instead of relu_, x = x + y instead of x += y)"
                 ) from error
             raise
-        _check_value(given)
+        _check_value(given, flows=self.finish is None)
         if drawn != _python_generators():
             raise RefusedError(
                 "its forward draws from numpy's or random's generator, which is not seeded for each"
@@ -76,22 +77,19 @@ class Subject:
             )
 
 
-def _check_value(value: Any) -> None:
-    """RefusedError unless it is a tensor or a tuple of tensors."""
-    parts: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
-    for i, part in enumerate(parts):
-        if isinstance(part, torch.Tensor):
-            continue
-        found = "None" if part is None else f"a {type(part).__name__}"
-        where = f"{found} in place {i} of a tuple" if parts is value else found
+def _check_value(value: Any, *, flows: bool) -> None:
+    """RefusedError unless it can flow to the next layer, with a tensor at least. flows: there is a
+    next one."""
+    try:
+        flow = Flow.of(value)
+    except FlowError as error:
+        raise RefusedError(f"its forward returns {error}") from error
+    if not flow:
+        raise RefusedError("its forward returns no tensor: return one, with which training goes on")
+    if flows and any(tensor.is_complex() for tensor in flow):
         raise RefusedError(
-            f"its forward returns {where}: return a tensor or a tuple of tensors, which are the"
-            " next layer's arguments (leave out what is None; take tensors out of a dict or"
-            " ModelOutput)"
-        )
-    if not parts:
-        raise RefusedError(
-            "its forward returns an empty tuple: return a tensor or a tuple of tensors"
+            "its forward returns complex numbers, whose gradients do not go from stage to stage:"
+            " return torch.view_as_real(x), and take torch.view_as_complex of it in the next layer"
         )
 
 

@@ -6,6 +6,7 @@ equal after the same second update. What changes besides is listed by path: it m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from bamboo_agent.compute import optim
 from bamboo_agent.compute.layers import Layer
-from bamboo_agent.compute.optimizer_state import RATE
+from bamboo_agent.compute.optimizer_state import RATE, SCHEDULE
 from bamboo_agent.device.random_state import seed_update
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.plain_values import StateError
@@ -39,35 +40,44 @@ _ENOUGH, _LEAST, _MOST = 60_000_000, 6, 14
 
 
 def check_rate(layer: Layer, steps: int) -> str:
-    """RefusedError unless rate(step) is a pure function that gives numbers. Returns some rates.
+    """RefusedError unless rate(step), or the schedule, is a pure function that gives numbers.
+    Returns some of them.
 
     steps: of the job.
     """
-    rate: Callable[[int], Any] | None = getattr(layer.optimizer, RATE, None)
+    name, rate = "rate", getattr(layer.optimizer, RATE, None)
+    if rate is None:
+        name, rate = "schedule", getattr(layer.optimizer, SCHEDULE, None)
     if rate is None:
         return ""
     asked = sorted({step for step in (0, 1, 7, steps // 2, steps - 1) if step < steps})
-    first = [_rate(rate, step) for step in asked]
-    again = [_rate(rate, step) for step in reversed(asked)]
+    first = [_rate(rate, step, name) for step in asked]
+    again = [_rate(rate, step, name) for step in reversed(asked)]
     for step, value in zip(asked, first, strict=True):
         if isinstance(value, bool) or not isinstance(value, float | int):
             kind = type(value).__name__
             raise RefusedError(
-                f"rate({step}) of its optimizer is a {kind}: return a float, such as float(rate)"
+                f"{name}({step}) of its optimizer is a {kind}: return a float, such as"
+                f" float({name})"
+            )
+        if name == "schedule" and not 0 <= value < math.inf:
+            raise RefusedError(
+                f"schedule({step}) of its optimizer is {value}: return a factor of the learning"
+                " rates, from 0 on"
             )
     if first != again[::-1]:
         raise RefusedError(
-            f"rate(step) of its optimizer gives {first} and then {again[::-1]} for the same steps"
+            f"{name}(step) of its optimizer gives {first} and then {again[::-1]} for the same steps"
             f" {asked}: it must depend on the step alone"
         )
     return repr(first)
 
 
-def _rate(rate: Callable[[int], Any], step: int) -> Any:
+def _rate(rate: Callable[[int], Any], step: int, name: str) -> Any:
     try:
         return rate(step)
     except Exception as error:
-        raise RefusedError(f"rate({step}) of its optimizer raised {told(error)}") from error
+        raise RefusedError(f"{name}({step}) of its optimizer raised {told(error)}") from error
 
 
 class Updates:

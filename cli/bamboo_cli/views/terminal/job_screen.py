@@ -39,8 +39,10 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
     parts: list[RenderableType] = [
         progress_line(snapshot.job),
         figures(snapshot.job),
-        fleet(snapshot.job),
     ]
+    if snapshot.job.metrics or snapshot.job.validation_metrics:
+        parts.append(metrics(snapshot.job))
+    parts.append(fleet(snapshot.job))
     if snapshot.nodes:
         parts.append(nodes_line(snapshot.nodes))
     parts.append(grid(snapshot))
@@ -75,6 +77,15 @@ def figures(job: Job) -> Text:
         f"{job.samples_per_s:.1f} samples/s" if _is_moving(job) else "",
         _left(job),
     ]
+    return _joined(known)
+
+
+def metrics(job: Job) -> Text:
+    """All that the loss returns beside what is minimized: in training, then in validation. And the
+    best checkpoint."""
+    known = [f"{name} {value:.6g}" for name, value in job.metrics.items()]
+    known += [f"validation {name} {value:.6g}" for name, value in job.validation_metrics.items()]
+    known += [f"best checkpoint: {job.best}"] if job.best else []
     return _joined(known)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from bamboo_agent.worker.event_log import describe
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
+from bamboo_core.protocol.execution.lane import Patience
 from bamboo_core.protocol.executor import Effect, Executor, ProtocolError
-from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import CommitRecord, Continuation, Directive, Stop
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode
@@ -20,7 +20,8 @@ from bamboo_wire import decode
 def divergence(lines: Sequence[str]) -> str | None:
     """The first effects that differ from the recorded ones, or None."""
     first, *rest = (json.loads(line) for line in lines)
-    executor = Executor(AgentId(first["agent"]), first["layers"], patience=Patience())
+    name, layers, ahead = AgentId(first["agent"]), first["layers"], first["ahead"]
+    executor = Executor(name, layers, ahead=ahead, patience=Patience())
     for number, event in enumerate(rest, start=2):
         try:
             found = [describe(effect) for effect in _feed(executor, event)]
@@ -52,6 +53,8 @@ def _feed(executor: Executor, event: dict[str, Any]) -> list[Effect]:
         return executor.saved(parse_item(event["saved"]))
     if "unsaved" in event:
         return executor.unsaved(set(event["unsaved"]))
+    if "issued" in event:
+        return executor.issued()
     if "abandon" in event:
         return executor.abandon()
     if "skip" in event:

@@ -9,6 +9,8 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     RedundancyMode,
     RedundancySpec,
@@ -38,7 +40,7 @@ def tiny_gpt(
     """
     limits = {"context": 16, "limit_bytes": 20_000}
     return JobSpec(
-        model=FactorySpec(
+        model=ModelSpec(
             "bamboo_agent.models.gpt:build",
             {"layers": 4, "width": width, "heads": 2, "context": 16, "dropout": 0.1},
         ),
@@ -47,7 +49,7 @@ def tiny_gpt(
             steps=steps,
             global_batch_size=2 * microbatches,
             micro_batch_size=2,
-            optimizer=FactorySpec("torch.optim:AdamW", {"lr": 3e-3, "weight_decay": 0.1}),
+            optimizer=OptimizerSpec("torch.optim:AdamW", {"lr": 3e-3, "weight_decay": 0.1}),
             clip_norm=0.5,
         ),
         pipelines=PipelinesSpec(pipelines, stages, min=least, max=most),

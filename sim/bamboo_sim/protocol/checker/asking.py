@@ -29,8 +29,9 @@ from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.state import World
 
-_ROUND_S = 2.0
-"""In which agents that are well answer, and are found to be of no help."""
+_ROUND_S = 3.0
+"""In which agents that are well answer, and others are found to be late: the least time of a report
+and of a tick. What is to be given up may be due before a round in which all become suspects."""
 
 _IDLE_S = 30.0
 

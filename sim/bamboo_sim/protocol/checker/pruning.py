@@ -4,6 +4,7 @@ are right."""
 from __future__ import annotations
 
 from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
+from bamboo_sim.protocol.checker.best import check_kept
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.state import World
 
@@ -24,7 +25,10 @@ def check_pruned(world: World) -> None:
         ]
         if mark in needed and attempt == facts.attempt and len(newer) < _KEPT:
             raise Violation(f"checkpoint {mark} is deleted, and there are only {sorted(newer)}")
+        if attempt == facts.attempt:
+            check_kept(world, mark)
         folder.pop(mark, None)
+        folder.scores.pop(mark, None)
         folder.missing -= {mark}
         folder.pruned += 1
 

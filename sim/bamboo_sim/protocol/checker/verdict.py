@@ -19,6 +19,7 @@ from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
 from bamboo_core.protocol.messages import AgentReport
+from bamboo_sim.protocol.checker.best import check_shown
 from bamboo_sim.protocol.checker.corruption import (
     check_copies,
     check_question,
@@ -83,6 +84,15 @@ def versions(world: World, attempt: int, step: int) -> tuple[Any, ...]:
     return tuple(_expected(world, attempt)[0][step])
 
 
+def check_values(world: World) -> None:
+    """Each value in a manifest is that of its step, unless a device has computed wrong bits."""
+    if world.job.best is None or world.spoiled or world.altered:
+        return
+    for (attempt, step), value in world.sealed.scores.items():
+        if value not in (None, _expected(world, attempt)[1][step].validation_loss):
+            raise Violation(f"the manifest of step {step}, attempt {attempt} has another value")
+
+
 def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
     """Versions and commit records, salted by the attempt whose result of each step counts.
 
@@ -106,6 +116,8 @@ def check_commit(world: World, node: Node, record: Any) -> None:
         return
     check_question(world, node, record.step)
     check_copies(world, node, record.step)
+    if record.step < world.job.begins_at:
+        raise Violation(f"step {record.step} is computed, before what the job begins with")
     right = _expected(world)[1][record.step]
     if record.loss != right.loss and not world.spoiled:
         check_unseen(world, node, record.step)
@@ -223,12 +235,14 @@ def _check_files(world: World) -> None:
 
 
 def _check_last_checkpoint(world: World) -> None:
-    """The job ends with its last checkpoint, and knows all that its live agents have sealed."""
+    """The job ends with its last checkpoint, and knows all that its live agents have sealed. The
+    best one that it shows is there."""
     durable, plan, steps = world.operators.durable, world.operators.plan, world.job.steps
     if not world.job.save_every or plan is None:
         return
     if (durable.attempt, steps) not in world.sealed:
         raise Violation("the job has ended without its last checkpoint")
+    check_shown(world)
     known = {(m.attempt, m.step) for m in durable.manifests} | set(durable.bad)
     live = [] if world.has_cuts else [n for a, n in world.nodes.items() if a in plan.live]
     sealed = {mark for node in live for mark in node.worker.sealings}

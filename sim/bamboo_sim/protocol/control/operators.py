@@ -22,7 +22,7 @@ from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.control.plans import Plans, Results
 from bamboo_sim.protocol.control.seats import Seats, as_durable, check_seated, facts_of
 from bamboo_sim.protocol.control.store import Store
-from bamboo_sim.protocol.parts.job import Job, regridded
+from bamboo_sim.protocol.parts.job import Job, raised, regridded
 from bamboo_sim.protocol.parts.network import OPERATOR
 from bamboo_sim.protocol.parts.violation import Violation
 
@@ -102,6 +102,10 @@ class Operators:
         """Change the spec."""
         self._job = regridded(self._job, pipelines, stages)
         self.goal = replace(self.goal, pipelines=pipelines)
+
+    def raise_steps(self, steps: int) -> None:
+        """Change the spec; the next leader sees it."""
+        self._job = raised(self._job, steps)
 
     def observed(self, operator: Operator, pods: Iterable[AgentId]) -> Observed:
         """The spec and the cluster as the operator sees them."""

@@ -14,6 +14,7 @@ from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.planted.patches import Planted
 
 _MOST_PER_BASE = 60
+_AWAY, _BACK = frozenset({"folder away", "file away"}), "files back"
 
 
 @dataclass(frozen=True)
@@ -81,5 +82,14 @@ def _first_violation(
         without_faults = violation(base)  # the base run itself may fail
         if without_faults is not None:
             return (base, without_faults), ran
-        return (history_of(found, history), str(found)), ran
+        return (_with_files_back(history_of(found, history)), str(found)), ran
     return None, ran
+
+
+def _with_files_back(history: History) -> History:
+    """The same, and what is away comes back: else a history that was found before it did would not
+    end without the fault either."""
+    kinds = [fault[0] for _, fault in history.script if fault]
+    away = max((i for i, kind in enumerate(kinds) if kind in _AWAY), default=-1)
+    is_back = _BACK in kinds[away:]
+    return history if away < 0 or is_back else history.then(0, (_BACK,))

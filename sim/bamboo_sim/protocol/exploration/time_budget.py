@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from time import time
 
-from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.api.spec import BestMode, RecoveryPolicy
 from bamboo_sim.programs.sample import PATIENCE_S
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.families.by_name import FAMILIES
@@ -24,6 +24,7 @@ MOVING = Job(1, 2, 2, replica=False, spares=2)
 NEW_OWNERS = Job(1, 2, 2, spares=1)
 LONG = Job(2, 2, 2, steps=5)
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
+BEGUN = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True, begins_at=2)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
 BACK_AND_FORTH = Job(2, 2, 2, steps=6)
@@ -63,6 +64,12 @@ OWN_SELDOM = Job(2, 2, 4, steps=4, check_every=2)
 OWN_AHEAD = replace(CHECKED_TWICE, check_every=1)
 ALTERED_AHEAD = replace(CHECKED, steps=6, save_every=2, salted=True)
 ALTERED_AHEAD_TWICE = replace(CHECKED_TWICE, steps=4, save_every=1, salted=True)
+BEST = Job(
+    2, 2, 2, steps=6, save_every=1, salted=True, evals=2, validate_every=1, best_is=BestMode.MIN
+)
+BEST_SELDOM = Job(
+    1, 2, 2, replica=False, steps=7, save_every=1, evals=1, validate_every=2, best_is=BestMode.MAX
+)
 MIXED = (OLDER, FILES, NARROW, SINGLE, ONE_STEP)
 AHEAD_SMALL = Job(1, 2, 2, eager=True, layers=4, steps=2)
 AHEAD_PAIR = replace(AHEAD, steps=2)
@@ -89,7 +96,7 @@ EAGER: dict[str, Job] = {
         ("restores", "successors", "tears", "forks", "absences", "storage", "suspensions"),
         _AHEAD_SAVING,
     ),
-    **dict.fromkeys(("folders", "attempts", "space"), _AHEAD_SAVING),
+    **dict.fromkeys(("folders", "attempts", "space", "raises"), _AHEAD_SAVING),
     **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
     **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
     **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
@@ -97,6 +104,7 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("finishes", "stops", "shrinks"), CHECKED_TWICE),
     **dict.fromkeys(("blips", "deaf"), _AHEAD_SPARE),
     "rests": _AHEAD_SAVING,
+    "beginnings": replace(_AHEAD_SAVING, begins_at=1),
     "learners": _AHEAD_LEARNING,
     "moves": replace(RESEATED_LATER, eager=True),
     "networks": replace(MEASURED, eager=True, layers=4),
@@ -106,6 +114,9 @@ EAGER: dict[str, Job] = {
     **dict.fromkeys(("regrids", "returns"), replace(AHEAD_TWICE, steps=4)),
 }
 """Jobs in mode Eager for the families that have none below."""
+
+_ISSUES = (1, 2, 1, 3)
+"""Instructions that a device may have at a time."""
 
 
 def grids() -> Iterator[Job]:
@@ -144,7 +155,8 @@ def _of_bits() -> list[Run]:
 
 
 def runs() -> list[Run]:
-    """(family, job, share of the time)."""
+    """(family, job, share of the time). In every third job the first and last layers are tied, and
+    in every second one devices complete instructions after their issue."""
     jobs = sorted(grids(), key=lambda j: j.pipelines * j.stages * j.microbatches)
     out = [("singles", job, 1.0) for job in jobs]
     out += [("pairs", job, 1.3) for job in PAIRS]
@@ -157,26 +169,20 @@ def runs() -> list[Run]:
         out += [("changes", replace(SPARE, policy=policy), 1.0)]
         out += [("fuzz", replace(WIDE, policy=policy), 1.0)]
     out += [("fuzz", SPLIT, 1.0), ("bulks", SPLIT, 1.0)]
-    for job in (SMALL, MOVING, LONG):
-        out += [("freezes", job, 1.0)]
+    out += [("freezes", job, 1.0) for job in (SMALL, MOVING, LONG)]
     for job in (TWO_ZONES, THREE_ZONES):
         out += [("zones", job, 2.0), ("surplus", job, 1.0), ("fuzz", job, 1.0)]
     out += [("replacements", MOVING, 1.0), ("isolations", MOVING, 1.0)]
-    out += [
-        ("short-notices", MOVING, 0.5),
-        ("handovers", MOVING, 0.5),
-        ("leavers", MOVING, 0.5),
-        ("leavers", SPARE, 0.5),
-        ("new-owners", NEW_OWNERS, 0.5),
-    ]
+    out += _of_notices()
     out += [("absences", job, 0.7) for job in (SAVING, SLEEPING, UNEVEN)]
+    out += [(family, BEGUN, 0.5) for family in ("beginnings", "singles", "bulks", "operators")]
     out += [
         ("lists", SAVING, 0.3),
         ("relapses", ALTERED, 0.3),
         ("relapses", ALTERED_AHEAD_TWICE, 0.3),
     ]
-    out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0), ("races", Job(1, 3, 2), 0.5)]
-    out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
+    out += [("forks", SAVING, 1.0), ("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
+    out += [("shrinks", LONG, 1.0), ("races", Job(1, 3, 2), 0.5)]
     out += [("successors", job, 0.5) for job in (SAVING, SLEEPING)]
     out += [("strangers", job, 0.7) for job in (SMALL, MOVING, LONG, LEARNING)]
     for job in (LEARNING, LEARNERS):
@@ -186,8 +192,8 @@ def runs() -> list[Run]:
         out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
         out += [(family, job, 0.3) for job in MIXED]
     out += _of_files()
-    out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
-    out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
+    for tears, farewells in ((SAVING, SPARE), (SLEEPING, UNEVEN)):
+        out += [("tears", tears, 0.5), ("farewells", farewells, 0.5)]
     out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
     out += _of_places()
     out += [("echoes", job, 0.5) for job in (SMALL, SAVING, UNEVEN, LEARNERS)]
@@ -201,13 +207,28 @@ def runs() -> list[Run]:
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
     out += _of_bits()
-    out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0), ("returns", BACK_AND_FORTH, 0.5)]
+    out += [
+        ("sources", LEARNT, 0.5),
+        ("regrids", TURNING, 1.5),
+        ("regrids", UNEVEN, 1.0),
+        ("returns", BACK_AND_FORTH, 0.5),
+    ]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
+    out += [("raises", job, 0.7) for job in (SAVING, SLEEPING, FILES)]
     out += [("blips", job, 0.5) for job in (MOVING, THIN, SMALL, SAVING, UNEVEN, BACK_AND_FORTH)]
-    out += [("rests", job, 0.5) for job in (SLEEPING, THREE, UNEVEN)]
-    out += [("deaf", job, 0.5) for job in (SMALL, MOVING, UNEVEN)]
+    for rests, deaf in ((SLEEPING, SMALL), (THREE, MOVING), (UNEVEN, UNEVEN)):
+        out += [("rests", rests, 0.5), ("deaf", deaf, 0.5)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
-    return out
+    return [
+        (family, replace(job, tied=n % 3 == 0, issues=_ISSUES[n % 4]), share)
+        for n, (family, job, share) in enumerate(out)
+    ]
+
+
+def _of_notices() -> list[Run]:
+    """Families in which agents are told before they go."""
+    out = [("short-notices", MOVING, 0.5), ("handovers", MOVING, 0.5), ("leavers", MOVING, 0.5)]
+    return [*out, ("leavers", SPARE, 0.5), ("new-owners", NEW_OWNERS, 0.5)]
 
 
 def _of_places() -> list[Run]:
@@ -221,7 +242,10 @@ def _of_files() -> list[Run]:
     jobs = (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)
     out = [("storage", job, 1.0) for job in jobs]
     out += [(family, job, 0.6) for family in ("folders", "space") for job in jobs]
-    return out + [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
+    out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
+    kinds = ("attempts", "storage", "successors", "suspensions", "fuzz", "changes")
+    out += [(family, BEST, 0.5) for family in kinds]
+    return out + [(family, BEST_SELDOM, 0.5) for family in ("attempts", "storage", "fuzz", "forks")]
 
 
 def coarseness(family: str, job: Job) -> int:

@@ -55,6 +55,22 @@ def folders(base: History, part: Part = WHOLE) -> Histories:
         yield inject(inject(wrong, 0, ("corrupt",)), rng.randrange(60), ("restart operator", False))
 
 
+def beginnings(base: History, part: Part = WHOLE) -> Histories:
+    """Before the first plan the folder is away, for less or more than a listing may take; then it
+    comes back, sometimes to another operator or to other agents."""
+    rng = random.Random(base.seed * 37 + part.phase)
+    for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
+        if at[1].plan is not None:
+            return
+        found = inject(at, 0, ("folder away", False))
+        found = inject(found, rng.choice((20, 60, 120)), ("pass", rng.choice((1, 70, 140))))
+        if n % 3 == 1:
+            found = inject(found, 0, ("restart operator", bool(n % 2)))
+        elif n % 3 == 2:
+            found = _replaced(found, "b", rng)
+        yield inject(found, rng.randrange(60), _BACK)
+
+
 def _lost_again(away: At, rng: random.Random) -> At:
     """The folder has been back for long, when all agents die once more."""
     back = inject(away, rng.randrange(40), _BACK)

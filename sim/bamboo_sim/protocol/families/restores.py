@@ -147,3 +147,23 @@ def _fault(n: int, names: list[AgentId]) -> Fault:
     if n % 6 == 5:
         return ("stand still", "machine", PLANNER, 130.0)
     return ("kill", names[n % len(names)], n % 3)
+
+
+def raises(base: History, part: Part = WHOLE) -> Histories:
+    """The job is complete or suspended, after a loss or without one. Then it gets more steps and
+    new agents, and sometimes another fault follows, or more steps once again."""
+    rng, job = random.Random(base.seed), base.job
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names, found = sorted(at[1].nodes), at
+        if n % 3 == 1:
+            found = inject(found, 0, ("kill", rng.choice(names), n % 2))
+            found = inject(found, rng.randrange(20), ("start", AgentId("c00")))
+        elif n % 3 == 2:
+            found = inject(found, 0, ("suspend",))
+        for again, letter in enumerate("bd"[: 1 + n % 2]):
+            found = inject(found, _LONG, ("raise", 1 + (n + again) % 3))
+            for i in range(len(job.at_start)):
+                found = inject(found, rng.randrange(3), ("start", AgentId(f"{letter}{i:02d}")))
+            yield snapshot(found)
+        fault: Fault = ("restart operator", bool(n % 2)) if n % 4 else ("kill", "b00", n % 3)
+        yield inject(found, rng.randrange(120), fault)

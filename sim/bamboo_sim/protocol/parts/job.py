@@ -11,18 +11,23 @@ from typing import Any
 
 from bamboo_core.api.spec import (
     Adjacency,
+    BestMode,
+    BestSpec,
     CheckpointSpec,
     CorruptionMode,
     CorruptionSpec,
     DataSpec,
     FactorySpec,
     JobSpec,
+    ModelSpec,
+    OptimizerSpec,
     PipelinesSpec,
     PlacementSpec,
     RecoveryPolicy,
     RedundancyMode,
     RedundancySpec,
     RunPolicy,
+    SourceSpec,
     TrainingSpec,
     WorkerSpec,
     batch_shape,
@@ -31,6 +36,7 @@ from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import ArbiterJob, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.ties import Ties
 from bamboo_core.protocol.messages import CommitRecord, LayerCost
 from bamboo_core.scheduling.device_memory import Sizes, fits, need
 from bamboo_core.scheduling.sharing.orders import sums_at_once
@@ -62,18 +68,26 @@ class Job:
     eager: bool = False  # replicas compute forwards ahead
     room: int = 0  # for so many of them in an agent's memory; 0: for all of a step
     checked: bool = False  # they are compared with the owners'
+    tied: bool = False  # the first layer and the last one have a parameter in common
     check_every: int = 0  # steps between two checks of an agent's own sum; 0: there are none
+    begins_at: int = 0  # with another job's checkpoint of this step; 0: with none
+    issues: int = 1  # instructions that a device may have at a time
+    best_is: BestMode | None = None  # None: no checkpoint is the best one
 
     def __str__(self) -> str:
         mode = self.mode.value
         extra = f" +{self.spares}" if self.spares else ""
         extra += " learning" if self.learners else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
+        extra += f" from {self.begins_at}" if self.begins_at else ""
         extra += f" {self.zones} zones" if self.zones else ""
         extra += f" {self.layers} layers" if self.layers else ""
         extra += f" {self.steps} steps" if self.steps != 3 else ""
         extra += " checked" if self.checked else ""
+        extra += " tied" if self.tied else ""
+        extra += f" best {self.best_is}" if self.best_is else ""
         extra += f" own/{self.check_every}" if self.check_every else ""
+        extra += f" issues {self.issues}" if self.issues > 1 else ""
         extra += " profiled" if self.profiled else ""
         extra += f" L{self.kept[0]} C{self.kept[1]}" if any(self.kept) else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
@@ -98,6 +112,17 @@ class Job:
         if self.check_every:
             return CorruptionSpec(CorruptionMode.DETECT, 1 / self.check_every)
         return CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec()
+
+    @property
+    def checkpoint(self) -> CheckpointSpec | None:
+        if not self.save_every:
+            return None
+        source = SourceSpec(job="another") if self.begins_at else None
+        return CheckpointSpec("file:///c", self.save_every, best=self.best, from_=source)
+
+    @property
+    def best(self) -> BestSpec | None:
+        return BestSpec(mode=self.best_is) if self.best_is is not None else None
 
     @property
     def num_layers(self) -> int:
@@ -130,6 +155,11 @@ class Job:
             1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True
         )
         return (cost,) * self.num_layers if self.profiled else ()
+
+    @property
+    def ties(self) -> Ties:
+        """Layers with a parameter in common."""
+        return ((0, self.num_layers - 1),) if self.tied and self.num_layers > 1 else ()
 
     @property
     def facts(self) -> Durable:
@@ -169,7 +199,7 @@ class Job:
     @cached_property
     def arbiter_job(self) -> ArbiterJob:
         spec = JobSpec(
-            model=FactorySpec("model:make"),
+            model=ModelSpec("model:make"),
             data=DataSpec(
                 "data:make", validation=FactorySpec("data:validation") if self.evals else None
             ),
@@ -177,12 +207,12 @@ class Job:
                 steps=self.steps,
                 global_batch_size=self.total or self.pipelines * self.microbatches,
                 micro_batch_size=1,
-                optimizer=FactorySpec("optim:make"),
+                optimizer=OptimizerSpec("optim:make"),
                 validate_every=self.validate_every,
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),
-            checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
+            checkpoint=self.checkpoint,
             redundancy=self.redundancy,
             corruption=self.corruption,
             recovery=self.policy,
@@ -195,7 +225,7 @@ class Job:
 
     def expected(self, batch: BatchShape, salts: tuple[int, ...]) -> Reference:
         """Versions and commit records of the undisturbed run."""
-        key = (self.num_layers, batch, self.steps, salts, self.evals)
+        key = (self.num_layers, batch, self.steps, salts, self.evals, self.ties)
         if key not in _REFERENCES:
             _REFERENCES[key] = reference(
                 layers=self.num_layers,
@@ -203,8 +233,15 @@ class Job:
                 steps=self.steps,
                 salts=dict(enumerate(salts)),
                 evals=self.evals,
+                ties=self.ties,
             )
         return _REFERENCES[key]
+
+    @property
+    def origin(self) -> tuple[Symbol, ...]:
+        """The layers with which the job begins."""
+        batch = batch_shape(self.arbiter_job.spec)
+        return tuple(self.expected(batch, (0,) * self.steps)[0][self.begins_at])
 
     def is_validated(self, step: int) -> bool:
         """Whether the validation loss of the version that the step begins with is wanted."""
@@ -222,6 +259,12 @@ def regridded(job: Job, pipelines: int, stages: int) -> Job:
         layers=job.num_layers,
         total=job.total or job.pipelines * job.microbatches,
     )
+
+
+@cache
+def raised(job: Job, steps: int) -> Job:
+    """The same job with more steps. Cached as :func:`regridded`."""
+    return replace(job, steps=steps)
 
 
 Reference = tuple[list[list[Symbol]], list[CommitRecord]]

@@ -7,7 +7,7 @@ micro-batch once. :func:`reference` is that arithmetic as a sequential program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -25,7 +25,8 @@ from bamboo_core.model.claims import (
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, add_up
-from bamboo_core.model.program import Instruction, Op, layers_done, voted
+from bamboo_core.model.program import Instruction, Op, layers_done, updating, voted
+from bamboo_core.model.ties import Ties, partners
 from bamboo_core.protocol.messages import CommitRecord
 
 Symbol = int
@@ -34,7 +35,7 @@ Sums = tuple[Symbol, ...]
 
 _DATA, _INIT, _FORWARD, _LOSS, _INPUT_GRADIENT, _WEIGHT_GRADIENT = range(101, 107)
 _ADD, _UNEQUAL, _COMMIT, _UPDATE, _SCORE = range(107, 112)
-_VALIDATION, _FLIPPED, _ALTERED = 114, 115, 116
+_VALIDATION, _FLIPPED, _ALTERED, _TIED = 114, 115, 116, 117
 
 
 class SymbolError(Exception):
@@ -84,10 +85,15 @@ class Symbolic:
     """Payloads of one agent, by item name; ``layers``: layer -> symbol of its present version."""
 
     def __init__(
-        self, agent: AgentId, num_layers: int, batch: BatchShape, save_every: int = 0
+        self,
+        agent: AgentId,
+        num_layers: int,
+        batch: BatchShape,
+        save_every: int = 0,
+        ties: Ties = (),
     ) -> None:
         self.agent, self.num_layers, self.batch = agent, num_layers, batch
-        self.save_every = save_every
+        self.save_every, self.ties = save_every, ties
         self.store: dict[Item, Any] = {}
         self.layers: dict[int, Symbol] = {}
         self.salt = 0
@@ -106,7 +112,7 @@ class Symbolic:
         new.batch, new.salt, new.check_every = self.batch, self.salt, self.check_every
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
-        new.question, new.left_out = self.question, self.left_out
+        new.question, new.left_out, new.ties = self.question, self.left_out, self.ties
         new.is_altered = self.is_altered
         return new
 
@@ -273,10 +279,25 @@ class Symbolic:
         symbols = list(dict.fromkeys(piece.sums[layer - cut[0]] for piece in found))
         return symbols[0] if len(symbols) == 1 else symbol(_UNEQUAL, *symbols)
 
+    def _gradient(self, step: int, layer: int, sums: Sequence[tuple[Range, Range]]) -> Symbol:
+        """The layer's reduced gradient, and those of layers that are tied to it. sums: ranges whose
+        reduced gradients are here, each with its slices."""
+        tied = sorted((layer, *partners(self.ties).get(layer, ())))
+        found = [
+            self._reduced(cut, step, x, slices)
+            for x in tied
+            for cut, (_, slices) in dict.fromkeys(sums)  # an agent may vote twice for one range
+            if cut[0] <= x < cut[1]
+        ]
+        if len(found) != len(tied):
+            raise SymbolError(f"{self.agent} has {len(found)} of the gradients of layers {tied}")
+        return tied_gradient(found)
+
     def _vote(self, task: Instruction) -> None:
+        sums = [(cut, slices) for cut, _, slices in voted(task.ranges)]
         vote = {
-            layer: self._reduced(cut, task.step, layer, slices)
-            for cut, held, (_, slices) in voted(task.ranges)
+            layer: self._gradient(task.step, layer, sums)
+            for _, held, _ in voted(task.ranges)
             for layer in range(*held)
         }
         if vote:
@@ -301,7 +322,7 @@ class Symbolic:
     def _commit(self, task: Instruction) -> CommitRecord:
         scores = self._scores(task.step)
         if not task.agents:
-            return CommitRecord(task.step, validation_loss=scores)
+            return self.scored(task.step)
         cast = {agent: self.store[Item.vote(task.step, agent)] for agent in task.agents}
         said = {agent: vote.said | _of_gradients(task.step, vote) for agent, vote in cast.items()}
         if differences := claims.disputes(said, self.question):
@@ -319,6 +340,10 @@ class Symbolic:
         self.store[Item.commit(task.step)] = record
         return record
 
+    def scored(self, step: int) -> CommitRecord:
+        """The record of the step's validation alone."""
+        return CommitRecord(step, validation_loss=self._scores(step))
+
     def _scores(self, step: int) -> float | None:
         names = sorted(i for i in self.store if i.kind is Kind.SCORE and i.step == step)
         return _as_float(symbol(*(self.store[i] for i in names))) if names else None
@@ -334,10 +359,10 @@ class Symbolic:
             self.store[Item.score(k, m)] = symbol(_SCORE, x)
 
     def _update(self, task: Instruction) -> None:
-        (cut, (_, slices)), k = task.ranges, task.step
+        k, sums = task.step, list(updating(task.ranges))
         record: CommitRecord = self.store[Item.commit(k)]
         for layer in range(task.lo, task.hi):
-            gradient = self._reduced(cut, k, layer, slices)
+            gradient = self._gradient(k, layer, sums)
             self.layers[layer] = updated(self.layers[layer], gradient, record, self.salt)
 
     @staticmethod
@@ -395,6 +420,7 @@ def reference(
     steps: int,
     salts: Mapping[int, int] | None = None,
     evals: int = 0,
+    ties: Ties = (),
 ) -> tuple[list[list[Symbol]], list[CommitRecord]]:
     """Versions 0..steps of every layer, and the commit records, computed in one loop. The last
     record has only the validation loss of the final version.
@@ -405,7 +431,7 @@ def reference(
     weights = [[initial(layer) for layer in range(layers)]]
     records = []
     for step in range(steps):
-        gradients = sequential_step(weights[-1], batch, step)
+        gradients = with_ties(sequential_step(weights[-1], batch, step), ties)
         loss, score = _as_float(committed(step, gradients)), _validated(weights[-1], evals)
         record = CommitRecord(step, loss=loss, validation_loss=score)
         salt = salts[step] if salts is not None else 0
@@ -415,6 +441,20 @@ def reference(
         )
     records.append(CommitRecord(steps, validation_loss=_validated(weights[-1], evals)))
     return weights, records
+
+
+def tied_gradient(gradients: Sequence[Symbol]) -> Symbol:
+    """The gradient of a layer that is tied to others, from theirs and its own in layer order."""
+    return gradients[0] if len(gradients) == 1 else symbol(_TIED, *gradients)
+
+
+def with_ties(gradients: Sequence[Symbol], ties: Ties) -> list[Symbol]:
+    """The gradients with which layers are updated, from the reduced ones of all layers."""
+    others = partners(ties)
+    return [
+        tied_gradient([gradients[x] for x in sorted((layer, *others.get(layer, ())))])
+        for layer in range(len(gradients))
+    ]
 
 
 def _validated(weights: list[Symbol], evals: int) -> float | None:

@@ -6,6 +6,7 @@ from math import inf
 
 from bamboo_core.arbiter import endings, training
 from bamboo_core.arbiter_state.state import State
+from bamboo_core.graph import closure as graph_module
 from bamboo_core.graph import cover
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model import claims, sampling
@@ -21,6 +22,7 @@ from bamboo_sim.protocol.planted.patches import Planted, patched
 
 SMALL = Job(2, 2, 2)
 OWN = Job(2, 2, 2, check_every=1)
+TIED = Job(2, 3, 2, tied=True)
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
@@ -37,7 +39,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("the coordinator does not look at the claims", "B1",
             patched(claims, "disputes", rules_bits.no_disputes), (("flips", RING),)),
     Planted("a vote does not wait for a comparison that has begun", "B2",
-            patched(Executor, "_has_to_compare", rules_bits.votes_at_once), (("flips", DEEP),)),
+            patched(Executor, "_fill", rules_bits.votes_at_once), (("flips", DEEP),)),
     Planted("results of a void step are kept", "B3",
             patched(Executor, "_give_up_step", rules_bits.results_stay), (("flips", RING),)),
     Planted("only the first STOP says that a step is void", "B4",
@@ -94,4 +96,6 @@ PLANTS: tuple[Planted, ...] = (
             patched(HoldingsIndex, "slices", lambda self, span: 0), (("singles", SMALL),)),
     Planted("a sum of two runs is never checked by its agent", "B25",
             patched(sampling, "is_task_due", rules_bits.no_merge), (("merges", OWN),)),
+    Planted("a tied layer is updated with its own gradient alone", "B26",
+            patched(graph_module, "other_stages", lambda *_, **__: []), (("singles", TIED),)),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from bamboo_core.job.durable_writer import DurableWriter, LeaderFacts
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.clock import PatientClock
+from bamboo_core.protocol.execution.pending_files import PendingFiles
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import BadCheckpoint, Sealed
 from bamboo_core.protocol.said import Said
@@ -126,7 +127,8 @@ PLANTS: tuple[Planted, ...] = (
             patched(rounds, "_may_have_unknown_files", rules_edges.no_listing),
             (("storage", SAVING), ("restores", SAVING))),
     Planted("a job ends before its files are written", "F3",
-            patched(Executor, "_are_files_due", rules_edges.no_files_due), (("storage", SAVING),)),
+            patched(PendingFiles, "are_due", property(rules_edges.no_files_due)),
+            (("storage", SAVING),)),
     Planted("a restore waits for no list", "F4",
             patched(rounds, "_list_and_restore", endings.restore),
             (("restores", SAVING), ("restores", SLEEPING))),

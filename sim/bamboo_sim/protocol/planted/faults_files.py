@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from bamboo_core.arbiter import endings, files, rounds
+from bamboo_core.api.spec import BestMode, JobSpec
+from bamboo_core.arbiter import endings, files, origin, rounds
 from bamboo_core.arbiter.rounds import begin
+from bamboo_core.arbiter_state.durable import Durable
+from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.state import Running, State
 from bamboo_core.model import pruning
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.pruning import Mark
-from bamboo_core.protocol.messages import BadCheckpoint, Listed
+from bamboo_core.protocol.messages import BadCheckpoint, CommitRecord, Listed
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted.patches import Planted, both, patched
 
@@ -37,13 +41,13 @@ def believe_all(state: State, mark: Mark) -> None:
     """An agent that alone finds a checkpoint wrong is asked again and again."""
 
 
-def by_attempt(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) -> list[Mark]:
+def by_attempt(marks: Any, *, newest: Mark, keep: int, **others: Any) -> list[Mark]:
     """A later attempt counts more than a higher step."""
     older = sorted(mark for mark in marks if mark <= newest)
     return older[: max(0, len(older) - keep)]
 
 
-def older_attempts(marks: Any, *, newest: Mark, keep: int, sealed: Any, forks: Any) -> list[Mark]:
+def older_attempts(marks: Any, *, newest: Mark, keep: int, **others: Any) -> list[Mark]:
     """The first checkpoint of an attempt replaces all of those before."""
     return [mark for mark in marks if mark[0] < newest[0]]
 
@@ -68,8 +72,39 @@ def no_forks(durable: Any) -> tuple[()]:
     return ()
 
 
+def complete_for_ever(out: Outbox, spec: JobSpec, term: int) -> Durable:
+    """A complete job stays so, however many steps it is to have."""
+    out.save(term=max(term, out.durable.term), steps=spec.training.steps)
+    return out.durable
+
+
+def no_best(values: Any, bad: Any, forks: Any, *, is_max: bool) -> set[Mark]:
+    """The best checkpoint is one like all others."""
+    return set()
+
+
+def of_training(self: CommitRecord, metric: str) -> float | None:
+    """A manifest has the loss of the step that is trained, not of its own weights' validation."""
+    return self.loss
+
+
+def is_later_attempt(state: State) -> bool:
+    """The first attempt of a job begins at step 0."""
+    return _is_unplanned_attempt(state) and state.durable.attempt > 0
+
+
+def lacks_nothing(state: State) -> bool:
+    """A job whose agents have not listed what it begins with begins at step 0."""
+    return False
+
+
+_is_unplanned_attempt = origin.is_unplanned_attempt
+
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
+BEGUN = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True, begins_at=2)
 LONG = Job(1, 2, 2, replica=False, steps=7, save_every=1, salted=True)
+
+BEST = replace(SAVING, steps=6, evals=1, validate_every=1, best_is=BestMode.MIN)
 
 PLANTS: tuple[Planted, ...] = (
     Planted("what is not there counts as bad", "F12",
@@ -89,4 +124,14 @@ PLANTS: tuple[Planted, ...] = (
             (("folders", SAVING),)),
     Planted("nobody hears that a checkpoint is right", "F18",
             patched(files, "_convict", believe_all), (("folders", SAVING),)),
+    Planted("a complete job stays complete when it gets more steps", "F20",
+            patched(endings, "aimed", complete_for_ever), (("raises", SAVING),)),
+    Planted("the best checkpoint is deleted like all others", "F21",
+            patched(pruning, "worth_keeping", no_best), (("attempts", BEST),)),
+    Planted("a manifest has the loss of the training", "F22",
+            patched(CommitRecord, "validated", of_training), (("storage", BEST),)),
+    Planted("a job that names a checkpoint begins at step 0", "F23",
+            patched(rounds, "is_unplanned_attempt", is_later_attempt), (("bulks", BEGUN),)),
+    Planted("a job that cannot list its beginning begins at step 0", "F24",
+            patched(origin, "lacks_origin", lacks_nothing), (("beginnings", BEGUN),)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rules of what is computed ahead, broken on purpose; :mod:`.faults_ahead` lists them."""
+"""Rules of what is computed or issued ahead, broken on purpose; :mod:`.faults_ahead` lists them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Op
 from bamboo_core.model.rules import Prepared
 from bamboo_core.protocol.effects import Effect
+from bamboo_core.protocol.execution.issued import ON_DEVICE, Issued
+from bamboo_core.protocol.execution.lane import Lane
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.lane import Lane
+from bamboo_core.protocol.messages import Stop
 
 _start, _may, _is_spent = Executor._start, Executor._may, Executor._is_spent
 _surplus, _lane_of = Lane.surplus, Lane.of
+_issued, _stop, _lets = Executor.issued, Executor.stop, Issued.lets
 _counts, _act_exists, _summed = HoldingsIndex.counts, Gradients._act_exists, Gradients._summed
 
 
@@ -83,3 +86,53 @@ def whole_prefix_is_activation(self: Gradients, stage: int, m: int) -> bool:
 def last_one_again(self: Gradients, stage: int, leaf: int) -> int:
     """The backward of a micro-batch that is in its sum already is computed once more."""
     return max(0, _summed(self, stage, leaf) - 1)
+
+
+# ---------------------------------------------------------------- devices that complete later
+
+
+def facts_at_issue(self: Executor) -> list[Effect]:
+    """The results of an instruction are facts once it is issued."""
+    task = self._running
+    effects = _issued(self)
+    if task is not None:
+        self.held.update(dict.fromkeys(task.items_made, False))
+        self.versions.update(task.versions_made)
+    return effects
+
+
+def frees_at_issue(self: Executor) -> list[Effect]:
+    """Received inputs are freed once their reader is issued."""
+    task = self._running
+    effects = _issued(self)
+    return effects if task is None else self._drop([*task.releases]) + effects
+
+
+def sends_at_issue(self: Executor, task: Prepared, effects: list[Any]) -> bool:
+    """A transfer does not wait for what makes its item."""
+    if task.instruction.op is not Op.SEND or not self._issued or not self._may(task):
+        return _start(self, task, effects)
+    self.at += 1
+    effects.append(self._transmit(task.instruction))
+    return True
+
+
+def reports_at_once(self: Executor, stop: Stop) -> list[Effect]:
+    """A STOP waits for no device."""
+    issued, self._issued = self._issued, Issued()
+    effects = _stop(self, stop)
+    self._issued = issued
+    return effects
+
+
+def any_arrival(
+    self: Issued, task: Prepared, held: Collection[Item], versions: Mapping[int, int]
+) -> bool:
+    """Inputs from other agents count as here once the program has come so far."""
+    is_due = task.instruction.op in ON_DEVICE or task.instruction.op is Op.RECV
+    return is_due or _lets(self, task, held, versions)
+
+
+def peers_copy_counts(self: Issued, item: Item) -> bool:
+    """A copy that comes from a peer is taken, though the device is about to make the item."""
+    return False

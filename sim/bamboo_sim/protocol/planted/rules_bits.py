@@ -26,9 +26,12 @@ def no_disputes(cast: Any, question: Any = None) -> tuple[Any, ...]:
     return ()
 
 
-def votes_at_once(self: Executor, effects: list[Any]) -> bool:
+_fill = Executor._fill
+
+
+def votes_at_once(self: Executor, effects: list[Any], *, for_vote: bool = False) -> bool:
     """A vote does not wait for a comparison that has begun."""
-    return False
+    return False if for_vote else _fill(self, effects)
 
 
 def any_checkpoint(durable: Durable, committed: float, checkpoint: Any) -> tuple[Manifest, ...]:

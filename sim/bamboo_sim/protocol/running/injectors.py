@@ -13,6 +13,8 @@ from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import ActivityKind, Failure
 from bamboo_core.protocol.supervisor import Departing, FromWorker
+from bamboo_sim.protocol.checker.verdict import judge
+from bamboo_sim.protocol.parts.job import raised
 from bamboo_sim.protocol.parts.messages import FindLeader, Look
 from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
@@ -140,6 +142,21 @@ def _resume(world: World, pipelines: int, stages: int) -> None:
     if not world.nodes and not world.network.messages:
         operators.regrid(pipelines, stages)
     _look(world)
+
+
+def _raise(world: World, more: int) -> None:
+    """More steps of a job that is complete or suspended; no agent of the run is left."""
+    operators, outcome = world.operators, world.operators.durable.outcome
+    if not world.is_over or outcome not in (Outcome.COMPLETE, Outcome.SUSPENDED):
+        return
+    judge(world)
+    world.strike("raise" if outcome is Outcome.COMPLETE else "raise while suspended")
+    for name in sorted(world.nodes):
+        world.kill(name)
+    world.job = raised(world.job, world.job.steps + more)
+    operators.raise_steps(world.job.steps)
+    operators.goal = replace(operators.goal, suspended=False)
+    _restart_operator(world)
 
 
 def _corrupt(world: World, *, are_known: bool = False) -> None:
@@ -445,6 +462,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "regrid": _regrid,
     "suspend": _suspend,
     "resume": _resume,
+    "raise": _raise,
     "corrupt": _corrupt,
     "corrupt known": lambda w: _corrupt(w, are_known=True),
     "folder away": _send_away,

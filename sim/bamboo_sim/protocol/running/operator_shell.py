@@ -112,7 +112,8 @@ def tell(world: World, operator: Operator, event: Any) -> None:
     for action in leadership.handle(event, now, is_leading=operator.is_leading, heard_at=heard_at):
         _perform(world, operator, action, before)
     if operator.name == world.operators.leader:
-        check_answer(world, operator, event)
+        if not leadership._held:  # without its lease it handles nothing, and all of it later
+            check_answer(world, operator, event)
         follow(operator, world.now)
 
 

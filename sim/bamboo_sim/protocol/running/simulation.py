@@ -16,7 +16,7 @@ from bamboo_core.protocol.supervisor import FromOperator
 from bamboo_sim.protocol.checker.corruption import note_dispute
 from bamboo_sim.protocol.checker.memory_bounds import check_memory
 from bamboo_sim.protocol.checker.pruning import check_pruned
-from bamboo_sim.protocol.checker.verdict import check_commit, judge
+from bamboo_sim.protocol.checker.verdict import check_commit, check_values, judge
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.messages import Closed, FindLeader
 from bamboo_sim.protocol.parts.network import OPERATOR, WATCH, choose
@@ -37,6 +37,7 @@ from bamboo_sim.protocol.world.state import World
 
 _ALL = 1_000_000  # words: more than are ever under way
 _SLOWNESS = 0.95  # how often another agent runs instead of a slow one
+_ISSUED_SHARE = 0.6  # of the turns of a worker whose device could complete as well
 _STORAGE_SHARE = 0.2  # of the turns of a worker whose instruction could run
 
 
@@ -152,6 +153,7 @@ class Simulation(World):
             act(fails)
             self.has_storage_failed |= bool(self.sealed.refused)
             check_pruned(self)
+            check_values(self)
         elif not worker.can_run:
             return
         else:
@@ -162,6 +164,9 @@ class Simulation(World):
 
     def _perform(self, node: Node) -> None:
         worker, plan = node.worker, self.operators.plan
+        if worker.device.is_busy and not (worker.can_issue and self.rng.random() < _ISSUED_SHARE):
+            self._complete(node)
+            return
         assert worker.pending is not None
         op = worker.pending.op
         record = worker.run()
@@ -172,7 +177,13 @@ class Simulation(World):
             self.strike("flip")
         if record is not None:
             check_commit(self, node, record)
-        if op in COMPUTE and plan is not None:
+        if op in COMPUTE and plan is not None and not worker.device.is_busy:
+            check_memory(node, plan)
+
+    def _complete(self, node: Node) -> None:
+        """A device completes an instruction. Those that it still has come on top of the bounds."""
+        op, plan = node.worker.complete(), self.operators.plan
+        if op in COMPUTE and plan is not None and not node.worker.device.is_busy:
             check_memory(node, plan)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Self
 
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Manifest
 
 Mark = tuple[int, int]
 """Attempt and step of a checkpoint."""
@@ -16,8 +18,8 @@ Files = tuple[int, ...] | None
 class Folder(dict[Mark, Files]):
     """Sealed checkpoints. Each fault counts in ``effects`` when an agent meets it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, files: Mapping[Mark, Files] | None = None) -> None:
+        super().__init__(files or {})
         self.is_away = False
         self.is_replaced = False  # there is an empty folder in its place
         self.missing: frozenset[Mark] = frozenset()  # a file of theirs is not there
@@ -26,6 +28,7 @@ class Folder(dict[Mark, Files]):
         self.misread: Counter[Mark] = Counter()  # reads that were wrong though the files are right
         self.misreaders: frozenset[AgentId] = frozenset()  # who has read something wrong
         self.refused: frozenset[Mark] = frozenset()  # a write of theirs has failed
+        self.scores: dict[Mark, float | None] = {}  # in their manifests
         self.deleted: list[tuple[Mark, int]] = []  # with the attempt of who has deleted it
         self.effects: Counter[str] = Counter()
         self.pruned = 0  # checkpoints that are gone by the rule
@@ -34,9 +37,20 @@ class Folder(dict[Mark, Files]):
         new = type(self)()
         new.update(self)
         new.__dict__.update(self.__dict__)
-        for name in ("misreads", "misread", "deleted", "effects"):
+        for name in ("misreads", "misread", "deleted", "effects", "scores"):
             setattr(new, name, getattr(self, name).copy())
         return new
+
+    def seal(self, mark: Mark, files: Files, value: float | None) -> float | None:
+        """A manifest is written; its value. One that is known is never lost."""
+        if value is None and self.get(mark) == files:
+            value = self.scores.get(mark)
+        self[mark], self.scores[mark] = files, value
+        return value
+
+    def manifest(self, mark: Mark) -> Manifest:
+        """As an agent names it."""
+        return Manifest(*mark, f"{mark[0]}/{mark[1]}", "", self.scores.get(mark))
 
     def seen(self) -> list[Mark]:
         """Checkpoints that can be reached now."""

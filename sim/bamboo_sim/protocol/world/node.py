@@ -30,17 +30,7 @@ class Node:
     def __init__(self, name: AgentId, job: Job, sealed: Folder) -> None:
         self.name = name
         self.supervisor = Supervisor(_identity(name, job.zone(name)))
-        self.worker = Worker(
-            name,
-            job.num_layers,
-            sealed,
-            salted=job.salted,
-            costs=job.costs,
-            memory_bytes=job.memory_bytes,
-            evals=job.evals,
-            save_every=job.save_every,
-            check_every=job.check_every,
-        )
+        self.worker = Worker(name, job, sealed)
         self.operator = AgentId("")
         self.stream = 0
         self.watched: tuple[AgentId, ...] = ()

@@ -99,7 +99,7 @@ class World:
         self.are_answers_lost = False  # they are performed all the same
         self.nodes: dict[AgentId, Node] = {}  # the live agents
         self.ready: list[AgentId] = []  # agents that have work
-        self.sealed = Folder()
+        self.sealed = Folder({(0, job.begins_at): job.origin} if job.begins_at else {})
         self.dead: set[AgentId] = set()
         self.orphans: Counter[Fence] = Counter()  # commits of superseded plans
         self.network, self.operators = Network(), Operators(job)

@@ -13,6 +13,7 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
+from bamboo_core.protocol.execution.issued import ON_DEVICE
 from bamboo_core.protocol.executor import (
     Drop,
     Effect,
@@ -33,7 +34,6 @@ from bamboo_core.protocol.messages import (
     Failure,
     Fingerprint,
     Finished,
-    LayerCost,
     Left,
     Listed,
     Manifest,
@@ -42,9 +42,12 @@ from bamboo_core.protocol.messages import (
     Ready,
     Sealed,
     Stop,
+    Tie,
 )
+from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import ContradictionError, Symbolic
 from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.world.device import Device
 from bamboo_sim.protocol.world.folder import Folder
 
 Write = tuple[int, int, int, Any]
@@ -52,26 +55,18 @@ Write = tuple[int, int, int, Any]
 
 
 class Worker:
-    def __init__(
-        self,
-        name: AgentId,
-        num_layers: int,
-        sealed: Folder,
-        *,
-        salted: bool,
-        costs: tuple[LayerCost, ...],
-        memory_bytes: int = 0,
-        evals: int = 0,
-        save_every: int = 0,
-        check_every: int = 0,
-    ) -> None:
-        self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
-        self.memory_bytes, self.evals = memory_bytes, evals
+    def __init__(self, name: AgentId, job: Job, sealed: Folder) -> None:
+        self.name, self.num_layers = name, job.num_layers
+        self.salted, self.costs = job.salted, job.costs
+        self.memory_bytes, self.evals, self.best = job.memory_bytes, job.evals, job.best
+        self.scores: dict[tuple[int, int], float | None] = {}  # of manifests that are written
         self.products = "usual"  # digest of its processor's products
-        self.executor = Executor(name, num_layers)
-        self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
-        self.backend.check_every = check_every
-        self.pending: Instruction | None = None  # the running one
+        self.executor = Executor(name, job.num_layers, ahead=job.issues)
+        batch = BatchShape(1, 1, 1)
+        self.backend = Symbolic(name, job.num_layers, batch, job.save_every, job.ties)
+        self.backend.check_every = job.check_every
+        self.pending: Instruction | None = None  # to be issued
+        self.device = Device()
         self.writes: list[Write] = []  # of its storage threads, one that writes
         self.reads: list[Manifest | Stop] = []  # and one that reads; a STOP asks for a list
         self.blocked: Manifest | None = None  # is not there
@@ -96,7 +91,7 @@ class Worker:
         new.__dict__.update(self.__dict__)
         executor = Executor.__new__(Executor)
         executor.__dict__.update(self.executor.__dict__)
-        for name in ("held", "versions", "commits", "_saving", "_owed"):
+        for name in ("held", "versions", "commits", "_files"):
             setattr(executor, name, getattr(executor, name).copy())
         new.executor, new.backend, new.sealed = executor, self.backend.copy(), sealed
         for name in ("writes", "reads", "torn", "said", "sent"):
@@ -110,6 +105,11 @@ class Worker:
 
     @property
     def can_run(self) -> bool:
+        """Whether its next instruction, or its device, waits for nothing."""
+        return self.can_issue or self.device.is_busy
+
+    @property
+    def can_issue(self) -> bool:
         """Whether its next instruction waits for nothing."""
         return self.pending is not None and not self._waits_for_layers
 
@@ -133,6 +133,7 @@ class Worker:
             validation_samples=self.evals,
             costs=self.costs,
             memory_bytes=self.memory_bytes,
+            ties=tuple(Tie(layers) for layers in self.backend.ties),
         )
 
     # ------------------------------------------------------------ events
@@ -164,13 +165,21 @@ class Worker:
         """Receive a peer's item."""
         if not self.executor.accepts(sent.item, sent.fence):
             return
+        self.device.check_accepted(self.name, sent.item)
         self.backend.accept(sent.item, payload)
         if sent.commit is not None:
             self.backend.store.setdefault(Item.commit(sent.commit.step), sent.commit)
         self.perform(self.executor.arrive(sent.item, sent.fence, sent.commit))
 
+    def complete(self) -> Op:
+        """The device completes the oldest instruction that it has. Which one."""
+        first, self.device = self.device.first, self.device.without_first()
+        self.perform(self.executor.done())
+        return first.instruction.op
+
     def run(self) -> CommitRecord | None:
-        """Complete the pending instruction."""
+        """Run the pending instruction. One that the device may complete later is only issued, if
+        the device takes several."""
         task = self.pending
         assert task is not None
         self.pending = None
@@ -191,6 +200,7 @@ class Worker:
                 self._say_unsaved(attempt, task.step)
             else:
                 self.writes.append((attempt, task.step, -1, files))
+                self.scores = {**self.scores, (attempt, task.step): self._score(task)}
         elif task.op is Op.LOAD:
             assert self.loaded is not None
             self.backend.run(task, dict(enumerate(self.loaded)))
@@ -209,8 +219,20 @@ class Worker:
                     raise Violation(f"{self.name} is sound, but contradicts itself") from error
                 self.said.append(Failure("Corruption", str(error), False, 1))
                 return None
-        self.perform(self.executor.done(record))
+        if self.executor.ahead > 1 and task.op in ON_DEVICE:
+            self._issue()
+        else:
+            self.perform(self.executor.done(record))
         return record
+
+    def _issue(self) -> None:
+        """Consumed items are replaced on the device, whoever still wants them."""
+        task = self.executor._running
+        assert task is not None
+        self.device = self.device.with_one(task)
+        for item in task.gone:
+            self.backend.store.pop(item, None)
+        self.perform(self.executor.issued())
 
     # ------------------------------------------------------------ storage
 
@@ -235,23 +257,36 @@ class Worker:
             elif fails:
                 self._say_unsaved(attempt, step)
             else:
-                self.sealed[attempt, step] = value
+                self.sealed.seal((attempt, step), value, self.scores.get((attempt, step)))
                 self.sealings |= {(attempt, step)}
-                self.said.append(Sealed(_manifest(attempt, step)))
+                self.said.append(Sealed(self.sealed.manifest((attempt, step))))
                 self._prune(attempt, step)
         self._say_farewell()
 
     def _prune(self, attempt: int, step: int) -> None:
         """As the production storage does, by the same rule."""
-        folder = self.sealed
+        folder, best = self.sealed, set[tuple[int, int]]()
+        if self.best is not None:
+            values = {mark: folder.scores.get(mark) for mark in folder.seen()}
+            best = pruning.worth_keeping(values, self.bad, self.forks, is_max=self.best.is_max)
         for mark in pruning.removable(
             folder.seen(),
             newest=(attempt, step),
             keep=pruning.LEAST_KEPT,
             sealed=set(folder.seen()) - self.bad,
             forks=self.forks,
+            best=best,
         ):
             folder.deleted.append((mark, attempt))
+
+    def _score(self, seal: Instruction) -> float | None:
+        """The value of the step's validation, for the manifest."""
+        record = None
+        if seal.item is not None:
+            record = self.executor.commits[seal.item.step]
+        elif seal.ranges:
+            record = self.backend.scored(seal.step)
+        return record.validated("loss") if record is not None and self.best is not None else None
 
     def _say_unsaved(self, attempt: int, step: int) -> None:
         self.said.append(BadCheckpoint(attempt, step, "not complete", cause="the disk is full"))
@@ -273,7 +308,7 @@ class Worker:
         mark, fence = (wanted.attempt, wanted.step), self.executor.fence
         if trouble := self.sealed.trouble(mark):
             self.blocked = wanted
-            good = tuple(_manifest(*x) for x in self.sealed.seen())
+            good = tuple(map(self.sealed.manifest, self.sealed.seen()))
             self.said.append(Listed(good, fence, is_partial=True, error=trouble))
             return
         if self.blocked is not None:
@@ -308,7 +343,7 @@ class Worker:
                 self.said.append(BadCheckpoint(*mark, "wrong", fence=stop.fence))
                 self.torn.add(mark)
             else:
-                good.append(_manifest(*mark))
+                good.append(self.sealed.manifest(mark))
                 if suspect is not None and mark == (suspect.attempt, suspect.step):
                     right = Mark(*mark)
         self.said.append(Listed(tuple(good), stop.fence, bool(trouble), trouble, right))
@@ -341,9 +376,11 @@ class Worker:
                     assert self.manifest is not None
                     self.reads.append(self.manifest)
             elif type(effect) is Transmit:
+                self.device.check_sent(self.name, effect.item)
                 payload = self.backend.payload(effect.item)
                 self.sent.append((effect.peer, (effect, payload)))
             elif type(effect) is Drop:
+                self.device.check_freed(self.name, effect.items)
                 for item in effect.items:
                     self.backend.drop(item)
             elif type(effect) is Retract:
@@ -354,6 +391,8 @@ class Worker:
             elif type(effect) is StepEnded:
                 self.said.append(Progress(effect.commit, self.executor.fence))
             elif type(effect) is SendOperator:
+                if isinstance(effect.message, AgentReport):
+                    self.device.check_reported(self.name, effect.message)
                 self._say(effect.message)
 
     def _check_lane(self) -> None:
@@ -392,7 +431,3 @@ class Worker:
             return report
         self.perform(self.executor.unsaved(steps))
         return replace(report, items=frozenset(self.executor.held))
-
-
-def _manifest(attempt: int, step: int) -> Manifest:
-    return Manifest(attempt, step, f"{attempt}/{step}", "")

@@ -155,6 +155,16 @@ class Counts:
         return squares(output, target)
 
 
+class Rotates(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = linear()
+
+    def forward(self, x):
+        x = torch.fft.fft(self.inner(x))
+        return x
+
+
 class Learned(nn.Module):
     def __init__(self):
         super().__init__()
@@ -178,9 +188,13 @@ def float32():
         ({"loss": Counts()}, r"layer 1, Linear: a forward or backward changes loss.calls"),
         ({"loss": Learned()}, "the loss has parameters of its own: weight would never"),
         ({"loss": lambda a, b: squares(a, b).detach()}, "the loss has no gradient, so nothing"),
-        ({"loss": lambda a, b: (a - b)[0]}, r"got one of shape \(4,\): use .mean\(\)"),
+        (
+            {"loss": lambda a, b: (a - b)[0]},
+            r"^loss must .* a tensor of float32 with the shape \(4,\): use .mean\(\)",
+        ),
         ({"layers": [linear, EvalBuffer], "validates": True}, "validation changes its seen"),
         ({"layers": [MaxNorm], "values": torch.tensor([1, 2, 3])}, "its forward writes into table"),
+        ({"layers": [Rotates, linear]}, "layer 0, Rotates: its forward returns complex numbers"),
         ({"layers": [Expanded]}, "its wide is expanded, .* make it with .contiguous"),
         ({"layers": [linear, Doubles]}, "layer 1, Doubles: its function changes torch's default"),
         ({"layers": [Exits]}, "layer 0, Exits: SystemExit: no GPU"),
@@ -201,12 +215,13 @@ def test_what_other_agents_would_not_have_is_refused(arguments, complaint):
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"layers": [linear, Rotates], "loss": lambda a, b: squares(a.abs(), b)},
         {"optimizer": every_third(noisy)},
         {"optimizer": with_rate(([0.1] * 3 + [0.2] * 2).__getitem__), "steps": 5},
         {"layers": [linear, Odd]},
         {"layers": [linear, EvalBuffer]},
     ],
-    ids=["noise_in_updates", "table_of_rates", "odd", "without_validation"],
+    ids=["complex_for_the_loss", "noise_in_updates", "table_of_rates", "odd", "without_validation"],
 )
 def test_what_all_agents_have_alike_is_accepted(arguments):
     layers = arguments.pop("layers", [linear, linear])

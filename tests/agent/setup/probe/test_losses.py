@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from bamboo_agent.losses.forms import LossError, LossForm
+from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.setup.probe import losses
 from bamboo_agent.setup.probe.refusal import RefusedError
 
@@ -51,7 +53,7 @@ def outer_squares(output, target):
 
 def outputs(dtype=torch.float32):
     torch.manual_seed(1)
-    return (torch.randn(2, 5, CLASSES, dtype=torch.float64).to(dtype),)
+    return Flow((torch.randn(2, 5, CLASSES, dtype=torch.float64).to(dtype),))
 
 
 def labels(*masked, value=-100):
@@ -134,3 +136,58 @@ def test_a_mean_is_told_from_a_sum(loss, expected):
 
 def test_targets_that_are_no_labels_are_left_alone():
     assert losses.ignored_targets(contrastive, outputs(), torch.zeros(2, 5)) == []
+
+
+def counted(output, target):
+    logits, tags = output.flatten(0, 1), target.flatten()
+    return functional.cross_entropy(logits, tags, reduction="sum"), (tags != -100).sum()
+
+
+def test_a_sum_with_its_count_may_have_any_number_of_targets():
+    found = losses.try_loss(counted, outputs(), [labels(1, 2), labels()], (outputs(), labels(3)))
+    assert found == losses.TriedLoss(LossForm(is_counted=True), 8, ())
+    nothing = losses.try_loss(counted, outputs(), [labels(*range(10))], None)
+    assert nothing.usual_count == 1
+
+
+def test_metrics_do_not_hide_what_the_loss_leaves_out():
+    def named(output, target):
+        return {"loss": cross_entropy(output, target), "spread": output.std()}
+
+    found = losses.try_loss(named, outputs(), [labels(), labels()], None)
+    assert found.form == LossForm(metrics=(("spread", False),))
+    assert (found.usual_count, found.ignored) == (1, (-100, None))
+    with pytest.raises(RefusedError, match=r"different numbers of them.* return \(sum, count\)"):
+        losses.try_loss(named, outputs(), [labels(), labels(1)], None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_mean_with_its_count_is_refused(dtype):
+    def wrong(output, target):
+        return cross_entropy(output, target), (target != -100).sum()
+
+    with pytest.raises(RefusedError, match=r"the loss returns \(mean, count\): twice the micro-"):
+        losses.try_loss(wrong, outputs(dtype), [labels(2)], None)
+
+
+def test_a_sum_that_is_not_a_number_is_refused():
+    def wrong(output, target):
+        return counted(output, target)[0] * float("nan"), 3
+
+    with pytest.raises(RefusedError, match="for micro-batch 0 is not a number: return a sum"):
+        losses.try_loss(wrong, outputs(), [labels(), labels()], None)
+
+
+@pytest.mark.parametrize(
+    ("targets", "validation", "place"),
+    [
+        ([labels(), labels(1)], None, "^micro-batch 1 of step 0: "),
+        ([labels(), labels()], (outputs(), labels(1)), "^validation micro-batch 0: "),
+    ],
+)
+def test_other_kinds_are_found_in_the_set_up(targets, validation, place):
+    def changing(output, target):
+        return {"loss": over_a_constant(output, target), **({"odd": 1} if -100 in target else {})}
+
+    with pytest.raises(LossError, match=place + "the loss returns a mean, odd: a mean; the first"):
+        losses.try_loss(changing, outputs(), targets, validation)

@@ -18,10 +18,10 @@ from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.setup.probe.layers import Samples, probe
-from bamboo_core.api.spec import FactorySpec
+from bamboo_core.api.spec import OptimizerSpec
 
 CPU = torch.device("cpu")
-ADAMW = optimizer_factory(FactorySpec("torch.optim:AdamW", {"lr": 1e-3}), seed=1)
+ADAMW = optimizer_factory(OptimizerSpec("torch.optim:AdamW", {"lr": 1e-3}), seed=1)
 
 
 class Once(torch.autograd.Function):

@@ -55,6 +55,15 @@ def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
         assert part in shown
 
 
+def test_the_screen_shows_metrics_if_there_are_some(snapshot: Snapshot) -> None:
+    assert "top" not in text_of(job_screen(snapshot))
+    job = replace(
+        snapshot.job, metrics={"top": 0.25, "ease": 1e-7}, validation_metrics={"top": 0.5}
+    )
+    shown = text_of(job_screen(replace(snapshot, job=job)))
+    assert "top 0.25   ease 1e-07   validation top 0.5" in shown
+
+
 def test_the_screen_of_a_job_whose_status_nobody_writes(snapshot: Snapshot) -> None:
     old = replace(snapshot, job=replace(snapshot.job, silent_s=300.0))
     shown = text_of(job_screen(old))

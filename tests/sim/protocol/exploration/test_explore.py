@@ -101,6 +101,7 @@ SLICES = [
     ("restores", SAVING),
     ("absences", SAVING),
     ("suspensions", SLEEPING),
+    ("raises", SAVING),
     ("fuzz", SPARE),
     ("farewells", SPARE),
     ("echoes", SAVING),
@@ -185,6 +186,14 @@ def test_a_known_seed_comes_first():
     assert (again.seed, again.history) == (found.seed, found.history)
 
 
+def test_a_fault_is_found_while_files_are_away():
+    """Without the fault such a history would wait for them for ever."""
+    found = detect(next(f for f in FAULTS if f.row == "F24"), 60.0, 36)
+    assert found.history is not None
+    assert [fault[0] for _, fault in found.history.script] == ["folder away", "files back"]
+    assert violation(found.history) is None
+
+
 def test_a_history_replays_and_shrinks():
     fault = next(f for f in FAULTS if f.row == "S2")
     history = detect(fault, 60.0, 3).history
@@ -193,7 +202,9 @@ def test_a_history_replays_and_shrinks():
         found = violation(history)
         assert found is not None
         assert violation(history) == found
-        assert len(shrink(history).script) <= len(history.script)
+        short = shrink(history)
+        assert len(short.script) <= len(history.script)
+        assert "deadlock" in (violation(short) or "")  # of the same kind
         assert "deadlock" in explain(history)
     assert violation(history) is None
 

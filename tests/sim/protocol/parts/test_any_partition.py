@@ -17,9 +17,10 @@ from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.model.program import Op
 from bamboo_core.model.rules import prepare
 from bamboo_core.scheduling import dry_run, schedule
-from bamboo_sim.protocol.parts.symbolic import Symbolic, initial, sequential_step
+from bamboo_sim.protocol.parts.symbolic import Symbolic, initial, sequential_step, with_ties
 
 LAYERS, STEP = 3, 1
+TIES = [(), ((0, 2),), ((0, 1, 2),)]
 CUTS = {1: ((0, 3),), 2: ((0, 1), (1, 3))}
 OLDER = BatchShape(24, 2, 4)  # chunks of three leaves of two micro-batches
 
@@ -40,9 +41,9 @@ class Fleet:
     """Runs programs on symbols, one instruction of a random agent after the other. Between two
     agents, messages of one lane come in the order in which they are sent."""
 
-    def __init__(self, batch, names, rng):
+    def __init__(self, batch, names, rng, ties):
         self.batch, self.rng = batch, rng
-        self.backends = {name: Symbolic(name, LAYERS, batch) for name in names}
+        self.backends = {name: Symbolic(name, LAYERS, batch, ties=ties) for name in names}
         for backend in self.backends.values():
             backend.layers = {layer: initial(layer) for layer in range(LAYERS)}
         self.held = {name: {} for name in names}  # item -> received
@@ -115,23 +116,24 @@ def build(graph, goals, holdings):
 
 
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("stages", [1, 2])
-def test_any_agents_compute_any_leaves(stages, seed):
+def test_any_agents_compute_any_leaves(stages, ties, seed):
     rng = Random(seed)
     batch = rng.choice([choose(microbatches=rng.randint(1, 40), pipelines_max=1), OLDER])
     names = agents(rng.randint(1, 5))
-    goals = goals_of(batch, names, stages, rng, gathers=rng.random() < 0.3)
+    goals = goals_of(batch, names, stages, rng, ties=ties, gathers=rng.random() < 0.3)
     programs = build(steady(goals), goals, undisturbed(goals))
-    fleet = Fleet(batch, names, rng)
+    fleet = Fleet(batch, names, rng, ties)
     fleet.run(programs)
-    assert voted(fleet, names) == [sequential(batch)] * len(names)
+    assert voted(fleet, names) == [sequential(batch, ties)] * len(names)
 
 
-def sequential(batch):
+def sequential(batch, ties):
     """The reduced gradients of the sequential program, by layer."""
     weights = [initial(layer) for layer in range(LAYERS)]
-    return dict(enumerate(sequential_step(weights, batch, STEP)))
+    return dict(enumerate(with_ties(sequential_step(weights, batch, STEP), ties)))
 
 
 def voted(fleet, names):
@@ -140,14 +142,15 @@ def voted(fleet, names):
 
 
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
+@pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("stages", [1, 2])
-def test_agents_are_lost_at_any_moment(stages, seed):
+def test_agents_are_lost_at_any_moment(stages, ties, seed):
     rng = Random(seed)
     batch = rng.choice([choose(microbatches=rng.randint(2, 24), pipelines_max=1), OLDER])
     names = agents(rng.randint(2, 5))
-    fleet = Fleet(batch, names, rng)
-    goals = goals_of(batch, names, stages, rng)
+    fleet = Fleet(batch, names, rng, ties)
+    goals = goals_of(batch, names, stages, rng, ties=ties)
     graph, holdings = steady(goals), undisturbed(goals)
     for _ in range(rng.randint(1, 3)):
         programs = build(graph, goals, holdings)
@@ -159,8 +162,8 @@ def test_agents_are_lost_at_any_moment(stages, seed):
         names = sorted(fleet.held)
         short = frozenset(rng.sample(names, rng.randint(0, len(names) - 1)))
         staying = [name for name in names if name not in short]
-        goals = goals_of(batch, staying, stages, rng, short_notice=short)
+        goals = goals_of(batch, staying, stages, rng, short_notice=short, ties=ties)
         holdings = fleet.holdings()
         graph = missing(goals, holdings)
     fleet.run(build(graph, goals, holdings))
-    assert voted(fleet, goals.wants) == [sequential(batch)] * len(goals.wants)
+    assert voted(fleet, goals.wants) == [sequential(batch, ties)] * len(goals.wants)

@@ -73,6 +73,7 @@ CASES: dict[str, Case] = {
     "measure": (MEASURED, [("measure", "slow", 1), ("pace", 0.25, 4000), ("kill", "a00", 0)]),
     "slow down": (SMALL, [("slow down", "a00")]),
     "duplicate": (SMALL, [("duplicate",)]),
+    "raise": (Job(1, 1, 2, replica=False, steps=1, save_every=1), [("raise", 2)]),
 }
 
 

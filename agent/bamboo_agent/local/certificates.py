@@ -1,4 +1,4 @@
-"""A certificate authority of one test run, and certificates that it signs."""
+"""A certificate authority of one run, and certificates that it signs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KeyPair:
 class Authority:
     """Signs certificates for 127/8 addresses."""
 
-    def __init__(self, name: str = "test CA") -> None:
+    def __init__(self, name: str = "local CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(self._name, self._name, self._key).add_extension(

@@ -1,0 +1,195 @@
+"""Object stores: what they do otherwise than a file system. Buckets have no folders and no rename.
+
+An object appears when its upload is complete, and then whole: nothing is written under another name
+and moved. The drivers (s3fs, gcsfs, adlfs) are imported when an address needs one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+READING = {"cache_type": "none"}
+"""How objects are opened: they are read from their beginning, in large pieces."""
+SAFE_AGE = timedelta(days=1)
+"""No upload of a live agent is as old."""
+
+_RETRIED = "the server fails or is overloaded; the next checkpoint tries again"
+_REMEDIES = {
+    errno.ENAMETOOLONG: "the names of its files are too long: use a shorter spec.checkpoint.uri",
+    errno.EREMOTEIO: _RETRIED,
+    errno.EBUSY: _RETRIED,
+}
+_RIGHTS = (
+    "allow the identity of the agents' pods (spec.worker.podTemplate.spec.serviceAccountName) to"
+    " list, read, write and delete there"
+)
+_IDENTITY = (
+    "give the agents' pods an identity of the cloud (a service account in"
+    " spec.worker.podTemplate.spec.serviceAccountName)"
+)
+_REACH = (
+    "check that pods can reach the server, and its address (AWS_ENDPOINT_URL in spec.worker.env)"
+)
+_BUCKET = "create the bucket, or a new job with the right spec.checkpoint.uri"
+_CLOCK = "set the clock of the node: the server refuses requests that are minutes early or late"
+_REMEDIES_BY_CODE = {"InvalidBucketName": _BUCKET, "RequestTimeTooSkewed": _CLOCK}
+_RETRIED_STATUS = 500
+_MOST_AT_ONCE = 1000  # objects that S3 deletes in one request
+
+
+def options(scheme: str) -> dict[str, Any]:
+    """Arguments of a driver. Listings are not cached: other agents write to the same bucket."""
+    region = os.environ.get("AWS_REGION")
+    if scheme != "s3" or not region or os.environ.get("AWS_DEFAULT_REGION"):
+        return {"use_listings_cache": False}
+    return {"use_listings_cache": False, "client_kwargs": {"region_name": region}}
+
+
+def upload(fs: Any, path: str, data: bytes, *, piece: int, on_traffic: Callable[[], None]) -> None:
+    """Write an object. It is not there, or as it was, unless this returns. piece: bytes of a part;
+    on_traffic: called after each."""
+    if len(data) <= piece:
+        fs.pipe_file(path, data)
+        on_traffic()
+        return
+    if "s3" in fs.protocol:
+        _upload_parts(fs, path, data, piece, on_traffic)
+        return
+    file = fs.open(path, "wb", block_size=piece)
+    try:
+        view = memoryview(data)
+        for at in range(0, len(data), piece):
+            file.write(view[at : at + piece])
+            on_traffic()
+        file.close()
+    except BaseException:
+        file.closed = True  # or it would complete what it has when it is collected
+        with contextlib.suppress(Exception):
+            file.discard()
+        raise
+
+
+def _upload_parts(
+    fs: Any, path: str, data: bytes, piece: int, on_traffic: Callable[[], None]
+) -> None:
+    """Part by part: the driver's file would copy each of them three times more."""
+    bucket, key, _ = fs.split_path(path)
+    where = {"Bucket": bucket, "Key": key}
+    where["UploadId"] = fs.call_s3("create_multipart_upload", **where)["UploadId"]
+    parts = []
+    try:
+        for number, at in enumerate(range(0, len(data), piece), start=1):
+            part = {"PartNumber": number, "Body": data[at : at + piece]}
+            answer = fs.call_s3("upload_part", **where, **part)
+            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+            on_traffic()
+        fs.call_s3("complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
+    except BaseException:
+        with contextlib.suppress(Exception):
+            fs.abort_mpu(bucket, key, where["UploadId"])
+        raise
+
+
+def create(fs: Any, path: str, data: bytes) -> bool:
+    """Write an object of one part if there is none. False: there is one."""
+    try:
+        fs.pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    return True
+
+
+def remove(fs: Any, path: str) -> None:
+    """Remove an object, or all below a prefix. FileNotFoundError if nothing is there, OSError if
+    the server keeps one: S3 says so of each object in an answer that succeeds, and the driver drops
+    that."""
+    if "s3" not in fs.protocol:
+        fs.rm(path, recursive=True)
+        return
+    keys = [fs.split_path(name)[1] for name in fs.find(path)]
+    if not keys:
+        raise FileNotFoundError(path)
+    for at in range(0, len(keys), _MOST_AT_ONCE):
+        named = [{"Key": key} for key in keys[at : at + _MOST_AT_ONCE]]
+        wanted = {"Objects": named, "Quiet": True}
+        answer = fs.call_s3("delete_objects", Bucket=fs.split_path(path)[0], Delete=wanted)
+        for kept in answer.get("Errors", ()):
+            words = f"{kept.get('Code')}: {kept.get('Message')} ({kept.get('Key')})"
+            if kept.get("Code") == "AccessDenied":
+                raise PermissionError(errno.EACCES, words)
+            raise OSError(errno.EREMOTEIO, words)
+
+
+def sweep(fs: Any, root: str, attempt: int) -> int:
+    """Abort uploads below the root that no live agent goes on with: those of older attempts, and
+    those older than ``SAFE_AGE``. Returns how many there were.
+
+    Only S3 keeps the parts of such an upload for ever, and bills them: Google and Azure delete
+    them after a week.
+    """
+    if "s3" not in fs.protocol:
+        return 0
+    bucket, key, _ = fs.split_path(root)
+    count = 0
+    for upload_ in _uploads(fs, bucket, f"{key}/"):
+        found = re.match(r"attempt-(\d+)/", upload_["Key"].removeprefix(f"{key}/"))
+        is_old = datetime.now(UTC) - upload_["Initiated"] > SAFE_AGE
+        if not is_old and not (found and int(found[1]) < attempt):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # another agent was faster
+            fs.abort_mpu(bucket, upload_["Key"], upload_["UploadId"])
+            count += 1
+    return count
+
+
+def _uploads(fs: Any, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
+    marker: dict[str, str] = {}
+    while True:
+        page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **marker)
+        yield from page.get("Uploads", [])
+        if not page.get("IsTruncated"):
+            return
+        marker = {
+            "KeyMarker": page["NextKeyMarker"],
+            "UploadIdMarker": page["NextUploadIdMarker"],
+        }
+
+
+def why(error: Exception) -> str:
+    """Say what the server or the driver says, and what to do about it."""
+    words = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    found = getattr(error.__cause__, "response", None)  # of botocore
+    response = found if isinstance(found, dict) else {}
+    code = response.get("Error", {}).get("Code", "")
+    if not isinstance(error, OSError):
+        words = f"{type(error).__name__}: {words}"
+    elif code and code not in words:
+        words = f"{code}: {words}"
+    remedy = _REMEDIES_BY_CODE.get(code) or _remedy(error, response)
+    return f"{words.rstrip('.')}{remedy and ': '}{remedy}"
+
+
+def _remedy(error: Exception, response: dict[str, Any]) -> str:
+    name = type(error).__name__
+    if isinstance(error, PermissionError):
+        return _RIGHTS
+    if isinstance(error, FileNotFoundError):
+        return _BUCKET
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        return _REMEDIES[error.errno]
+    if response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _RETRIED_STATUS:
+        return _RETRIED
+    if re.search("Credential|Authentication|RefreshError", name):
+        return _IDENTITY
+    if isinstance(error, ConnectionError | TimeoutError) or re.search("Connect|Timeout", name):
+        return _REACH
+    return ""

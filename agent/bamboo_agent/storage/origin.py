@@ -1,0 +1,187 @@
+"""The checkpoint of another job with which a job begins (``spec.checkpoint.from``).
+
+Nothing is copied. A manifest in the job's own folder, of attempt 0, points to the files of the
+other job, which are only read. It is written before the job's checkpoints are first listed, by
+every agent with the same content; from then on it is a checkpoint like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bamboo_agent.storage.checkpoint import (
+    AbsentError,
+    CheckpointError,
+    Checkpoints,
+    UnreachableError,
+)
+from bamboo_core.api.identity import identity_parts
+from bamboo_core.api.spec import JobSpec, SourceSpec, batch_shape
+from bamboo_core.protocol.messages import Fingerprint, Manifest
+
+_FIELD = "spec.checkpoint.from"
+_FOLDER = re.compile(r"(?P<job>.+?)(/attempt-(?P<attempt>\d+)(/step-(?P<step>\d+))?)?")
+_ONLY_WEIGHTS = (
+    "take only its weights: bamboo export, bamboo import, and spec.model.initialFrom in a new job"
+)
+_MOST_NAMED = 4  # differences
+_MOST_SHOWN = 60  # characters of a value
+_WORDS = {
+    "code": "the source code of the factories differs",
+    "data": "the data set differs, in its length or its samples",
+}
+
+
+class OriginError(CheckpointError):
+    """The job cannot begin with the checkpoint. The text says why, and what to do."""
+
+
+def identity_of(spec: JobSpec, fingerprint: Fingerprint) -> dict[str, str]:
+    """Values that must be equal in a job that begins with this job's checkpoints."""
+    return {
+        **identity_parts(spec),
+        "code": fingerprint.code,
+        "data": fingerprint.data,
+    }
+
+
+def origin_of(
+    spec: JobSpec, identity: Mapping[str, str], on_traffic: Callable[[], None] = lambda: None
+) -> Origin | None:
+    """The checkpoint that the job begins with; None: step 0. identity: this job's. on_traffic: as
+    of :class:`Checkpoints`."""
+    source = spec.checkpoint.from_ if spec.checkpoint is not None else None
+    return None if source is None else Origin(source, spec, identity, on_traffic)
+
+
+@dataclass
+class Origin:
+    """The checkpoint that a job names; :func:`origin_of` makes it."""
+
+    source: SourceSpec
+    spec: JobSpec
+    identity: Mapping[str, str]  # this job's
+    on_traffic: Callable[[], None]
+    _is_settled: bool = False
+
+    def settle(self, own: Checkpoints) -> None:
+        """Write the manifest, if the job has no checkpoint yet.
+
+        OriginError: the other checkpoint is absent, wrong, or of another kind of job. It has an
+        OSError as its cause if something is not there: that may be the fault of this node.
+        UnreachableError: the storage does not answer. CheckpointError: it cannot be written.
+        """
+        if self._is_settled:
+            return
+        if not own.is_there():
+            raise UnreachableError("the folder of the job's own checkpoints is not there")
+        scan = own.scan()
+        if not (scan.good or scan.bad or scan.is_partial):
+            own.point_to(*self._found())
+        self._is_settled = True
+
+    def _found(self) -> tuple[dict[str, Any], str]:
+        """The content of the checkpoint's manifest, checked, and the folder with its files."""
+        assert self.spec.checkpoint is not None
+        address = self.source.address(self.spec.checkpoint.uri)
+        try:
+            source, manifest = self._chosen(address)
+            content, folder = source.content(manifest)
+        except AbsentError as error:
+            text = f"{error}; name a checkpoint that is complete, on a storage that agents reach"
+            raise OriginError(f"{_FIELD}: {text}") from FileNotFoundError(str(error))
+        except (UnreachableError, OriginError):
+            raise
+        except CheckpointError as error:
+            text = f"{error}; name another checkpoint of that job, by attempt and step"
+            raise OriginError(f"{_FIELD}: {text}") from None
+        self._check(manifest.path, content)
+        return content, folder
+
+    def _chosen(self, address: str) -> tuple[Checkpoints, Manifest]:
+        found = _FOLDER.fullmatch(address)
+        assert found is not None
+        parent, _, uid = found["job"].rpartition("/")
+        attempt = _one("attempt", self.source.attempt, found["attempt"])
+        step = _one("step", self.source.step, found["step"])
+        source = Checkpoints(parent or "/", uid, on_traffic=self.on_traffic)
+        if attempt is not None and step is not None:
+            manifest = source.find(attempt, step)
+            if manifest is None:
+                raise AbsentError(f"{source.folder(attempt, step)} has no manifest")
+            return source, manifest
+        scan = source.scan()
+        if scan.is_partial:
+            if not source.is_there():
+                raise AbsentError(scan.unreachable)
+            text = f"{scan.unreachable}; name a complete checkpoint by attempt and step"
+            raise UnreachableError(text)
+        every = [m for m in scan.good if attempt in (None, m.attempt) and step in (None, m.step)]
+        newest = max(every, key=lambda m: (m.attempt, m.step), default=None)
+        if newest is None:
+            what = " and ".join(
+                f"{name} {number}"
+                for name, number in (("attempt", attempt), ("step", step))
+                if number is not None
+            )
+            raise AbsentError(f"{found['job']} has no complete checkpoint {what and f'of {what}'}")
+        if attempt is None and (later := source.later(newest.attempt)):
+            text = (
+                f"{_FIELD}: {later} has no checkpoint yet, and what that attempt has left behind"
+                f" may be wrong: wait, or name the attempt and the step, such as {newest.attempt}"
+                f" and {newest.step}"
+            )
+            raise OriginError(text)
+        return source, newest
+
+    def _check(self, path: str, content: Mapping[str, Any]) -> None:
+        theirs, step, steps = content.get("identity"), content["step"], self.spec.training.steps
+        if not theirs:
+            raise OriginError(
+                f"{_FIELD}: {path} was written by an earlier version, which did not note what the"
+                f" job was: {_ONLY_WEIGHTS}"
+            )
+        if differences := self._differences(theirs, content):
+            more = len(differences) - _MOST_NAMED
+            text = "; ".join(differences[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+            raise OriginError(
+                f"{_FIELD}: {path} is of a job that computes something else: {text}: give this job"
+                f" the same values, or {_ONLY_WEIGHTS}"
+            )
+        if not 0 < step < steps:
+            raise OriginError(
+                f"{_FIELD}: {path} is of step {step}, and spec.training.steps is {steps}: nothing"
+                f" {'is left to train: raise steps' if step else 'is trained: remove from'}"
+            )
+
+    def _differences(self, theirs: Mapping[str, str], content: Mapping[str, Any]) -> list[str]:
+        ours = self.identity
+        unequal = [x for x in sorted({*ours, *theirs}) if ours.get(x) != theirs.get(x)]
+        found = [
+            _WORDS.get(x) or f"{x} is {_shown(ours.get(x))}, was {_shown(theirs.get(x))}"
+            for x in unequal
+        ]
+        batch = asdict(batch_shape(self.spec))
+        if not found and content.get("batch") != batch:
+            text = "the sums of a step are made of other parts"
+            found.append(f"{text}: {batch}, was {content.get('batch')}")
+        return found
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not set"
+    return value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}..."
+
+
+def _one(field: str, given: int | None, found: str | None) -> int | None:
+    """A number from a field or from an address."""
+    if found is None:
+        return given
+    if given not in (None, int(found)):
+        text = f"{_FIELD}.{field} is {given}, but the uri names {int(found)}: leave one of them out"
+        raise OriginError(text)
+    return int(found)

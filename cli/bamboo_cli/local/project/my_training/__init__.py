@@ -1,0 +1,1 @@
+"""The model and the data of this job."""

@@ -1,0 +1,246 @@
+"""A bucket that cannot be used: the address, the operation, the server's words and the remedy."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import fsspec
+import pytest
+import s3fs
+from botocore.exceptions import ClientError
+from s3fs.errors import translate_boto_error
+from tests.agent.conftest import use
+from tests.agent.storage.test_checkpoint import FIRST, RECORD, start_in, write
+
+from bamboo_agent.setup.tries import try_storage
+from bamboo_agent.storage import objects
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, UnreachableError
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import BadCheckpoint
+
+RIGHTS = "to list, read, write and delete there"
+IDENTITY = "give the agents' pods an identity of the cloud"
+
+
+def said(uri):
+    return try_storage(AgentId("a"), Checkpoints(uri, "uid")).removeprefix("agent a: ")
+
+
+def test_a_bucket_that_does_not_exist(bucket):
+    assert said("s3://no-such-bucket/p") == (
+        "writing below s3://no-such-bucket/p/uid failed: NoSuchBucket: The specified bucket does"
+        " not exist: create the bucket, or a new job with the right spec.checkpoint.uri"
+    )
+    assert "create the bucket" in said("s3://b.")
+
+
+def test_names_that_are_too_long_are_found_before_training(bucket, monkeypatch):
+    words = said(f"{bucket}/{'n' * 300}")
+    assert words.startswith(f"writing below {bucket}/nnn")
+    assert words.endswith(
+        "KeyTooLongError: Your key is too long: the names of its files are too long: use a shorter"
+        " spec.checkpoint.uri"
+    )
+    checkpoints, names = Checkpoints(bucket, "uid"), []
+    monkeypatch.setattr(objects, "upload", lambda _, path, *__, **___: names.append(path))
+    checkpoints.probe()
+    assert len(names[0]) == len(f"{checkpoints.folder(0, 0)}/layer-0000.safetensors")
+
+
+@pytest.fixture
+def guest(store, bucket, monkeypatch):
+    """An identity without rights in the bucket; returns what gives it some."""
+    key = f"guest-{uuid.uuid4().hex[:12]}"
+    store.add_user(key, "a-secret-of-a-guest")
+
+    def allow(*actions):
+        use(monkeypatch, store.environment)
+        name = bucket.removeprefix("s3://")
+        everything = [f"arn:aws:s3:::{name}", f"arn:aws:s3:::{name}/*"]
+        rule = {"Effect": "Allow", "Principal": {"AWS": [key]}, "Resource": everything}
+        policy = {"Version": "2012-10-17", "Statement": [{**rule, "Action": list(actions)}]}
+        s3 = fsspec.filesystem("s3")
+        s3.call_s3("put_bucket_policy", Bucket=name, Policy=json.dumps(policy))
+        use(monkeypatch, store.environment_of(key, "a-secret-of-a-guest"))
+
+    use(monkeypatch, store.environment_of(key, "a-secret-of-a-guest"))
+    return allow
+
+
+def test_an_identity_without_rights(bucket, guest):
+    words = said(bucket)
+    assert words.startswith(
+        f"writing below {bucket}/uid failed: AccessDenied: Access Denied: allow"
+    )
+    assert words.endswith(RIGHTS)
+    guest("s3:PutObject")
+    assert said(bucket).startswith(f"listing {bucket}/uid failed: AccessDenied: ")
+    guest("s3:PutObject", "s3:ListBucket")
+    words = said(bucket)
+    assert words.startswith(f"removing {bucket}/uid/probe-")
+    assert words.endswith(RIGHTS)
+    guest("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
+    assert said(bucket) == ""
+
+
+@pytest.fixture
+def keeping(bucket, monkeypatch):
+    """A server that deletes nothing; returns a dict with the code that it gives as the reason."""
+    reason, call = {}, s3fs.S3FileSystem.call_s3
+
+    def answer(self, method, *rest, **arguments):
+        if method != "delete_objects":
+            return call(self, method, *rest, **arguments)
+        keys = [x["Key"] for x in arguments["Delete"]["Objects"]]
+        return {"Errors": [{"Key": x, "Message": "Kept.", **reason} for x in keys]}
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", answer)
+    return reason
+
+
+def test_an_object_that_the_server_keeps_is_an_error(bucket, keeping):
+    """S3 answers a request to delete several objects with 200 and an error for each that stays."""
+    keeping["Code"] = "AccessDenied"
+    words = said(bucket)
+    assert words.startswith(f"removing {bucket}/uid/probe-")
+    assert "AccessDenied: Kept. (uid/probe-" in words
+    assert words.endswith(RIGHTS)
+
+
+def test_no_layer_is_removed_of_a_checkpoint_whose_manifest_stays(bucket, keeping):
+    checkpoints = Checkpoints(bucket, "uid")
+    checkpoints._write(f"{bucket}/uid/made", b"")
+    (older, _), (newest, _) = (write(checkpoints, step=step) for step in (3, 6))
+    keeping["Code"] = "InternalError"
+    with pytest.raises(CheckpointError, match=r"manifest.json failed: InternalError: Kept"):
+        checkpoints.prune(keep=1, newest=newest, facts=Facts())
+    assert checkpoints.scan().good == [older, newest]
+
+
+def test_rights_that_are_lost_say_nothing_about_a_checkpoint(bucket, guest):
+    guest("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
+    checkpoints = Checkpoints(bucket, "uid")
+    checkpoints.probe()
+    manifest, _ = write(checkpoints)
+    guest("s3:ListBucket")
+    checkpoints = Checkpoints(bucket, "uid")
+    found = checkpoints.scan()
+    assert (found.good, found.bad) == ([], [])
+    assert found.unreachable.startswith(f"reading {manifest.path} failed: ")
+    with pytest.raises(UnreachableError, match=RIGHTS):
+        checkpoints.read_layer(manifest, 0)
+    guest("s3:GetObject")
+    with pytest.raises(UnreachableError, match=f"listing {bucket}/uid failed: AccessDenied"):
+        Checkpoints(bucket, "uid").scan()
+
+
+def test_wrong_credentials_and_none(store, bucket, monkeypatch):
+    use(monkeypatch, store.environment_of("root", "wrong"))
+    words = said(bucket)
+    assert f"writing below {bucket}/uid failed: SignatureDoesNotMatch: " in words
+    assert RIGHTS in words
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    use(monkeypatch, {"AWS_SHARED_CREDENTIALS_FILE": "/nowhere", "AWS_CONFIG_FILE": "/nowhere"})
+    assert "NoCredentialsError: Unable to locate credentials: " + IDENTITY in said(bucket)
+
+
+def test_a_server_that_cannot_be_reached(bucket, monkeypatch):
+    use(monkeypatch, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
+    words = said(bucket)
+    assert "EndpointConnectionError: Could not connect to the endpoint URL" in words
+    assert words.endswith("and its address (AWS_ENDPOINT_URL in spec.worker.env)")
+
+
+class Failing(BaseHTTPRequestHandler):
+    """A server that is out of order."""
+
+    protocol_version = "HTTP/1.1"  # the driver waits for "100 Continue"
+
+    def do_PUT(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        text = b"<Error><Code>InternalError</Code><Message>We met an error.</Message></Error>"
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        """Tests print nothing."""
+
+
+@pytest.fixture
+def failing(bucket, monkeypatch):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    use(monkeypatch, {"AWS_ENDPOINT_URL": url, "AWS_MAX_ATTEMPTS": "1"})
+    yield bucket
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_that_fails(failing):
+    assert said(failing) == (
+        f"writing below {failing}/uid failed: InternalError: We met an error: the server fails or"
+        " is overloaded; the next checkpoint tries again"
+    )
+
+
+def test_training_goes_on_when_the_server_fails(failing):
+    fleet = start_in(failing, (1, 2))
+    fleet.run_to_end(FIRST)
+    fleet.close()
+    complaints = [m for _, m in fleet.messages if isinstance(m, BadCheckpoint)]
+    assert complaints
+    assert all("training goes on" in m.message for m in complaints)
+    assert f"writing below {failing}/uid failed: InternalError: We met" in complaints[0].cause
+
+
+def test_a_driver_that_is_missing_or_refuses_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "adlfs", None)
+    with pytest.raises(CheckpointError, match=r"'az://c/p' cannot be used: .*adlfs"):
+        Checkpoints("az://c/p", "uid")
+
+
+def test_uploads_that_cannot_be_listed_stop_nothing(bucket, monkeypatch, caplog):
+    checkpoints = Checkpoints(bucket, "uid")
+    checkpoints.probe()
+    newest, _ = write(checkpoints)
+
+    def refuse(*_):
+        raise PermissionError("Access Denied.")
+
+    monkeypatch.setattr(objects, "sweep", refuse)
+    checkpoints._sweep(newest.attempt)
+    (line,) = [r.getMessage() for r in caplog.records if "uploads" in r.getMessage()]
+    assert line.startswith(f"uploads that were begun stay in {bucket}/uid: Access Denied: allow")
+    assert checkpoints.read_layer(newest, 0).extra == RECORD.extra
+
+
+def test_each_cloud_s_errors_have_a_remedy():
+    """The names of the errors of google-auth, azure-core and aiohttp."""
+    for name, remedy in {
+        "DefaultCredentialsError": IDENTITY,
+        "ClientAuthenticationError": IDENTITY,
+        "ClientConnectorError": "check that pods can reach the server",
+        "ServerTimeoutError": "check that pods can reach the server",
+    }.items():
+        error = type(name, (Exception,), {})("words.")
+        assert objects.why(error).startswith(f"{name}: words: {remedy}")
+    assert objects.why(ValueError("other")) == "ValueError: other"
+
+
+def test_a_clock_that_is_wrong_is_no_matter_of_rights():
+    code = "RequestTimeTooSkewed"
+    words = {"Error": {"Code": code, "Message": "The difference is too large."}}
+    error = translate_boto_error(ClientError(words, "PutObject"))
+    assert isinstance(error, PermissionError)
+    assert objects.why(error).endswith(
+        "set the clock of the node: the server refuses requests that are minutes early or late"
+    )

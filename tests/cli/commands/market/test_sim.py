@@ -1,0 +1,110 @@
+"""`bamboo sim`: what it asks the simulator for, what that prints, and what it says without it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.main import cli
+
+BAMBOO = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "paper-table"]
+
+
+def test_the_table_says_what_is_assumed_and_what_is_fitted() -> None:
+    shown = subprocess.run(
+        [*BAMBOO, "--seeds", "1", "--processes", "1"], capture_output=True, text=True, check=True
+    )
+    assert [line.split("|")[0].strip() for line in shown.stdout.splitlines() if "|" in line] == [
+        *("chance", "0.01", "0.05", "0.10", "0.25", "0.50")
+    ]
+    _, fitted = shown.stdout.split("Fitted to this slide")
+    assert [line.split()[0] for line in fitted.splitlines()[1:]] == ["step_ms", "planned_ms"]
+    assert shown.stderr == ""  # no progress where nobody sees it
+
+
+def test_json_has_rows_and_assumptions() -> None:
+    shown = subprocess.run(
+        [*BAMBOO, "--seeds", "1", "--json"], capture_output=True, text=True, check=True
+    )
+    found = json.loads(shown.stdout)
+    assert [row["loss_chance"] for row in found["rows"]] == [0.01, 0.05, 0.1, 0.25, 0.5]
+    assert all(entry["source"] for entry in found["assumptions"])
+
+
+def test_the_exit_code_is_that_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def program(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 7)
+
+    monkeypatch.setattr(subprocess, "run", program)
+    found = CliRunner().invoke(cli, ["sim", "paper-table", "--seeds", "3", "--processes", "2"])
+    assert found.exit_code == 7
+    assert asked[0][1:] == [
+        *("-m", "bamboo_sim.market", "paper-table", "--seeds", "3", "--processes", "2")
+    ]
+
+
+FIT = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "fit"]
+HISTORY = """node,zone,capacity,start,end,ended_by,dollars_per_hour
+-a,a,spot,2026-11-30T08:00:00Z,2026-11-30T10:00:00Z,preempted,0.9
+-b,a,spot,2026-11-30T08:00:00Z,2026-11-30T10:00:40Z,preempted,0.9
+-c,a,spot,2026-11-30T10:06:00Z,,running,1.1
+"""
+
+
+def test_a_fit_is_printed_and_its_market_written(tmp_path: Path) -> None:
+    (tmp_path / "-history.csv").write_text(HISTORY, encoding="utf-8")
+    command = [*FIT, "--json", "--within", "60", "--write", "market.json", "--", "-history.csv"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert json.loads(shown.stdout)["burst_sizes"] == {"2": 1}
+    written = json.loads((tmp_path / "market.json").read_text(encoding="utf-8"))
+    assert written["parameters"]["bulk_sizes"]["value"] == {"2": 1}
+
+
+def test_a_malformed_trace_is_refused_by_its_line(tmp_path: Path) -> None:
+    trace = tmp_path / "history.csv"
+    trace.write_text(HISTORY.replace("1.1", "cheap"), encoding="utf-8")
+    shown = subprocess.run([*FIT, trace], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert shown.stderr.startswith(f"bamboo: {trace}:4: dollars_per_hour is 'cheap'; write a num")
+
+
+@pytest.mark.parametrize(
+    "bad", [("--within", "-1"), ("--refill-minutes", "0"), ("--within", "long"), ("--seed", "1")]
+)
+def test_bad_options_of_a_fit_are_refused(bad: tuple[str, str], tmp_path: Path) -> None:
+    trace = tmp_path / "history.csv"
+    trace.write_text(HISTORY, encoding="utf-8")
+    found = CliRunner().invoke(cli, ["sim", "fit", *bad, str(trace)])
+    assert found.exit_code == 2
+    assert bad[0] in found.output
+
+
+def test_a_trace_that_is_not_there_is_refused() -> None:
+    found = CliRunner().invoke(cli, ["sim", "fit", "no-such-file"])
+    assert found.exit_code == 2
+    assert "'no-such-file' does not exist" in found.output
+
+
+def test_without_the_simulator_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bamboo_cli.commands.market.sim.find_spec", lambda name: None)
+    found = CliRunner().invoke(cli, ["sim", "paper-table"])
+    assert isinstance(found.exception, CommandError)
+    assert "install bamboo-train[cli] with pip" in str(found.exception)
+    assert util.find_spec("bamboo_sim") is not None
+
+
+@pytest.mark.parametrize("bad", [("--seeds", "0"), ("--processes", "0"), ("--seeds", "many")])
+def test_bad_numbers_are_refused(bad: tuple[str, str]) -> None:
+    found = CliRunner().invoke(cli, ["sim", "paper-table", *bad])
+    assert found.exit_code == 2
+    assert bad[0] in found.output
