@@ -32,6 +32,7 @@ BYTES: Final[dict[str, int]] = {
     "suspicion": _SMALL,
     "notice": _SMALL,
     "failure": _SMALL,
+    "halted": _SMALL,
     "sealed": _SMALL,
     "bad_checkpoint": _SMALL,
     "left": _SMALL,

@@ -75,7 +75,7 @@ def encoded(**body: Any) -> bytes:
         (encoded(ready=pb.Ready(costs=[pb.LayerCost()] * 16385)), "ready.costs"),
         (encoded(ready=pb.Ready(fingerprint=pb.Fingerprint(), layers=1 << 31)), "ready.layers"),
         (b"", "has no body"),
-        (b"\x7a\x00", "does not begin with a body"),
+        (b"\x82\x01\x00", "does not begin with a body"),
         (b"\x08\x01", "does not begin with a body"),
         (b"\xff" * 100, "does not begin with a body"),
         (b"\x0a\xff", "are not such a message"),

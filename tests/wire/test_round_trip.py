@@ -140,6 +140,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Suspicion: SUSPICION,
     m.Notice: st.builds(m.Notice, SECONDS, TEXT, TEXT, st.booleans()),
     m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
+    m.Halted: st.builds(m.Halted, FENCE, TEXT),
     m.Sealed: st.builds(m.Sealed, MANIFEST, st.booleans(), TEXT),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT, st.none() | FENCE),
     m.Listed: st.builds(
@@ -217,6 +218,7 @@ FULL: tuple[Any, ...] = (
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),
     m.Failure("Reason", "message", True, 2),
+    m.Halted(ONE, "sample 3 of step 4 raises"),
     m.Sealed(SAVED, is_seen_once=True, unseen="0/2 is not seen from node b"),
     m.BadCheckpoint(1, 2, "torn", "disk full", ONE),
     m.Listed((SAVED,), ONE, True, "0/2 is not there", m.Mark(1, 2)),

@@ -154,6 +154,7 @@ class Unwritten(NamedTuple):
     unpriced: int = 0  # nodes of these agents that no price is known of
     layers: tuple[int, ...] = ()  # that have no file yet; empty: that is not known
     successors: int = 0  # further agents that are wanted, since all that hold the state will leave
+    failing: str = ""  # by which error of the user's code the job ends
 
 
 class Way(NamedTuple):

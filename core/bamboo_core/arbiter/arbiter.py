@@ -81,6 +81,7 @@ from bamboo_core.protocol.messages import (
     Disputed,
     Failure,
     Finished,
+    Halted,
     Heartbeat,
     Hello,
     Left,
@@ -201,6 +202,8 @@ class Arbiter:
                 return self._report(agent, message)
             case Left() if is_member:
                 losses.left(state, agent, message)
+            case Halted() if is_member:
+                losses.halted(state, agent, message)
             case Finished() if is_member:
                 training.finished(state, agent, message)
             case _:

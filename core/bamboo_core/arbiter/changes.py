@@ -58,6 +58,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     in_force, desired = state.in_force, state.desired
     assert in_force is not None
     assert desired is not None
+    if state.durable.failing:
+        return _ending(state, in_force), frozenset()
     if in_force.is_suspending:
         if not desired.suspended:
             return "the job is to go on", frozenset()
@@ -93,6 +95,15 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     if going and are_replaced:
         return f"{', '.join(going)} are replaced", set(going)
     return _joining(state, in_force, desired), frozenset()
+
+
+def _ending(state: State, in_force: InForce) -> str:
+    """The same for a job that the user's code has failed: only its last checkpoint is wanted."""
+    plan = in_force.plan
+    if plan.target == plan.last:
+        return last_write.due(state)
+    is_mended = state.ledger.progress.committed >= plan.target
+    return f"the job ends: {state.durable.failing}" if is_mended else ""
 
 
 def _changed(state: State, in_force: InForce) -> str:
@@ -183,6 +194,11 @@ def _joining(state: State, in_force: InForce, desired: DesiredState) -> str:
 def is_short(state: State) -> bool:
     """Whether too few agents are left to go on."""
     return not _is_enough(state, state.membership.members - leavers(state))
+
+
+def is_enough_without(state: State, agent: AgentId) -> bool:
+    """Whether the other members that stay are enough to go on."""
+    return _is_enough(state, state.membership.members - leavers(state) - {agent})
 
 
 def without_vote(state: State) -> set[AgentId]:

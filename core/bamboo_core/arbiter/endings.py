@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from bamboo_core.api import texts
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
@@ -37,7 +38,12 @@ def restore(
 
     Because of wrong bits only a verified checkpoint is good, and only if it is older than
     ``wrong_step``. No later plan uses a newer one, since the attempt forks before it.
+
+    A job that ends by an error of the user's code would meet it again, so it ends here.
     """
+    if state.durable.failing:
+        end_failing(state, f"{why}; ")
+        return
     durable, newest = state.durable, state.ledger.newest(state.durable)
     if cause is not RestoreCause.CORRUPTION:  # else only what this attempt was made from is good
         durable = with_newer(durable, newest)
@@ -162,6 +168,24 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
     membership.idle.clear()
 
 
+def fail(state: State, text: str) -> None:
+    """The user's code fails wherever it runs: the job ends, after a last checkpoint if it keeps
+    any and has committed a step. Nothing else changes that."""
+    if isinstance(state.phase, OverPhase) or state.durable.failing:
+        return
+    state.out.save(failing=texts.cut(text, texts.MOST_LINE_BYTES))
+    if state.job.spec.checkpoint is None or state.durable.plan == Fence():
+        end_failing(state)
+
+
+def end_failing(state: State, why: str = "") -> None:
+    """Say which work the failed job leaves. why: there is no newer checkpoint."""
+    found = state.durable.failing
+    if state.job.spec.checkpoint is not None and state.durable.plan != Fence():
+        found += f"; {why}{unsaved(state)}"
+    end(state, Outcome.FAILED, Reason.USER_CODE_FAILED, found)
+
+
 def has_finished(state: State) -> bool:
     """Whether all live members have run their last program, and the job is not to go on."""
     phase, in_force, desired = state.phase, state.in_force, state.desired
@@ -169,7 +193,7 @@ def has_finished(state: State) -> bool:
     assert in_force is not None
     assert desired is not None
     live = state.membership.members.intersection(in_force.plan.live)
-    is_resumed = in_force.is_suspending and not desired.suspended
+    is_resumed = in_force.is_suspending and not (desired.suspended or state.durable.failing)
     return bool(phase.finished) and phase.finished >= live and not is_resumed
 
 
@@ -179,6 +203,8 @@ def complete(state: State) -> None:
     assert in_force is not None
     if _is_unsaved(state, in_force.plan.last):
         give_up_last_write(state)
+    elif state.durable.failing and in_force.plan.last < spec.training.steps:
+        end_failing(state)
     elif in_force.is_suspending:
         text = _suspended_after(state, in_force.plan.last)
         if spec.checkpoint is None:
@@ -199,6 +225,9 @@ def give_up_last_write(state: State) -> None:
     cannot = f"spec.checkpoint.uri {spec.checkpoint.uri} could not be written"
     if known is not None:
         cannot += f" for {known.waited_s:.0f} s: {known.why}"
+    if durable.failing:
+        end_failing(state, f"{cannot}; ")
+        return
     if not state.desired.suspended:
         text = f"the trained weights are not saved: {cannot}"
         end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, text)
@@ -243,7 +272,7 @@ def resume(state: State, desired: DesiredState, now: float) -> None:
     if desired.suspended or state.durable.outcome is not Outcome.SUSPENDED:
         return
     is_raised = state.durable.reason == Reason.STEPS_REACHED
-    state.out.save(outcome=None, reason="", message="", last_write=None)
+    state.out.save(outcome=None, reason="", message="", last_write=None, failing="")
     state.rewriting = Rewriting()
     if state.durable.plan == Fence():
         state.phase = Waiting()

@@ -125,6 +125,29 @@ def expire(state: State, now: float) -> bool:
     return True
 
 
+def is_written(state: State) -> bool:
+    """All members have reported: whether the newest commit has its checkpoint, or there is none."""
+    step = _newest_version(state)
+    marks = {(m.attempt, m.step) for m in state.durable.manifests}.difference(state.durable.bad)
+    base = state.durable.manifest
+    is_base = base is not None and base.step == step
+    return step == 0 or is_base or (state.durable.attempt, step) in marks
+
+
+def aim(state: State) -> None:
+    """All members have reported: a job that the user's code has failed ends with the newest step
+    that any of them knows."""
+    known, step = state.durable.last_write, _newest_version(state)
+    if state.durable.failing and (known is None or known.step != step):
+        state.out.save(last_write=LastWrite(step, "it has not been tried yet"))
+
+
+def _newest_version(state: State) -> int:
+    records = (c for report in state.reports().values() for c in report.commits)
+    newest = max((c.step for c in records), default=-1)
+    return max(newest, state.ledger.newest(state.durable)) + 1
+
+
 def look_s(state: State, now: float) -> float:
     """For how long agents may look at the files before they seal the last checkpoint; 0: as long as
     usual. Most of the time until the deadline is for writing: a file that another node does not see
@@ -161,7 +184,8 @@ def _longest_pause_s(state: State, now: float) -> float:
 def _is_wanted(state: State, known: LastWrite) -> bool:
     """False: the job was to be suspended, and is to go on before its end."""
     assert state.desired is not None
-    return known.step >= state.job.spec.training.steps or state.desired.suspended
+    is_ending = state.desired.suspended or bool(state.durable.failing)
+    return known.step >= state.job.spec.training.steps or is_ending
 
 
 def pause(state: State, now: float) -> tuple[str, float] | None:

@@ -10,7 +10,8 @@ from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason, user_reason
 from bamboo_core.arbiter import last_write, redundancy, refusals
-from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter.changes import is_enough_without, leavers
+from bamboo_core.arbiter.endings import end, fail
 from bamboo_core.arbiter.rounds import begin
 from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning, Running, State
 from bamboo_core.evidence.liveness import expel
@@ -27,10 +28,10 @@ from bamboo_core.model.items import Kind
 from bamboo_core.model.program import Op, Program, single
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.admission import Refusal
-from bamboo_core.protocol.messages import Activity, ActivityKind, Failure, Left, Notice
+from bamboo_core.protocol.messages import Activity, ActivityKind, Failure, Halted, Left, Notice
 
 _OWN = (Reason.FINGERPRINT_MISMATCH, Reason.DEVICE_DIFFERS)  # others may fit
-_PROOF = 2  # agents that fail by the user's code, so that it is not one machine's fault
+_PROOF = 2  # failures by the user's code, so that it is not one machine's fault
 _MOST_WAIT_S = 60.0  # a wait counts after so long, however long steps are
 _TOGETHER_S = 2.0  # in which links that have become slow together are told
 _FEW = 2  # ends of slow links that go at once, however few members there are
@@ -69,9 +70,13 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
         return  # heard twice
     state.failed[agent] = failure.user_error
     text = f"{agent}: {failure.reason}: {failure.message}"
-    if failure.user_error and (_is_everywhere(state) or _is_repeated(state, agent, failure)):
+    if failure.user_error and _is_everywhere(state):
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
+    if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
+        _meet(state, agent, failure.message, Fence())
+        if isinstance(state.phase, Over):
+            return
     others = tuple(a for a in state.durable.disputants if a != agent)
     if failure.reason == FailureCause.CORRUPTION and others:
         state.out.save(disputants=others)  # it has contradicted itself, so their layers are right
@@ -93,14 +98,46 @@ def _is_everywhere(state: State) -> bool:
     return not has_worked and sum(state.failed.values()) >= _PROOF
 
 
-def _is_repeated(state: State, agent: AgentId, failure: Failure) -> bool:
-    """Whether another member has failed by the user's code with the same text: whoever computes
-    the same fails. What a newcomer's set-up finds may be the fault of its machine."""
-    if failure.reason != Reason.USER_CODE_FAILED or agent not in state.membership.members:
-        return False
-    is_known = failure.message in state.users_errors
-    state.users_errors.add(failure.message)
-    return is_known
+def halted(state: State, agent: AgentId, message: Halted) -> None:
+    """The user's code has failed, and the member has kept its state.
+
+    The first time it may be the fault of one machine. The agent ends if others hold all that it
+    holds, so that another one computes the same. Else it tries again itself.
+    """
+    _meet(state, agent, message.message, message.fence)
+    if message.fence != state.fence or not isinstance(state.phase, Running):
+        return
+    if state.durable.failing:
+        begin(state, f"the job ends: {state.durable.failing}", cause=(agent,))
+        return
+    blame(state, agent, Reason.USER_CODE_FAILED, message.message)
+    if _can_spare(state, agent):
+        lose(state, agent, "the user's code has failed on it", confirmed=False)
+        state.fence_suspect(agent)
+    else:
+        begin(state, f"{agent} tries again, since nobody else holds its layers", cause=(agent,))
+
+
+def _meet(state: State, agent: AgentId, text: str, fence: Fence) -> None:
+    """Note that the user's code has failed. The job ends if a member has met the same error before,
+    since whoever computes the same meets it. What a newcomer's set-up finds may be the fault of its
+    machine. fence: of the plan; that of a failed agent does not matter."""
+    if agent not in state.membership.members:
+        return
+    met = state.users_errors.setdefault(text, set())
+    met.add((agent, fence))
+    if len(met) >= _PROOF:
+        fail(state, f"{agent}: {Reason.USER_CODE_FAILED}: {text}")
+
+
+def _can_spare(state: State, agent: AgentId) -> bool:
+    """Whether the other members hold every layer, and are enough."""
+    in_force = state.in_force
+    assert in_force is not None
+    plan, others = in_force.plan, state.membership.members - {agent} - leavers(state)
+    held = {x for a in others for x in layers_of(plan.wants.get(a, ()))}
+    is_mended = state.ledger.progress.committed >= plan.target and not plan.learners
+    return is_mended and held.issuperset(range(plan.layers)) and is_enough_without(state, agent)
 
 
 def refuse(state: State, agent: AgentId, refusal: Refusal) -> None:

@@ -18,7 +18,7 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import last_write, origin, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, take_move, without_vote
-from bamboo_core.arbiter.endings import end, rebase, restore, unsaved
+from bamboo_core.arbiter.endings import end, end_failing, rebase, restore, unsaved
 from bamboo_core.arbiter.origin import is_unplanned_attempt
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
@@ -165,6 +165,7 @@ class Next(Enum):
     AWAIT_AGENTS = auto()
     LIST = auto()  # the checkpoints
     FAIL = auto()  # there is nothing to begin with
+    END = auto()  # of a job that the user's code has failed
     PLAN = auto()
 
 
@@ -189,7 +190,9 @@ def decide(state: State, now: float) -> Verdict:
     if voters and not voters & phase.reports.keys() and not are_dead:
         text = "no voter of the newest plan has reported: it may still be running elsewhere"
         return Verdict(Next.AWAIT_VOTER, text)
-    if state.durable.last_write is not None:
+    if state.durable.failing and last_write.is_written(state):
+        return Verdict(Next.END, "the last checkpoint of the failed job is written")
+    if state.durable.failing or state.durable.last_write is not None:
         return Verdict(Next.WRITE, "only the last checkpoint is left to write")
     if is_short(state):
         staying = len(membership.members - leavers(state))
@@ -230,11 +233,14 @@ def go_on(state: State, now: float) -> None:
             state.record(EventReason.WAITING, verdict.why)
         case Next.FAIL:
             end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, verdict.why)
+        case Next.END:
+            end_failing(state)
         case Next.PLAN:
             _ask_planner(state, now)
 
 
 def _write_again(state: State, now: float) -> None:
+    last_write.aim(state)
     found = last_write.pause(state, now)
     if found is not None:
         why, until = found

@@ -92,6 +92,7 @@ class Durable:
     rolled_back: int = 0
     restored: tuple[Restored, ...] = ()  # orders of the user, the newest last
     last_write: LastWrite | None = None  # None: nothing but training is left to do
+    failing: str = ""  # by which error of the user's code the job ends, once its state is written
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
     reason: str = ""
@@ -312,6 +313,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["rollbacks"] = d.rollbacks
     if d.last_write is not None:
         out["lastWrite"] = list(d.last_write)
+    if d.failing:
+        out["failing"] = d.failing
     if d.restored:
         out["restored"] = [list(order) for order in d.restored]
     if d.attempt or d.rolled_back:
@@ -374,6 +377,7 @@ def _read(value: dict[str, Any]) -> Durable:
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
         last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,
+        failing=str(value.get("failing", "")),
         processors=tuple(_processor(*found) for found in value.get("processors", ())),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),

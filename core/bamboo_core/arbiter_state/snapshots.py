@@ -76,7 +76,14 @@ def _unwritten(state: State) -> Unwritten | None:
     if left_s == inf:  # a new leader has not heard yet what is wanted
         left_s = state.job.spec.run_policy.last_write_deadline_s - known.waited_s
     layers, wanted = state.rewriting.layers, successors.wanted(state)
-    return Unwritten(known.step, known.why, max(0.0, left_s), layers=layers, successors=wanted)
+    return Unwritten(
+        known.step,
+        known.why,
+        max(0.0, left_s),
+        layers=layers,
+        successors=wanted,
+        failing=state.durable.failing,
+    )
 
 
 def _stall(state: State) -> str:

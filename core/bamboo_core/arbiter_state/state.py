@@ -354,7 +354,8 @@ class State:
     backlog: Backlog = field(default_factory=lambda: Backlog(LONGEST_LOOK_S))
     is_behind: bool = False  # words wait to be read: nobody is lost for what others say
     failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
-    users_errors: set[str] = field(default_factory=set)  # texts of members that failed by it
+    # text of an error of the user's code -> which members have met it, and under which plans
+    users_errors: dict[str, set[tuple[AgentId, Fence]]] = field(default_factory=dict)
     listing: Listing = field(default_factory=Listing)
     rewriting: Rewriting = field(default_factory=Rewriting)
     findings: Findings = field(default_factory=Findings)

@@ -418,6 +418,8 @@ def _obstacle(pod: PodView, seen: Seen) -> _Obstacle | None:
 def _unwritten(seen: Seen, last: Unwritten) -> str:
     """The checkpoint that is missing and why, the cost of the wait, and how long it lasts."""
     done = "all steps are committed" if last.step >= seen.spec.training.steps else "to be suspended"
+    if last.failing:
+        done = f"the job fails by {last.failing}"
     done += f" ({seen.job.queued})" if seen.job.queued else ""
     uri = seen.spec.checkpoint.uri if seen.spec.checkpoint is not None else ""
     text = f"{done}, but the checkpoint of step {last.step} in {uri} is not written"

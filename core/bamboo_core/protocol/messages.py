@@ -265,6 +265,14 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Halted:
+    """The user's code has failed, and nothing else: the agent keeps its state and waits for a STOP."""
+
+    fence: Fence
+    message: str  # the essential line, the same for whoever computes the same
+
+
+@dataclass(frozen=True)
 class Sealed:
     """A checkpoint has become complete.
 
@@ -333,7 +341,7 @@ class Disputed:
 
 AgentMessage = (
     Hello | Ready | Heartbeat | AgentReport | Progress | Suspicion | Notice | Failure
-    | Sealed | BadCheckpoint | Listed | Disputed | Left | Finished
+    | Halted | Sealed | BadCheckpoint | Listed | Disputed | Left | Finished
 )  # fmt: skip
 
 # ---------------------------------------------------------------- operator -> agent

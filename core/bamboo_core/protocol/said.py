@@ -14,13 +14,14 @@ from bamboo_core.protocol.messages import (
     BadCheckpoint,
     Disputed,
     Finished,
+    Halted,
     Left,
     Listed,
     Progress,
     Sealed,
 )
 
-Word = Progress | Sealed | BadCheckpoint | Listed | Disputed | Left | Finished
+Word = Progress | Sealed | BadCheckpoint | Listed | Disputed | Halted | Left | Finished
 """What is kept and repeated."""
 
 MOST_SEALED = 6
@@ -88,7 +89,7 @@ class Said:
         return sum(key[0] is kind for words in (self._before, self._since) for key in words)
 
 
-def _key(word: Progress | Sealed | BadCheckpoint | Listed | Disputed) -> _Key:
+def _key(word: Progress | Sealed | BadCheckpoint | Listed | Disputed | Halted) -> _Key:
     """Words with the same key replace each other."""
     if isinstance(word, Sealed):
         return (Sealed, word.manifest.attempt, word.manifest.step)

@@ -35,6 +35,7 @@ from bamboo_core.protocol.messages import (
     Disputed,
     Failure,
     Finished,
+    Halted,
     Heartbeat,
     Hello,
     Left,
@@ -87,7 +88,7 @@ class Timing:
     activity_s: float = 1.0  # what the worker does is told once it has lasted so long
 
 
-_REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Disputed, Left, Finished)
+_REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Disputed, Halted, Left, Finished)
 START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
 _NEVER = Fence()
 

@@ -390,6 +390,14 @@ class Sealed(_message.Message):
     unseen: str
     def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., is_seen_once: _Optional[bool] = ..., unseen: _Optional[str] = ...) -> None: ...
 
+class Halted(_message.Message):
+    __slots__ = ("fence", "message")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    message: str
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., message: _Optional[str] = ...) -> None: ...
+
 class BadCheckpoint(_message.Message):
     __slots__ = ("attempt", "step", "message", "cause", "fence")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -473,7 +481,7 @@ class Disputed(_message.Message):
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., step: _Optional[int] = ..., disputes: _Optional[_Iterable[_Union[Dispute, _Mapping]]] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished", "listed", "disputed")
+    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished", "listed", "disputed", "halted")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -488,6 +496,7 @@ class AgentMessage(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     LISTED_FIELD_NUMBER: _ClassVar[int]
     DISPUTED_FIELD_NUMBER: _ClassVar[int]
+    HALTED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
     heartbeat: Heartbeat
@@ -502,7 +511,8 @@ class AgentMessage(_message.Message):
     finished: Finished
     listed: Listed
     disputed: Disputed
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., listed: _Optional[_Union[Listed, _Mapping]] = ..., disputed: _Optional[_Union[Disputed, _Mapping]] = ...) -> None: ...
+    halted: Halted
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., listed: _Optional[_Union[Listed, _Mapping]] = ..., disputed: _Optional[_Union[Disputed, _Mapping]] = ..., halted: _Optional[_Union[Halted, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms", "start_ms", "instruction_floor_ms")

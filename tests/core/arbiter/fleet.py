@@ -31,7 +31,7 @@ from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
-from bamboo_core.model.program import Op
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
@@ -43,6 +43,7 @@ from bamboo_core.protocol.messages import (
     Continuation,
     Directive,
     Fingerprint,
+    Halted,
     Heartbeat,
     Hello,
     Listed,
@@ -64,6 +65,7 @@ def spec(
     mode: RedundancyMode = RedundancyMode.REPLICA,
     every: int = 2,
     microbatches: int = 4,
+    checkpoint: bool = True,
 ) -> JobSpec:
     return JobSpec(
         model=ModelSpec("zoo:gpt"),
@@ -71,7 +73,7 @@ def spec(
         training=TrainingSpec(steps, microbatches, 1, OptimizerSpec("torch.optim:AdamW")),
         pipelines=PipelinesSpec(pipelines, stages),
         worker=WorkerSpec("image"),
-        checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every),
+        checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every) if checkpoint else None,
         redundancy=RedundancySpec(mode),
     )
 
@@ -88,6 +90,10 @@ class Agent:
 
     def __post_init__(self) -> None:
         self.executor = x.Executor(self.name, self.layers)
+
+
+def no_error(agent: AgentId, instruction: Instruction) -> str:
+    return ""
 
 
 class Fleet:
@@ -124,6 +130,7 @@ class Fleet:
         self.beat = Heartbeat(1, 0, 0)
         self.sealed: list[Manifest] = []
         self.step_s = 0.1  # that agents report
+        self.raises = no_error  # text of the error that the user's code raises in an instruction
         self.lists = True  # agents answer when they are asked for the checkpoints
 
     # ------------------------------------------------------------ agents
@@ -283,6 +290,10 @@ class Fleet:
     def complete(self, agent: Agent) -> None:
         instruction = agent.executor.running
         assert instruction is not None
+        if text := self.raises(agent.name, instruction):
+            self.act(agent, agent.executor.abandon())
+            self.receive(agent.name, Halted(agent.executor.fence, text))
+            return
         commit = CommitRecord(instruction.step) if instruction.op is Op.COMMIT else None
         attempt = agent.executor.fence.attempt
         if instruction.op is Op.SEAL and any(

@@ -1,0 +1,184 @@
+"""The user's code fails in mid-job: it may be one machine's fault, or everybody's. No step is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core.api.events import EventReason
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.arbiter_state import events as a
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.messages import Halted
+
+from .fleet import Fleet, committed, running
+
+TEXT = "sample 7, of micro-batch 3 of step 9: KeyError: 'text'"
+STEP = 9
+NONE, REPLICA = RedundancyMode.NONE, RedundancyMode.REPLICA
+
+
+def bad_sample(agent: AgentId, instruction: Instruction) -> str:
+    """The error of whoever computes the first forward of this micro-batch."""
+    is_it = instruction.op is Op.F and (instruction.step, instruction.lo) == (STEP, 0)
+    return TEXT if is_it and instruction.index == 3 else ""
+
+
+def failing(pipelines: int, stages: int, **options: object) -> Fleet:
+    fleet = running(pipelines, stages, **{"steps": 40, "every": 0, **options})
+    fleet.raises = bad_sample
+    return fleet
+
+
+def ended(fleet: Fleet) -> a.Over:
+    fleet.run()
+    assert fleet.over is not None, fleet.arbiter.status()
+    return fleet.over
+
+
+def lost(fleet: Fleet) -> list[str]:
+    return [r.message for r in fleet.records if r.reason is EventReason.AGENT_LOST]
+
+
+def restores(fleet: Fleet) -> list[str]:
+    return [r.message for r in fleet.records if r.reason is EventReason.RESTORING]
+
+
+@pytest.mark.parametrize("every", [0, 4])
+@pytest.mark.parametrize(
+    ("pipelines", "stages", "mode", "gone"),
+    [(1, 2, NONE, 0), (1, 1, NONE, 0), (1, 3, REPLICA, 1), (2, 2, NONE, 1), (2, 3, REPLICA, 1)],
+)
+def test_everybody_s_error_ends_the_job_and_its_state_is_written(
+    pipelines: int, stages: int, mode: RedundancyMode, gone: int, every: int
+) -> None:
+    fleet = failing(pipelines, stages, mode=mode, every=every)
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.endswith(
+        f": UserCodeFailed: {TEXT}; 0 committed steps since the checkpoint of step {STEP} will be"
+        " repeated"
+    )
+    assert fleet.sealed[-1].step == STEP
+    assert len(lost(fleet)) == gone, "a job that can spare an agent tries another one"
+    assert not restores(fleet)
+
+
+def test_one_machine_s_error_costs_an_agent_that_can_be_spared() -> None:
+    fleet = failing(2, 2, mode=NONE)
+    broken = fleet.arbiter.durable.pipelines[1][0]
+    fleet.raises = lambda agent, x: bad_sample(agent, x) if agent == broken else ""
+    assert ended(fleet).outcome is Outcome.COMPLETE
+    assert lost(fleet) == [f"{broken}: the user's code has failed on it"]
+    assert not restores(fleet)
+
+
+def test_an_error_that_does_not_come_again_costs_nothing() -> None:
+    """A storage that has failed once. Nobody else holds the layers."""
+    fleet = failing(1, 2, mode=NONE)
+    met = list[str]()
+
+    def once(agent: AgentId, instruction: Instruction) -> str:
+        text = bad_sample(agent, instruction) if not met else ""
+        met.extend([text] if text else [])
+        return text
+
+    fleet.raises = once
+    assert ended(fleet).outcome is Outcome.COMPLETE
+    assert met == [TEXT]
+    assert (lost(fleet), restores(fleet)) == ([], [])
+    (record,) = [r for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
+    assert record.message.endswith(f"UserCodeFailed: {TEXT}")
+
+
+def test_two_errors_with_different_texts_end_no_job() -> None:
+    fleet = failing(1, 2, mode=NONE)
+    texts = ["one", "another"]
+    fleet.raises = lambda agent, x: texts.pop() if texts and bad_sample(agent, x) else ""
+    assert ended(fleet).outcome is Outcome.COMPLETE
+    assert not texts
+
+
+def test_an_error_that_is_heard_twice_counts_once() -> None:
+    """A supervisor repeats it in every session."""
+    fleet = failing(1, 2, mode=NONE)
+    fleet.raises = lambda agent, x: ""
+    fleet.until(lambda: committed(fleet, 3))
+    agent, fence = next(iter(fleet.agents)), fleet.arbiter.fence
+    for _ in range(3):
+        fleet.receive(agent, Halted(fence, TEXT))
+    assert not fleet.arbiter.durable.failing
+    assert fleet.arbiter.fence.epoch == fence.epoch + 1
+
+
+def test_a_job_without_checkpoints_ends_at_once() -> None:
+    fleet = failing(1, 2, mode=NONE, checkpoint=False)
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.endswith(f"UserCodeFailed: {TEXT}")
+
+
+def test_a_job_that_has_committed_nothing_ends_without_a_checkpoint() -> None:
+    fleet = failing(1, 2, mode=NONE)
+    fleet.raises = lambda agent, x: TEXT if x.op is Op.F and x.lo == 0 else ""
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.endswith("; 0 committed steps since the start will be repeated")
+    assert not fleet.sealed
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_a_new_leader_ends_the_job_as_well(at: str) -> None:
+    """before: it is known that everybody fails."""
+    fleet = failing(1, 2, mode=NONE)
+    fleet.until(
+        lambda: bool(fleet.arbiter.durable.failing) if at == "after" else committed(fleet, STEP - 1)
+    )
+    fleet.run_wire()
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    fleet.reconnect()
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert TEXT in over.message
+    assert fleet.sealed[-1].step == STEP
+
+
+def test_a_job_whose_last_state_cannot_be_written_says_what_is_repeated() -> None:
+    fleet = failing(1, 2, mode=NONE)
+    fleet.full = "agent a0: No space left on device"
+    fleet.run()
+    status = fleet.arbiter.status()
+    assert status.unwritten is not None
+    assert (status.unwritten.step, status.unwritten.failing) == (STEP, fleet.arbiter.durable.failing)
+    fleet.tell(a.DesiredState(1, last_write_s=60.0))
+    fleet.wait(70.0)
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert TEXT in over.message
+    assert "could not be written for 60 s" in over.message
+    assert over.message.endswith(f"; {STEP} committed steps since the start will be repeated")
+
+
+def test_a_lost_layer_ends_a_failing_job_too() -> None:
+    """Nothing is restored: it would only meet the error again."""
+    fleet = failing(1, 3, mode=NONE)
+    fleet.full = "agent a0: No space left on device"
+    fleet.run()
+    fleet.kill(sorted(fleet.agents)[0])
+    fleet.wait(400.0, step_s=5.0)
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.endswith(f"{STEP} committed steps since the start will be repeated")
+    assert not restores(fleet)
+
+
+def test_a_suspended_job_that_goes_on_forgets_the_error() -> None:
+    fleet = failing(1, 2, mode=NONE)
+    fleet.full = "agent a0: No space left on device"
+    fleet.run()
+    fleet.tell(a.DesiredState(1, suspended=True))
+    fleet.full = ""
+    fleet.wait(40.0)
+    assert ended(fleet).outcome is Outcome.FAILED
