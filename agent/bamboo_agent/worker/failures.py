@@ -63,6 +63,15 @@ def judge(error: Exception, *, ready: bool) -> Verdict:
     return found._replace(line=texts.cut(found.line, texts.MOST_LINE_BYTES))
 
 
+def in_mid_job(error: Exception) -> str:
+    """The line about an error of the user's code that whoever computes the same meets, too; empty:
+    it is another error."""
+    if not isinstance(_root(error), _IN_MID_JOB):
+        return ""
+    found = judge(error, ready=True)
+    return found.line if found.code is ExitCode.USER else ""
+
+
 def _judge(error: Exception, *, ready: bool) -> Verdict:
     error = _root(error)
     reason = next((r for kind, r in _USERS.items() if isinstance(error, kind)), None)

@@ -28,6 +28,7 @@ from bamboo_agent.storage.saver import Saved, Saver
 from bamboo_agent.storage.sealer import Sealer
 from bamboo_agent.transport.base import Arrived, Broken, Transport
 from bamboo_agent.user_code import told
+from bamboo_agent.worker import failures
 from bamboo_agent.worker.checkpointing import Checkpointing, Told
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
 from bamboo_agent.worker.given import Given
@@ -59,6 +60,7 @@ from bamboo_core.protocol.messages import (
     Directive,
     Disputed,
     Finished,
+    Halted,
     Left,
     Manifest,
     Stop,
@@ -69,6 +71,8 @@ log = logging.getLogger(__name__)
 
 
 _OF_CHECKPOINTS = frozenset({Op.SAVE, Op.SEAL, Op.LOAD})
+_CHANGE_NOTHING = frozenset({Op.F, Op.V})
+"""Before they have made their results."""
 _KEPT = frozenset({Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD, Kind.PIECE})
 """They are sent as they are stored, and stored as they come, until all that reads them is done."""
 
@@ -371,6 +375,8 @@ class Worker:
             text = f"{instruction}: {told(error)}"
             if instruction.op is not Op.R:
                 self._hear_rest()
+                if self._halts(instruction, error):
+                    return
                 raise TaskError(text) from error
             log.warning("what would have been computed ahead is left out: %s", text)
             self._meter.failed += 1
@@ -389,6 +395,19 @@ class Worker:
         with suppress(TaskError):  # it may have failed with the device
             while self._given:
                 self._hear_device(wait=True)
+
+    def _halts(self, instruction: Instruction, error: BaseException) -> bool:
+        """Whether only a STOP is waited for: the user's code has failed in a forward, which has
+        changed nothing, so the agent's state is as good as before."""
+        if instruction.op not in _CHANGE_NOTHING or self._given or isinstance(error, SystemExit):
+            return False
+        assert isinstance(error, Exception)
+        line = failures.in_mid_job(error)
+        if line:
+            log.error("%s", line, exc_info=error)
+            self._abandon()
+            self._send(Halted(self.executor.fence, line))
+        return bool(line)
 
     def _skip(self) -> None:
         """The program needs no slice: it goes on without the rest of this forward."""

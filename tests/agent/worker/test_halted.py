@@ -1,0 +1,124 @@
+"""The user's code fails in a forward: the worker keeps its state, and goes on with another plan."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+from tests.agent.worker.test_disputes import FIRST, SECOND, plan
+from tests.agent.worker.test_losses import assert_exact
+
+from bamboo_agent.data.batches import SampleError
+from bamboo_agent.device.completions import HostStream
+from bamboo_agent.losses.forms import LossError
+from bamboo_agent.worker.shell import TaskError
+from bamboo_core.api.spec import RedundancyMode, RedundancySpec
+from bamboo_core.model.program import Op
+from bamboo_core.protocol.messages import Halted
+from bamboo_sim.workers import plans
+from bamboo_sim.workers.in_process_fleet import InProcessFleet
+from bamboo_sim.workers.jobs import tiny_gpt
+from bamboo_sim.workers.late_streams import LateStream
+
+TEXT = "m:f, sample 7, of micro-batch 2 of step 1: KeyError: 'text'"
+STEP = {Op.F: 1, Op.V: 3}
+
+
+def late():
+    """A device that says later that it has done what it did at once, as a GPU's errors come."""
+    return LateStream("halted", ahead=2, most=4, computes_late=False)
+
+
+def grid(*, mode=RedundancyMode.NONE, stream=HostStream):
+    job = plans.grid_of(tiny_gpt(), pipelines=1, stages=2)
+    job = replace(job, redundancy=RedundancySpec(mode))
+    return InProcessFleet(job, plans.names(2), stream=lambda _: stream())
+
+
+def fail(fleet, agent, is_it, error, *, times=1):
+    """The agent's next forwards of this kind raise the error, after they have read and computed."""
+    passes, left = fleet.workers[agent].backend.passes, [error] * times
+    run = passes._run
+
+    def raising(layers, task, *rest, **more):
+        made = run(layers, task, *rest, **more)
+        if left and task.step == STEP.get(task.op) and is_it(task):
+            raise left.pop()
+        return made
+
+    passes._run = raising
+    return left
+
+
+def halted(fleet):
+    return [(a, m) for a, m in fleet.messages if isinstance(m, Halted)]
+
+
+@pytest.mark.parametrize("stream", [HostStream, late])
+@pytest.mark.parametrize("mode", [RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER])
+@pytest.mark.parametrize("op", [Op.F, Op.V])
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_worker_goes_on_with_another_plan_and_equal_bits(stage, op, mode, stream):
+    fleet = grid(mode=mode, stream=stream)
+    before = plan(fleet, FIRST)
+    agent = before.pipelines[0][stage]
+    left = fail(fleet, agent, lambda task: task.op is op, SampleError(TEXT))
+    fleet.wait(lambda: bool(halted(fleet)))
+    assert halted(fleet) == [(agent, Halted(FIRST, TEXT))]
+    assert not left
+    while fleet.turn():
+        pass
+    assert fleet.workers[agent].executor.is_over
+    plan(fleet, SECOND, before=before)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert len(halted(fleet)) == 1
+    assert_exact(fleet)
+
+
+def test_each_plan_tells_it_again():
+    fleet = grid()
+    before = plan(fleet, FIRST)
+    agent = before.pipelines[0][1]
+    fail(fleet, agent, lambda task: task.op is Op.F, LossError(TEXT), times=2)
+    fleet.wait(lambda: bool(halted(fleet)))
+    plan(fleet, SECOND, before=before)
+    fleet.wait(lambda: len(halted(fleet)) == 2)
+    fleet.close()
+    assert [message.fence for _, message in halted(fleet)] == [FIRST, SECOND]
+
+
+def of_storage():
+    error = SampleError(TEXT)
+    error.__cause__ = OSError(errno.EIO, "Input/output error")
+    return error
+
+
+@pytest.mark.parametrize("error", [of_storage(), RuntimeError("x"), MemoryError()], ids=repr)
+def test_other_errors_end_the_worker_as_before(error):
+    """They may be the node's fault, and its memory's."""
+    fleet = grid()
+    agent = plan(fleet, FIRST).pipelines[0][0]
+    fail(fleet, agent, lambda task: task.op is Op.F, error)
+    with pytest.raises(TaskError):
+        fleet.run_to_end(FIRST)
+    fleet.close()
+    assert not halted(fleet)
+
+
+def test_an_error_in_a_backward_ends_the_worker():
+    """Its sums may be half made."""
+    fleet = grid()
+    agent = plan(fleet, FIRST).pipelines[0][0]
+    backend = fleet.workers[agent].backend
+    run = backend.run
+
+    def raising(task):
+        if task.op in (Op.B, Op.I, Op.W):
+            raise SampleError(TEXT)
+        return run(task)
+
+    backend.run = raising
+    with pytest.raises(TaskError):
+        fleet.run_to_end(FIRST)
+    fleet.close()
+    assert not halted(fleet)
