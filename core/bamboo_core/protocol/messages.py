@@ -266,7 +266,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Halted:
-    """The user's code has failed, and nothing else: the agent keeps its state and waits for a STOP."""
+    """The user's code has failed: the agent keeps its state, and waits for a STOP."""
 
     fence: Fence
     message: str  # the essential line, the same for whoever computes the same

@@ -54,7 +54,9 @@ def halted(fleet):
 
 
 @pytest.mark.parametrize("stream", [HostStream, late])
-@pytest.mark.parametrize("mode", [RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER])
+@pytest.mark.parametrize(
+    "mode", [RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER]
+)
 @pytest.mark.parametrize("op", [Op.F, Op.V])
 @pytest.mark.parametrize("stage", [0, 1])
 def test_a_worker_goes_on_with_another_plan_and_equal_bits(stage, op, mode, stream):

@@ -1,4 +1,4 @@
-"""The user's code fails in mid-job: it may be one machine's fault, or everybody's. No step is lost."""
+"""The user's code fails in mid-job: one machine's fault, or everybody's. No step is lost."""
 
 from __future__ import annotations
 
@@ -151,7 +151,10 @@ def test_a_job_whose_last_state_cannot_be_written_says_what_is_repeated() -> Non
     fleet.run()
     status = fleet.arbiter.status()
     assert status.unwritten is not None
-    assert (status.unwritten.step, status.unwritten.failing) == (STEP, fleet.arbiter.durable.failing)
+    assert (status.unwritten.step, status.unwritten.failing) == (
+        STEP,
+        fleet.arbiter.durable.failing,
+    )
     fleet.tell(a.DesiredState(1, last_write_s=60.0))
     fleet.wait(70.0)
     over = ended(fleet)

@@ -116,6 +116,8 @@ def check_loss(world: World, operator: Operator, record: Record) -> None:
         is_well = name in world.nodes and name not in world.noticed
         is_well = is_well and name not in {*world.flips, *world.altered}
         is_well = is_well and name not in world.sealed.misreaders
+        if is_well and world.nodes[name].worker.has_halted:
+            is_well = not _are_spare(world, {name})
         if is_well and not _is_reset(world, operator, name):
             raise Violation(f"a healthy agent is given up: {record.message}")
 

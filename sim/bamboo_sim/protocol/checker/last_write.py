@@ -10,6 +10,7 @@ from math import inf
 
 from bamboo_core.api.events import EventFact
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
@@ -68,6 +69,24 @@ def check_given_up(world: World, before: Durable, after: Durable) -> None:
     tried_s = world.now - world.refused_at
     if tried_s > _LONGEST_PAUSE_S + _SLACK_S and not world.has_paused:
         raise Violation(f"given up, and the last try was {tried_s:g} s ago: {after.message}")
+
+
+def check_failed(world: World, before: Durable, after: Durable) -> None:
+    """A job ends by an error of its code only if everybody meets it, and with all that it has
+    computed in a checkpoint, unless a layer is lost or the checkpoint cannot be written. before
+    and after: the leader's facts."""
+    if before.outcome is not None or after.reason != Reason.USER_CODE_FAILED:
+        return
+    if world.bad_step < 0:
+        raise Violation(f"the job fails, and nobody else has met the error: {after.message}")
+    attempt, newest = world.newest
+    step, base = newest + 1, before.manifest
+    is_begun = attempt == before.attempt and step > (base.step if base is not None else 0)
+    if not is_begun or not world.job.save_every or (attempt, step) in world.sealed:
+        return
+    is_excused = world.is_misled or world.is_raced or world.is_storage_slow or world.refused
+    if not is_excused and not _lacking(world, step) and (attempt, step) not in before.bad:
+        raise Violation(f"{step} steps are committed, and not saved: {after.message}")
 
 
 def _lacking(world: World, step: int) -> list[int]:

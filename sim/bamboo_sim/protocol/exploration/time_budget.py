@@ -96,7 +96,7 @@ EAGER: dict[str, Job] = {
         ("restores", "successors", "tears", "forks", "absences", "storage", "suspensions"),
         _AHEAD_SAVING,
     ),
-    **dict.fromkeys(("folders", "attempts", "space", "raises"), _AHEAD_SAVING),
+    **dict.fromkeys(("folders", "attempts", "space", "samples", "raises"), _AHEAD_SAVING),
     **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
     **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
     **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
@@ -242,6 +242,7 @@ def _of_files() -> list[Run]:
     jobs = (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)
     out = [("storage", job, 1.0) for job in jobs]
     out += [(family, job, 0.6) for family in ("folders", "space") for job in jobs]
+    out += [("samples", job, 0.6) for job in (SAVING, SLEEPING, UNEVEN, SINGLE, SMALL, MOVING)]
     out += [("attempts", job, 0.6) for job in (OFTEN, SAVING, ALTERED_PAIR)]
     kinds = ("attempts", "storage", "successors", "suspensions", "fuzz", "changes")
     out += [(family, BEST, 0.5) for family in kinds]

@@ -17,6 +17,7 @@ from bamboo_sim.protocol.families import (
     moves,
     networks,
     restores,
+    samples,
 )
 from bamboo_sim.protocol.families.losses import links
 from bamboo_sim.protocol.histories.branching import POLICIES, WHOLE, Histories, Part, inject
@@ -75,6 +76,8 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: ("files back",),
         lambda: ("misread", name, 1),
         lambda: ("fail", name, rng.random() < 0.5),
+        lambda: ("halt", name),
+        lambda: ("bad sample",) if rng.random() < 0.3 else ("halt", name),
         lambda: ("cut quietly", *links(rng.randrange(2), names, rng)),
         lambda: ("drop", rng.randrange(9)),
         lambda: ("trickle", *links(rng.randrange(2), names, rng)),
@@ -150,6 +153,7 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "hangs": edges.hangs,
     "storage": edges.storage,
     "space": edges.space,
+    "samples": samples.samples,
     "silences": edges.silences,
     "trickles": edges.trickles,
     "delays": edges.delays,

@@ -25,6 +25,7 @@ from bamboo_sim.protocol.planted import (
     faults_ahead,
     faults_asking,
     faults_bits,
+    faults_code,
     faults_edges,
     faults_files,
     faults_moves,
@@ -169,6 +170,7 @@ FAULTS: tuple[Planted, ...] = (
     *faults_ahead.PLANTS,
     *faults_bits.PLANTS,
     *faults_files.PLANTS,
+    *faults_code.PLANTS,
     *faults_moves.PLANTS,
 )
 """The faults that the explorer must detect."""

@@ -10,15 +10,15 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.events import Lost, Paced
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.exit_codes import ExitCode
-from bamboo_core.protocol.messages import ActivityKind, Failure
-from bamboo_core.protocol.supervisor import Departing, FromWorker
+from bamboo_core.protocol.messages import ActivityKind
+from bamboo_core.protocol.supervisor import Departing
 from bamboo_sim.protocol.checker.verdict import judge
 from bamboo_sim.protocol.parts.job import raised
 from bamboo_sim.protocol.parts.messages import FindLeader, Look
 from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
 from bamboo_sim.protocol.parts.symbolic import Flip
+from bamboo_sim.protocol.running import users_code
 from bamboo_sim.protocol.running.agent_shell import (
     break_channel,
     connect,
@@ -392,21 +392,6 @@ def _start_stranger(world: Any, name: AgentId) -> None:
         world.nodes[name].worker.products = "others"
 
 
-def _fail(world: World, name: AgentId, is_users: bool) -> None:
-    """The worker fails."""
-    if name in world.nodes:
-        world.losses += 1
-        code = ExitCode.USER if is_users else ExitCode.FAILED
-        failure = Failure("ValueError", "a bad sample", is_users, int(code))
-        inform(world, world.nodes[name], FromWorker(failure))
-
-
-def _fail_slices(world: World, name: AgentId, count: int) -> None:
-    """So many of the next slices that an agent computes ahead fail. That costs nobody anything."""
-    if name in world.nodes:
-        world.nodes[name].worker.failing = count
-
-
 def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
     """The next F, R, FOLD or VOTE of an agent is wrong; an agent may have to be replaced."""
     node = world.nodes.get(name)
@@ -442,8 +427,10 @@ def _defect(world: World) -> None:
 INJECTORS: dict[str, Callable[..., None]] = {
     "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
     "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
-    "fail": _fail,
-    "fail slices": _fail_slices,
+    "fail": users_code.fail,
+    "fail slices": users_code.fail_slices,
+    "halt": users_code.halt,
+    "bad sample": users_code.spoil_a_sample,
     "flip": _flip,
     "alter": _alter,
     "start": lambda w, name: w.start(name),

@@ -43,6 +43,7 @@ from bamboo_sim.protocol.checker.claims import (
 )
 from bamboo_sim.protocol.checker.corruption import check_blame, note_told
 from bamboo_sim.protocol.checker.last_write import (
+    check_failed,
     check_given_up,
     check_released,
     note_unwritten,
@@ -164,6 +165,7 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
                 check_suspended(world, before, action.durable)
                 check_rest(world, operator, before, action.durable)
                 check_given_up(world, before, action.durable)
+                check_failed(world, before, action.durable)
             note_unwritten(world, action.durable)
             if operator.writer.put(action):
                 _write(world, operator)

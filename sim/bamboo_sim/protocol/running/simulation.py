@@ -55,6 +55,7 @@ class Simulation(World):
         if name in self.nodes or name in self.dead:
             return
         node = Node(name, self.job, self.sealed)
+        node.worker.bad_step = self.bad_step
         self.nodes[name] = node
         if name not in self.pods:
             self.pods.append(name)

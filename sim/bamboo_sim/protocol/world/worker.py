@@ -11,7 +11,7 @@ from bamboo_core.model.claims import DisputedError, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.program import Instruction, Op, layers_done
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.execution.issued import ON_DEVICE
 from bamboo_core.protocol.executor import (
@@ -34,6 +34,7 @@ from bamboo_core.protocol.messages import (
     Failure,
     Fingerprint,
     Finished,
+    Halted,
     Left,
     Listed,
     Manifest,
@@ -77,6 +78,9 @@ class Worker:
         self.farewell: Any = None  # waits until all is written
         self.disputed: frozenset[tuple[int, int, int, int]] = frozenset()  # it has told of these
         self.failing = 0  # so many of its next slices fail
+        self.hiccup = ""  # error of its next forward; empty: there is none
+        self.bad_step = -1  # with a sample that nobody can read
+        self.has_halted = False  # at any time, by the user's code
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
         self.sealed = sealed
@@ -185,10 +189,13 @@ class Worker:
         self.pending = None
         record = None
         attempt = self.executor.fence.attempt
-        if task.op is Op.R and self.failing:
-            self.failing -= 1
+        if task.op is Op.R and (self.failing or self._reads_bad_sample(task)):
+            self.failing -= self.failing > 0
             self.backend.left_out |= {name_of(task)}
             self.perform(self.executor.skip())
+            return None
+        if task.op in (Op.F, Op.V) and (error := self._error_of(task)):
+            self._halt(error)
             return None
         if task.op is Op.SAVE:
             for layer in range(task.lo, task.hi):
@@ -224,6 +231,27 @@ class Worker:
         else:
             self.perform(self.executor.done(record))
         return record
+
+    def _reads_bad_sample(self, task: Instruction) -> bool:
+        """Whether the forward begins with the sample that nobody can read."""
+        first = task.ranges[0][0] if task.op is Op.R else layers_done(task)
+        is_first = task.lo == first == 0 and task.index == 0
+        return is_first and task.op is not Op.V and task.step == self.bad_step
+
+    def _error_of(self, task: Instruction) -> str:
+        """The error of the user's code in the forward; empty: there is none."""
+        if self._reads_bad_sample(task):
+            return f"sample 0 of step {task.step} cannot be read"
+        error, self.hiccup = self.hiccup, ""
+        return error
+
+    def _halt(self, error: str) -> None:
+        """Only a STOP helps. What the device has been given before counts."""
+        while self.device.is_busy:
+            self.complete()
+        self.has_halted = True
+        self.said.append(Halted(self.executor.fence, error))
+        self._abandon()
 
     def _issue(self) -> None:
         """Consumed items are replaced on the device, whoever still wants them."""
