@@ -19,7 +19,7 @@ from bamboo_agent.storage.checkpoint import (
     UnreachableError,
 )
 from bamboo_core.api.identity import identity_parts
-from bamboo_core.api.spec import JobSpec, SourceSpec, batch_shape
+from bamboo_core.api.spec import Difference, JobSpec, SourceSpec, batch_shape
 from bamboo_core.protocol.messages import Fingerprint, Manifest
 
 _FIELD = "spec.checkpoint.from"
@@ -148,8 +148,8 @@ class Origin:
             more = len(differences) - _MOST_NAMED
             text = "; ".join(differences[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
             raise OriginError(
-                f"{_FIELD}: {path} is of a job that computes something else: {text}: give this job"
-                f" the same values, or {_ONLY_WEIGHTS}"
+                f"{_FIELD}: {path} is of a job that computes something else: {text}:"
+                f" {self._remedy(theirs)}, or {_ONLY_WEIGHTS}"
             )
         if not 0 < step < steps:
             raise OriginError(
@@ -157,9 +157,20 @@ class Origin:
                 f" {'is left to train: raise steps' if step else 'is trained: remove from'}"
             )
 
+    def _remedy(self, theirs: Mapping[str, str]) -> str:
+        """What to do about code and data is another thing than about fields."""
+        unequal = {x for x in self.identity if self.identity[x] != theirs.get(x)}
+        changed = [x.value for x in Difference if x.value.lower() in unequal]
+        if not changed or unequal - set(_WORDS):
+            return "give this job the same values"
+        names = ", ".join(sorted({*changed, *self.source.accept}))
+        return f"if you have changed it on purpose, set {_FIELD}.accept: [{names}]"
+
     def _differences(self, theirs: Mapping[str, str], content: Mapping[str, Any]) -> list[str]:
         ours = self.identity
         unequal = [x for x in sorted({*ours, *theirs}) if ours.get(x) != theirs.get(x)]
+        accepted = {x.value.lower() for x in self.source.accept}
+        unequal = [x for x in unequal if x not in accepted]
         found = [
             _WORDS.get(x) or f"{x} is {_shown(ours.get(x))}, was {_shown(theirs.get(x))}"
             for x in unequal

@@ -305,15 +305,24 @@ class BestSpec:
         return self.mode is BestMode.MAX
 
 
+class Difference(StrEnum):
+    """What may be changed in a job that goes on where another one was."""
+
+    CODE = "Code"  # the source of the factories
+    DATA = "Data"  # the samples
+
+
 @dataclass(frozen=True)
 class SourceSpec:
     """A checkpoint of another job. uri: address of a checkpoint's folder, an attempt's or a job's.
-    job: UID of a job whose folder is beside this one's. One of the two is set. None: the newest."""
+    job: UID of a job whose folder is beside this one's. One of the two is set. None: the newest.
+    accept: what the user has changed since then."""
 
     uri: str | None = None
     job: str | None = None
     attempt: int | None = None
     step: int | None = None
+    accept: tuple[Difference, ...] = ()
 
     def address(self, checkpoints: str) -> str:
         """The address of the folder that is named. checkpoints: this job's spec.checkpoint.uri."""

@@ -344,7 +344,8 @@ def _active_limit_s(spec: JobSpec, training: TrainingView) -> float | None:
     """It limits training. Once all steps are committed, it gives the last checkpoint its time, and
     once a write of that has failed, only the arbiter, which tries again, knows when to give up."""
     policy, last, steps = spec.run_policy, training.unwritten, spec.training.steps
-    if not policy.active_deadline_s or (last is not None and last.step >= steps):
+    is_last = last is not None and (last.step >= steps or last.failing != "")
+    if not policy.active_deadline_s or is_last:
         return None
     is_computed = training.progress.committed + 1 >= steps
     more_s = policy.last_write_deadline_s if is_computed and spec.checkpoint is not None else 0

@@ -25,7 +25,13 @@ from bamboo_agent.storage.origin import Origin, OriginError, identity_of, origin
 from bamboo_agent.storage.reader import Listing, NoOrigin, Reader
 from bamboo_agent.worker.failures import judge
 from bamboo_core.api.reasons import FailureCause, Reason
-from bamboo_core.api.spec import CheckpointSpec, JobSpec, SourceSpec, batch_shape
+from bamboo_core.api.spec import (
+    CheckpointSpec,
+    Difference,
+    JobSpec,
+    SourceSpec,
+    batch_shape,
+)
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import Fingerprint, Manifest
@@ -165,6 +171,29 @@ def test_another_job_is_named_field_by_field(uri: str) -> None:
 def test_other_code_or_data_are_named(uri: str) -> None:
     text = refusal(uri, second_job(first_job(uri), Fingerprint(code="x", data="y")))
     assert "the source code of the factories differs; the data set differs" in text
+    assert (
+        "if you have changed it on purpose, set spec.checkpoint.from.accept: [Code, Data]" in text
+    )
+
+
+@pytest.mark.parametrize("changed", [["Code"], ["Data"], ["Code", "Data"]], ids=str)
+def test_what_the_user_has_changed_on_purpose_may_differ(uri: str, changed: list[str]) -> None:
+    spec, checkpoints = first_job(uri), own(uri)
+    found = replace(SAME, **{name.lower(): "changed" for name in changed})
+    accept = tuple(map(Difference, changed))
+    second_job(spec, found, job="a", accept=accept).settle(checkpoints)
+    assert [m.step for m in checkpoints.scan().good] == [4]
+
+
+def test_what_is_not_accepted_is_still_refused(uri: str) -> None:
+    spec, code = first_job(uri), (Difference.CODE,)
+    text = refusal(uri, second_job(spec, replace(SAME, data="y"), job="a", accept=code))
+    assert "computes something else: the data set differs" in text
+    assert text.count("differs") == 1
+    assert "set spec.checkpoint.from.accept: [Code, Data], or take only its weights" in text
+    other = replace(spec, seed=8)
+    text = refusal(uri, second_job(other, replace(SAME, code="x"), job="a"))
+    assert "spec.seed is 8, was 7: give this job the same values" in text
 
 
 def test_a_long_value_that_differs_is_named_by_its_hash(uri: str) -> None:

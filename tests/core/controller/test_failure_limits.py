@@ -322,6 +322,9 @@ def test_the_active_deadline_does_not_end_the_wait_for_the_last_write() -> None:
     assert reason_at(10.0, limited(), replace(to_go_on, progress=TrainingProgress()))[0] == (
         Reason.ACTIVE_DEADLINE_EXCEEDED
     )
+    failing = Unwritten(4, "the disk is full", 5.0, failing="a-0: UserCodeFailed: sample 7")
+    begun = replace(ALL_COMMITTED, progress=TrainingProgress(committed=3), unwritten=failing)
+    assert reason_at(1e6, limited(), begun) == ("", [])
 
 
 def test_after_the_last_step_the_checkpoint_has_its_time() -> None:

@@ -95,6 +95,17 @@ def test_the_condition_says_what_is_missing_what_it_costs_and_for_how_long() -> 
     assert found.message.endswith("at $7.50 an hour without 2 nodes that no price is known of")
 
 
+def test_a_failing_job_says_why_it_ends() -> None:
+    unwritten = Unwritten(4, FULL, 20.0, failing="job-p0-s0-i0: UserCodeFailed: sample 7: KeyError")
+    found = condition(
+        run(*HOLDERS, training=replace(UNWRITTEN, unwritten=unwritten)), ConditionType.STALLED
+    )
+    assert found.message.startswith(
+        "the job fails by job-p0-s0-i0: UserCodeFailed: sample 7: KeyError, but the checkpoint of"
+        " step 4 in file:///c is not written"
+    )
+
+
 def test_many_agents_are_not_all_named() -> None:
     members = frozenset(pod(0, n).agent for n in range(5))
     found = condition(run(training=replace(UNWRITTEN, members=members)), ConditionType.STALLED)

@@ -98,13 +98,13 @@ def _readable(world: World, facts: Durable, attempts: Container[int]) -> Iterato
 def check_suspended(world: World, before: Durable, after: Durable) -> None:
     """A job that could go on saves all its steps before it is suspended. before and after: the
     arbiter's facts; it may have heard several seals between them. A storage that fails, and agents
-    suspected by mistake, are excuses."""
+    suspected by mistake, are excuses, and so is an attempt that is over because of wrong bits."""
     attempt, newest = world.newest
     is_excused = world.is_misled or world.has_storage_failed or world.is_storage_slow
     is_new = before.outcome is None and after.outcome is Outcome.SUSPENDED
     if is_excused or not is_new or attempt != before.attempt or not world.job.save_every:
         return
-    if world.job.zones:
+    if world.job.zones or after.rolled_back > before.attempt:
         return
     known = {(m.attempt, m.step) for m in after.manifests} - set(after.bad)
     saved = max((step for _, step in known), default=0)

@@ -1,0 +1,106 @@
+"""A sample that cannot be read ends a real job with all that it has computed in a checkpoint, from
+which a job with the repaired sample goes on to the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bamboo_agent.data.order import sample_indices
+from bamboo_agent.datasets import text
+from bamboo_core.api.events import EventReason
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import DataSpec, FactorySpec, JobSpec, RedundancyMode, SourceSpec
+from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.fleet.runs.jobs import tiny_gpt
+
+pytestmark = pytest.mark.timeout(300)
+STEPS, STEP, MICROBATCH = 9, 5, 3
+ZONES = {"a-0": "zone-a", "a-1": "zone-b", "a-2": "zone-a", "a-3": "zone-b"}
+
+
+class Damaged:
+    """The text, of which a file names the sample that cannot be read, as long as it is there."""
+
+    def __init__(self, windows: text.Windows, file: Path) -> None:
+        self._windows, self._file = windows, file
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._file.is_file() and int(self._file.read_text()) == index:
+            raise ValueError(f"{index} is no text")
+        return self._windows[index]
+
+
+def damaged(*, file: str, context: int, limit_bytes: int) -> Damaged:
+    return Damaged(text.build(context=context, limit_bytes=limit_bytes), Path(file))
+
+
+def job(folder: Path, *, pipelines: int, mode: RedundancyMode, file: Path) -> JobSpec:
+    made = tiny_gpt(folder, pipelines=pipelines, stages=2, steps=STEPS, mode=mode)
+    factory = FactorySpec(f"{__name__}:damaged", {**made.data.args, "file": str(file)})
+    data = DataSpec(factory.factory, factory.args, made.data.validation)
+    return replace(made, data=data)
+
+
+def damage(file: Path, spec: JobSpec) -> int:
+    """Damage a sample of the step. Its index."""
+    training = spec.training
+    found = sample_indices(
+        seed=spec.seed,
+        step=STEP,
+        microbatch=MICROBATCH,
+        microbatches=training.global_batch_size // training.micro_batch_size,
+        size=training.micro_batch_size,
+        samples=len(damaged(file=str(file), **spec_args(spec))),
+    )
+    file.write_text(str(found[-1]))
+    return found[-1]
+
+
+def spec_args(spec: JobSpec) -> dict[str, int]:
+    return {name: spec.data.args[name] for name in ("context", "limit_bytes")}
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "mode"), [(1, RedundancyMode.NONE), (2, RedundancyMode.REPLICA)]
+)
+async def test_no_step_is_lost(
+    tmp_path: Path, forkserver: ForkServerProcess, pipelines: int, mode: RedundancyMode
+) -> None:
+    file = tmp_path / "damaged"
+    first = job(tmp_path / "a", pipelines=pipelines, mode=mode, file=file)
+    bad = damage(file, first)
+    agents = dict(list(ZONES.items())[: 2 * pipelines])
+    async with LocalFleet(first, tmp_path / "a/fleet", forkserver=forkserver) as fleet:
+        await fleet.add(agents)
+        over = await fleet.over(deadline_s=120.0)
+        assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed"), fleet.record()
+        assert f"step {STEP}" in over.message
+        assert f"ValueError: {bad} is no text" in over.message
+        assert over.message.endswith(
+            f"; 0 committed steps since the checkpoint of step {STEP} will be repeated"
+        )
+        assert not fleet.recorded(EventReason.RESTORING)
+        assert fleet.divergences() == []
+        folder = Path(first.checkpoint.uri.removeprefix("file://")) / "job-uid"
+    file.unlink()
+    second = job(tmp_path / "b", pipelines=3 - pipelines, mode=RedundancyMode.NONE, file=file)
+    source = SourceSpec(uri=folder.as_uri())
+    second = replace(second, checkpoint=replace(second.checkpoint, from_=source))
+    async with LocalFleet(second, tmp_path / "b/fleet", forkserver=forkserver) as fleet:
+        await fleet.add(dict(list(ZONES.items())[: 2 * (3 - pipelines)]))
+        assert (await fleet.over(deadline_s=120.0)).outcome is Outcome.COMPLETE, fleet.record()
+        found, committed = fleet.weights(), sorted(fleet.operator.commits)
+    assert committed[0] == STEP, "what the first job has committed is not computed again"
+    whole = job(tmp_path / "c", pipelines=1, mode=RedundancyMode.NONE, file=file)
+    async with LocalFleet(whole, tmp_path / "c/fleet", forkserver=forkserver) as fleet:
+        await fleet.add(dict(list(ZONES.items())[:2]))
+        assert (await fleet.over(deadline_s=120.0)).outcome is Outcome.COMPLETE, fleet.record()
+        expected = fleet.weights()
+    assert not [name for name in expected if not torch.equal(found[name], expected[name])]
