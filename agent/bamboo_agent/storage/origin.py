@@ -158,7 +158,7 @@ class Origin:
             )
 
     def _remedy(self, theirs: Mapping[str, str]) -> str:
-        """What to do about code and data is another thing than about fields."""
+        """Code and data may have been repaired; other differences are mistakes."""
         unequal = {x for x in self.identity if self.identity[x] != theirs.get(x)}
         changed = [x.value for x in Difference if x.value.lower() in unequal]
         if not changed or unequal - set(_WORDS):

@@ -226,8 +226,6 @@ class Arbiter:
                 files.bad_checkpoint(state, agent, fact, now)
             case Disputed():
                 training.disputed(state, fact, now)
-            case _:
-                pass
 
     def _beat(self, agent: AgentId, beat: Heartbeat, now: float) -> bool:
         """A member's state of this epoch; whether something may be due."""

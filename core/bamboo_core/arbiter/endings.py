@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 from bamboo_core.api import texts
@@ -54,10 +55,8 @@ def restore(
     step = manifest.step if manifest is not None else 0
     repeated = max(0, newest + 1 - step)
     source = _source(manifest)
-    skipped = [m.step for m in known if m.step > step]
-    if skipped and cause is RestoreCause.CORRUPTION:
-        steps = ", ".join(map(str, skipped))
-        source += f" (no checkpoint of a later step is verified, so not used: {steps})"
+    if cause is RestoreCause.CORRUPTION:
+        source += _skipped(m.step for m in known if m.step > step)
     attempt = durable.attempt + 1
     state.record(
         EventReason.RESTORING,
@@ -84,6 +83,11 @@ def restore(
         last_write=None,
         rolled_back=attempt if cause in _ON_PURPOSE else durable.rolled_back,
     )
+    _begin_anew(state, why, now)
+
+
+def _begin_anew(state: State, why: str, now: float) -> None:
+    """No agent has a part any more, and nothing is waited for but agents."""
     state.membership.idle |= state.membership.members
     state.membership.members.clear()
     state.membership.without_seat.clear()
@@ -98,6 +102,11 @@ def restore(
     state.incident = Incident()
     state.listing.give_time()
     state.fence_suspects()
+
+
+def _skipped(later: Iterable[int]) -> str:
+    steps = ", ".join(map(str, later))
+    return f" (no checkpoint of a later step is verified, so not used: {steps})" if steps else ""
 
 
 def unsaved(state: State) -> str:

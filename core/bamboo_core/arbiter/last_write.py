@@ -125,21 +125,17 @@ def expire(state: State, now: float) -> bool:
     return True
 
 
-def is_written(state: State) -> bool:
-    """All members have reported: whether the newest commit has its checkpoint, or there is none."""
-    step = _newest_version(state)
-    marks = {(m.attempt, m.step) for m in state.durable.manifests}.difference(state.durable.bad)
-    base = state.durable.manifest
-    is_base = base is not None and base.step == step
-    return step == 0 or is_base or (state.durable.attempt, step) in marks
-
-
-def aim(state: State) -> None:
+def aim(state: State) -> bool:
     """All members have reported: a job that the user's code has failed ends with the newest step
-    that any of them knows."""
-    known, step = state.durable.last_write, _newest_version(state)
-    if state.durable.failing and (known is None or known.step != step):
+    that any of them knows. Whether that has its checkpoint, or there is none."""
+    durable, step = state.durable, _newest_version(state)
+    if not durable.failing:
+        return False
+    if durable.last_write is None or durable.last_write.step != step:
         state.out.save(last_write=LastWrite(step, "it has not been tried yet"))
+    marks = {(m.attempt, m.step) for m in durable.manifests}.difference(durable.bad)
+    begun = durable.manifest.step if durable.manifest is not None else 0
+    return step <= begun or (durable.attempt, step) in marks
 
 
 def _newest_version(state: State) -> int:

@@ -19,7 +19,6 @@ from bamboo_core.api.spec import batch_shape
 from bamboo_core.arbiter import last_write, origin, redundancy, refusals
 from bamboo_core.arbiter.changes import is_short, leavers, take_move, without_vote
 from bamboo_core.arbiter.endings import end, end_failing, rebase, restore, unsaved
-from bamboo_core.arbiter.origin import is_unplanned_attempt
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
@@ -165,7 +164,6 @@ class Next(Enum):
     AWAIT_AGENTS = auto()
     LIST = auto()  # the checkpoints
     FAIL = auto()  # there is nothing to begin with
-    END = auto()  # of a job that the user's code has failed
     PLAN = auto()
 
 
@@ -190,8 +188,6 @@ def decide(state: State, now: float) -> Verdict:
     if voters and not voters & phase.reports.keys() and not are_dead:
         text = "no voter of the newest plan has reported: it may still be running elsewhere"
         return Verdict(Next.AWAIT_VOTER, text)
-    if state.durable.failing and last_write.is_written(state):
-        return Verdict(Next.END, "the last checkpoint of the failed job is written")
     if state.durable.failing or state.durable.last_write is not None:
         return Verdict(Next.WRITE, "only the last checkpoint is left to write")
     if is_short(state):
@@ -233,16 +229,14 @@ def go_on(state: State, now: float) -> None:
             state.record(EventReason.WAITING, verdict.why)
         case Next.FAIL:
             end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, verdict.why)
-        case Next.END:
-            end_failing(state)
         case Next.PLAN:
             _ask_planner(state, now)
 
 
 def _write_again(state: State, now: float) -> None:
-    last_write.aim(state)
-    found = last_write.pause(state, now)
-    if found is not None:
+    if last_write.aim(state):
+        end_failing(state)
+    elif found := last_write.pause(state, now):
         why, until = found
         hold(state, why, now, plan_by=until)
     elif state.durable.last_write is None:  # the job is to train on
@@ -252,7 +246,7 @@ def _write_again(state: State, now: float) -> None:
 
 
 def _ask_planner(state: State, now: float) -> None:
-    if is_unplanned_attempt(state):
+    if origin.is_unplanned_attempt(state):
         rebase(state)
     reports = state.reports()
     state.requests += 1
@@ -489,7 +483,7 @@ def _lists_first(state: State, now: float) -> bool:
     perhaps nobody could when it began. Whether the job waits for that."""
     listing = state.listing
     is_late = now >= listing.due_at(state.membership.members, state.job.timing.listing_s)
-    return is_unplanned_attempt(state) and not (listing.is_here or is_late)
+    return origin.is_unplanned_attempt(state) and not (listing.is_here or is_late)
 
 
 def _ask_for_lists(state: State, now: float) -> float:

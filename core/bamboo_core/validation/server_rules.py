@@ -97,6 +97,7 @@ SIZES: Mapping[str, Size] = {
     "spec.worker.env[].name": Size(1, 253),
     "spec.worker.env[].value": Size(0, 32768),
     "spec.worker.notices": Size(1, 4, kinds=(list,)),
+    "spec.checkpoint.from.accept": Size(0, 2, kinds=(list,)),
 }
 """By path; ``[]`` stands for each entry of a list, ``{}`` for each value of an object."""
 
@@ -105,6 +106,7 @@ UNIQUE: Mapping[str, str] = {
     "spec.placement.pools[].zones": "",
     "spec.worker.env": "name",
     "spec.worker.notices": "",
+    "spec.checkpoint.from.accept": "",
 }
 """Path of each list that has no entry twice -> the field that identifies an entry, or empty."""
 

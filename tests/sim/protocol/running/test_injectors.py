@@ -27,6 +27,8 @@ CASES: dict[str, Case] = {
     "kill silently": (SMALL, [("kill silently", "a00", 0)]),
     "fail": (SMALL, [("fail", "a00", True)]),
     "fail slices": (AHEAD, [("fail slices", "a00", 9)]),
+    "halt": (SMALL, [("halt", "a00")]),
+    "bad sample": (SAVING, [("bad sample",)]),
     "flip": (AHEAD, [("flip", "a00", "F", False)]),
     "alter": (SMALL, [("alter", "a00", 0)]),
     "start": (SMALL, [("start", "b9")]),
