@@ -131,7 +131,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a manifest has the loss of the training", "F22",
             patched(CommitRecord, "validated", of_training), (("storage", BEST),)),
     Planted("a job that names a checkpoint begins at step 0", "F23",
-            patched(rounds, "is_unplanned_attempt", is_later_attempt), (("bulks", BEGUN),)),
+            patched(origin, "is_unplanned_attempt", is_later_attempt), (("bulks", BEGUN),)),
     Planted("a job that cannot list its beginning begins at step 0", "F24",
             patched(origin, "lacks_origin", lacks_nothing), (("beginnings", BEGUN),)),
 )  # fmt: skip
