@@ -112,12 +112,16 @@ def _skipped(later: Iterable[int]) -> str:
 def unsaved(state: State) -> str:
     """Say how many steps a job repeats that ends now and goes on later. Those count, too, that the
     newest restore has undone, unless they are committed again."""
+    steps, manifest = _unsaved(state)
+    return f"{counted(steps, 'committed step')} since {_source(manifest)} will be repeated"
+
+
+def _unsaved(state: State) -> tuple[int, Manifest | None]:
+    """How many committed steps would be repeated, and from where."""
     newest = state.ledger.newest(state.durable)
     manifest = next(reversed(eligible(with_newer(state.durable, newest))), None)
     step = manifest.step if manifest is not None else 0
-    done = max(newest + 1, state.durable.undone)
-    steps = counted(max(0, done - step), "committed step")
-    return f"{steps} since {_source(manifest)} will be repeated"
+    return max(0, max(newest + 1, state.durable.undone) - step), manifest
 
 
 def beginning(state: State) -> str:
@@ -191,7 +195,12 @@ def end_failing(state: State, why: str = "") -> None:
     """Say which work the failed job leaves. why: there is no newer checkpoint."""
     found = state.durable.failing
     if state.job.spec.checkpoint is not None and state.durable.plan != Fence():
-        found += f"; {why}{unsaved(state)}"
+        steps, manifest = _unsaved(state)
+        left = unsaved(state)
+        if manifest is not None and not steps:
+            done = counted(manifest.step, "committed step")
+            left = f"{done} in {_source(manifest)}: spec.checkpoint.from begins a job with it"
+        found += f"; {why}{left}"
     end(state, Outcome.FAILED, Reason.USER_CODE_FAILED, found)
 
 

@@ -84,7 +84,8 @@ async def test_no_step_is_lost(
         assert f"step {STEP}" in over.message
         assert f"ValueError: {bad} is no text" in over.message
         assert over.message.endswith(
-            f"; 0 committed steps since the checkpoint of step {STEP} will be repeated"
+            f"; {STEP} committed steps in the checkpoint of step {STEP}:"
+            " spec.checkpoint.from begins a job with it"
         )
         assert not fleet.recorded(EventReason.RESTORING)
         assert fleet.divergences() == []
