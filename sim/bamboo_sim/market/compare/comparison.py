@@ -98,8 +98,7 @@ def compared(
         _runs(_Systems(setting, times, pauses, choose), inf)
 
     tables.until_known(sketched, told)
-    best = setting.job(tables.bare).best_per_node
-    found = _runs(_Systems(setting, tables.means, pauses, choose), best)
+    found = _runs(_Systems(setting, tables.means, pauses, choose), setting.best_per_node)
     rows = [_row(*key, outcomes) for key, outcomes in found.items()]
     return Comparison(setting, tuple(_ranked(rows)), pauses)
 

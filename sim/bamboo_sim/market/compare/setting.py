@@ -181,6 +181,14 @@ class Setting:
             is_split=True,
         )
 
+    @property
+    def best_per_node(self) -> float:
+        """The most samples per second of a node: it never waits, and the model has as few stages as
+        it can have. Whatever the schedule is, all of this must be computed by somebody."""
+        model = self.profile
+        work_s = sum(x.forward_s + x.backward_s for x in model.layers)
+        return model.samples_each / (work_s + model.stage_s * self.fewest_stages)
+
     def job(self, times: StepTimes, seats_seed: int = 0) -> Job:
         """The job with these step times. ``seats_seed``: as in :class:`Common`."""
         return Job(times, self.formula, replace(self.common, seats_seed=seats_seed))

@@ -10,6 +10,7 @@ import pytest
 from tests.sim.market.fleets import PRICES, AllServe, Flat, fleet, terms
 from tests.sim.market.step_times.small import model
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim.market.compare import comparison, setting
 from bamboo_sim.market.compare.comparison import (
     BOUND,
@@ -21,7 +22,7 @@ from bamboo_sim.market.compare.comparison import (
     compared,
 )
 from bamboo_sim.market.compare.setting import Fleets, Setting
-from bamboo_sim.market.compare.times import Sketch
+from bamboo_sim.market.compare.times import MeanTimes
 from bamboo_sim.market.policies.rivals.on_demand import OnDemand
 from bamboo_sim.market.simulation.audit import Audited
 from bamboo_sim.market.simulation.engine import run
@@ -105,7 +106,7 @@ def test_each_table_has_its_systems(found: Comparison) -> None:
 def test_the_step_of_the_bound_is_the_planners(found: Comparison, place: Path) -> None:
     """A fleet that stays: samples are those of the dry run of its fastest grid."""
     steady = found.row(ON_DEMAND_ROW)
-    table = StepTable(Job(small().model, next(iter_modes()), TEN), place)
+    table = StepTable(Job(small().model, RedundancyMode.NONE, TEN), place)
     times = [table.whole_ms(8 // stages, stages) for stages in (2, 4)]
     times += [table.whole_ms(2, 3)]
     least = min(ms for ms in times if ms is not None)
@@ -113,12 +114,6 @@ def test_the_step_of_the_bound_is_the_planners(found: Comparison, place: Path) -
     assert steady.samples_per_s * 1800 == pytest.approx(
         table.samples / least * 1000 * trained_s, rel=1e-6
     )
-
-
-def iter_modes() -> Any:
-    from bamboo_core.api.spec import RedundancyMode
-
-    return iter([RedundancyMode.NONE])
 
 
 def test_what_is_kept_changes_nothing(found: Comparison, place: Path) -> None:
@@ -131,7 +126,7 @@ def test_what_is_kept_changes_nothing(found: Comparison, place: Path) -> None:
 def test_without_a_depth_it_is_that_of_the_fastest_grid(place: Path) -> None:
     deep = compared(small(stages=0), place, 1)
     assert deep.setting.stages in (2, 3, 4)
-    job = deep.setting.job(StepTable(Job(small().model, next(iter_modes()), TEN), place))
+    job = deep.setting.job(StepTable(Job(small().model, RedundancyMode.NONE, TEN), place))
     best = job.best(8)
     assert best is not None
     assert best.stages == deep.setting.stages
@@ -146,18 +141,33 @@ def test_the_network_is_everyones(found: Comparison) -> None:
     )
 
 
-def test_a_sketch_keeps_what_it_has_guessed(tmp_path: Path) -> None:
-    table = StepTable(Job(PROFILE, next(iter_modes()), TEN), tmp_path, 1)
-    sketch = Sketch(table)
-    guess = sketch.whole_ms(2, 2)
+def test_what_is_not_computed_yet_is_guessed_and_kept_in_mind(tmp_path: Path) -> None:
+    table = StepTable(Job(PROFILE, RedundancyMode.NONE, TEN), tmp_path, 1)
+    times = MeanTimes(table, most=2, count=2)
+    guess = times.whole_ms(2, 2)
     assert guess is not None
     assert guess > 0
-    assert list(sketch.guessed) == [State(2, 2)]
-    table.prepare(sketch.guessed)
-    again = Sketch(table)
-    assert again.whole_ms(2, 2) == table.whole_ms(2, 2) != guess
-    assert again.degraded_ms(1, 2, frozenset({(0, 1)})) is None  # nobody has that stage
-    assert not again.guessed
+    assert list(times.guessed) == [State(2, 2)]
+    table.prepare(times.guessed)
+    times.guessed = {}
+    assert times.whole_ms(2, 2) == table.whole_ms(2, 2) != guess
+    assert times.degraded_ms(1, 2, frozenset({(0, 1)})) is None  # nobody has that stage
+    assert not times.guessed
+
+
+def test_a_step_with_empty_seats_is_the_mean_over_patterns(tmp_path: Path) -> None:
+    table = StepTable(Job(PROFILE, RedundancyMode.REPLICA, TEN), tmp_path, 1)
+    times = MeanTimes(table, most=2, count=2)
+    times.degraded_ms(2, 4, frozenset({(0, 0)}))
+    table.prepare(times.guessed)
+    drawn = [table.degraded_ms(*state) for state in times.guessed]
+    assert len(drawn) == 2
+    known = [ms for ms in drawn if ms is not None]
+    assert times.degraded_ms(2, 4, frozenset({(1, 3)})) == pytest.approx(sum(known) / 2)
+    many = frozenset({(0, 0), (0, 2), (1, 1), (1, 3)})  # placement would give up a pipeline
+    times.guessed = {}
+    times.degraded_ms(2, 4, many)
+    assert [len(state.holes) for state in times.guessed] == [4]
 
 
 class Inventor(AllServe):
@@ -213,8 +223,7 @@ def test_at_every_event_samples_are_within_live_nodes_times_the_best_rate(
 
     monkeypatch.setattr(comparison, "Audited", Noting)
     found = compared(small(), place, 1)
-    table = StepTable(Job(small().model, next(iter_modes()), TEN), place)
-    best = found.setting.job(table).best_per_node
+    best = found.setting.best_per_node
     lives = [*LIVES, *[(45_000, None)] * 8]  # those of the fleet on demand, too
     assert len(seen) > 100
     for at_ms, samples in seen:
