@@ -91,6 +91,7 @@ def compared(
     if not setting.stages:
         setting = _deepened(setting, tables)
         tables = Tables(setting, place, processes)
+    tables.fixed_grids(setting, told)
     pauses = tables.pauses(setting, told)
     choose = choice(setting)
 

@@ -17,7 +17,7 @@ from bamboo_sim.market.policies.ours.choosing import product
 from bamboo_sim.market.policies.ours.modes import MODES
 from bamboo_sim.market.simulation.step_times import Hole, Pauses, StepTimes
 from bamboo_sim.market.step_times.dry import Job, has_copies
-from bamboo_sim.market.step_times.patterns import equal_to, patterns
+from bamboo_sim.market.step_times.patterns import patterns
 from bamboo_sim.market.step_times.pauses import Question, pauses
 from bamboo_sim.market.step_times.table import State, StepTable
 from bamboo_sim.timed.hardware import DELAYS
@@ -30,12 +30,16 @@ Told = Callable[[str, int, int], None]
 
 _BARE = RedundancyMode.NONE
 _PAUSES_OF = RedundancyMode.REPLICA
-_SLACK = 1.3  # times the time of a step without bubbles: a guess
+_SLACK = 1.1  # times the time of a step without bubbles, or of the whole grid's: a guess
+_GIVEN_UP = 3.0
+"""Times a step without bubbles: what is told of a grid with as many empty seats as a pipeline has.
+The product gives up a pipeline then, and any grid that it may take instead is faster than this."""
 
 
 class MeanTimes:
     """The steps of a table. One with empty seats is the mean over patterns of so many of them, as
-    placement leaves them; whether a copy of each layer is left, the seats themselves say.
+    placement leaves them; whether a copy of each layer is left, the seats themselves say. A grid
+    that would give up a pipeline is told to be so slow that another one is taken.
 
     ``most``: pipelines of the whole grid; ``count``: patterns. What the table has not yet is
     guessed, and kept in ``guessed``.
@@ -64,19 +68,18 @@ class MeanTimes:
         """A step while so many seats are empty."""
         if not has_copies(self._table.job.mode, pipelines, stages, holes):
             return None
-        drawn = self._drawn(pipelines, stages, len(holes))
-        states = drawn or (State(pipelines, stages, equal_to(pipelines, holes)),)
-        times = [ms for state in states if (ms := self._ms(state)) is not None]
+        if len(holes) >= stages:
+            return _GIVEN_UP * self._work_ms(State(pipelines, stages, holes))
+        found = self._drawn(pipelines, stages, len(holes))
+        times = [ms for state in found if (ms := self._ms(state)) is not None]
         return fmean(times) if times else None
 
     def _drawn(self, pipelines: int, stages: int, empty: int) -> tuple[State, ...]:
-        """The patterns; none where placement would give up a pipeline."""
-        if not empty < stages or pipelines > self._most:
-            return ()
+        """The patterns of so many empty seats."""
         key = pipelines, stages, empty
         if key not in self._patterns:
-            mode = self._table.job.mode
-            drawn = patterns(mode, self._most, pipelines, stages, empty, self._count)
+            mode, most = self._table.job.mode, max(self._most, pipelines)
+            drawn = patterns(mode, most, pipelines, stages, empty, self._count)
             self._patterns[key] = tuple(State(pipelines, stages, holes) for holes in drawn)
         return self._patterns[key]
 
@@ -84,11 +87,19 @@ class MeanTimes:
         if self._table.has(state):
             return self._table.degraded_ms(*state)
         self.guessed[state] = None
+        whole = State(state.pipelines, state.stages)
+        if state.holes and self._table.has(whole):
+            whole_ms = self._table.degraded_ms(*whole) or 0.0
+            return _SLACK * whole_ms * self._work_ms(state) / self._work_ms(whole)
+        return _SLACK * self._work_ms(state)
+
+    def _work_ms(self, state: State) -> float:
+        """A step in which all live seats compute all the time."""
         model = self._table.job.model
-        stages_s = model.stage_s * state.stages
-        work_s = stages_s + sum(x.forward_s + x.backward_s for x in model.layers)
+        work_s = sum(x.forward_s + x.backward_s for x in model.layers)
+        work_s += model.stage_s * state.stages
         live = state.pipelines * state.stages - len(state.holes)
-        return _SLACK * 1000 * work_s * model.microbatches / live
+        return 1000 * work_s * model.microbatches / live
 
 
 class Tables:
@@ -124,6 +135,13 @@ class Tables:
             for pipelines in range(1, common.nodes // stages + 1)
         ]
         self.bare.prepare(states, partial(told, "steps of whole grids"))
+
+    def fixed_grids(self, setting: Setting, told: Told) -> None:
+        """Compute the undisturbed grids of the fixed depth in each mode."""
+        stages = setting.common.stages
+        states = [State(d, stages) for d in range(1, setting.common.nodes // stages + 1)]
+        for mode, table in self.modes.items():
+            table.prepare(states, partial(told, f"steps of whole grids, mode {mode}"))
 
     def until_known(self, run: Callable[[Times], None], told: Told) -> None:
         """Run with guesses, compute what was asked for, and again, until nothing was guessed."""

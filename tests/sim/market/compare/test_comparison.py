@@ -164,10 +164,18 @@ def test_a_step_with_empty_seats_is_the_mean_over_patterns(tmp_path: Path) -> No
     assert len(drawn) == 2
     known = [ms for ms in drawn if ms is not None]
     assert times.degraded_ms(2, 4, frozenset({(1, 3)})) == pytest.approx(sum(known) / 2)
-    many = frozenset({(0, 0), (0, 2), (1, 1), (1, 3)})  # placement would give up a pipeline
-    times.guessed = {}
-    times.degraded_ms(2, 4, many)
-    assert [len(state.holes) for state in times.guessed] == [4]
+
+
+def test_a_grid_that_gives_up_a_pipeline_is_slower_than_any_that_follows(tmp_path: Path) -> None:
+    """And nothing is computed for it."""
+    table = StepTable(Job(PROFILE, RedundancyMode.REPLICA, TEN), tmp_path, 1)
+    times = MeanTimes(table, most=2, count=2)
+    slow = times.degraded_ms(2, 4, frozenset({(0, 0), (0, 2), (1, 1), (1, 3)}))
+    assert not times.guessed
+    after = table.whole_ms(1, 4)
+    assert slow is not None
+    assert after is not None
+    assert slow > 1.5 * after
 
 
 class Inventor(AllServe):
