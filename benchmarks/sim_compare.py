@@ -4,9 +4,10 @@
 
 For each model, trace and network: the rank of the mode that a job has by default, None, among other
 systems by samples per dollar (1: none has more), its ratio to the best of them, and to the bound of
-whole grids without any pause; the same for mode Auto, and Auto's ratio to our best fixed mode. All
-have the common parameters; systems of which only prose is known do not count. The traces lie beside
-the checkout, and without them nothing is written.
+whole grids without any pause; the same for mode Auto, and Auto's ratio to our best fixed mode.
+``fixed_bound_to_bound``: what keeping a depth costs without any pause. All have the common
+parameters; systems of which only prose is known do not count. The traces lie beside the checkout,
+and without them nothing is written.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 from bamboo_sim.market.compare.comparison import (
     BOUND,
     DEFAULT,
-    ON_DEMAND_ROW,
+    FIXED_BOUND,
     OURS,
+    UNRANKED,
     Comparison,
     Row,
     Table,
@@ -55,9 +57,7 @@ def folder() -> Path | None:
 def stands(found: Comparison) -> dict[str, float]:
     """The figures of one comparison."""
     rows = [x for x in found.rows if x.table is Table.COMMON]
-    others = [
-        x for x in rows if not x.name.startswith(OURS) and x.name not in (BOUND, ON_DEMAND_ROW)
-    ]
+    others = [x for x in rows if not x.name.startswith(OURS) and x.name not in UNRANKED]
     best = max(x.samples_per_dollar for x in others)
     fixed = [x for x in rows if x.name.startswith(OURS) and x.name != AUTO]
     bound = found.row(BOUND).samples_per_dollar
@@ -67,6 +67,7 @@ def stands(found: Comparison) -> dict[str, float]:
         figures[f"{name}_rank"] = 1 + sum(x.samples_per_dollar > value for x in others)
         figures[f"{name}_to_best"] = round(value / best, 4)
         figures[f"{name}_to_bound"] = round(value / bound, 4)
+    figures["fixed_bound_to_bound"] = round(found.row(FIXED_BOUND).samples_per_dollar / bound, 4)
     auto = found.row(AUTO).samples_per_dollar
     figures["auto_to_best_mode"] = round(auto / max(x.samples_per_dollar for x in fixed), 4)
     return figures

@@ -12,6 +12,7 @@ from typing import Any
 from bamboo_sim.market.compare.comparison import (
     BOUND,
     DEFAULT,
+    FIXED_BOUND,
     ON_DEMAND_ROW,
     Comparison,
     Row,
@@ -35,17 +36,6 @@ _TITLES = {
     Table.OWN: "With the parameters that their authors published; rank as in the first table:",
     Table.ASSUMED: "Assumed: only prose is known of these; rank as in the first table:",
 }
-_ASSUMED = (
-    "The start is free for all. All systems pay the same network, boot, detection and restart.",
-    "A rival's step is the planner's dry run of its undisturbed grid, times the formula of its"
-    " state over that of the grid. Ours is the dry run of the state itself.",
-    "A step of ours with empty seats is the mean over two patterns of so many that losses lead to.",
-    "Nodes are V100s by the costs of the model, whatever was recorded. The network is each"
-    " node's own: zones cost no more.",
-    "Pauses of ours are measured in virtual time in mode Replica, and used for every mode.",
-    "torchft and sample dropping train smaller batches while a group is broken; what that costs"
-    " in convergence is not counted.",
-)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +113,21 @@ def as_text(found: Comparison) -> str:
     return "\n".join([*lines, "", *_notes(found)])
 
 
+def _rules(patterns: int) -> tuple[str, ...]:
+    return (
+        "The start is free for all. All pay the same network, boot, detection and restart.",
+        "A rival's step is the planner's dry run of its undisturbed grid, times the formula of its"
+        " state over that of the grid. Ours is the dry run of the state itself.",
+        f"A step of ours with empty seats is the mean over patterns ({patterns}) of as many, as"
+        " losses lead to them.",
+        "Nodes are V100s by the costs of the model, whatever was recorded. The network is each"
+        " node's own: zones cost no more.",
+        "Pauses of ours are measured in virtual time in mode Replica, and used for every mode.",
+        "torchft and sample dropping train smaller batches while a group is broken; what that"
+        " costs in convergence is not counted.",
+    )
+
+
 def _line(cells: tuple[str, ...]) -> str:
     name, *others = cells
     return f"{name:<22}" + "".join(f"{cell:>11}" for cell in others)
@@ -144,14 +149,14 @@ def _notes(found: Comparison) -> list[str]:
     """What the figures mean, and what is assumed."""
     bound = found.row(BOUND)
     lines = [
-        f"{BOUND}: the fastest whole grid of the nodes there at each instant, without any pause."
-        f" {ON_DEMAND_ROW}: {found.setting.fleets.nodes} nodes that are never lost. Neither has a"
-        " rank.",
+        f"{BOUND}: the fastest whole grid of the nodes there at each instant, without any pause;"
+        f" {FIXED_BOUND}: of the common depth. {ON_DEMAND_ROW}: {found.setting.fleets.nodes} nodes"
+        " that are never lost. None of them has a rank.",
         f"A job that does not say its mode has {DEFAULT!r}:"
         f" {found.row(DEFAULT).samples_per_dollar / bound.samples_per_dollar:.3f} of the bound.",
         "",
         "Assumed:",
-        *(f"  {line}" for line in _ASSUMED),
+        *(f"  {line}" for line in _rules(found.setting.patterns)),
     ]
     if len(found.setting.fleets.events) > 1:
         spread = ", ".join(
@@ -216,7 +221,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
             table: [_row_json(row) for row in found.rows if row.table is table] for table in Table
         },
         "assumptions": {
-            "rules": list(_ASSUMED),
+            "rules": list(_rules(found.setting.patterns)),
             "values": _values(found),
             "parameters": [vars(x) for group in GROUPS for x in parameters(group)],
         },

@@ -22,11 +22,12 @@ from bamboo_sim.market.simulation.outcome import HOUR_MS, Activity, Outcome
 from bamboo_sim.market.simulation.policy import Policy
 from bamboo_sim.market.simulation.step_times import Pauses
 
-BOUND, ON_DEMAND_ROW = "bound", "on demand"
+BOUND, FIXED_BOUND, ON_DEMAND_ROW = "bound", "bound, fixed depth", "on demand"
 OURS = "ours, "
 DEFAULT = "ours, None"
 """The mode of a job that says nothing (``spec.redundancy.mode``)."""
-_UNRANKED = (BOUND, ON_DEMAND_ROW)
+UNRANKED = (BOUND, FIXED_BOUND, ON_DEMAND_ROW)
+"""Rows that are no system on spot nodes."""
 
 
 class Table(StrEnum):
@@ -125,14 +126,16 @@ class _Systems:
     choose: Choice
 
     def of(self, seed: int) -> dict[tuple[Table, str], Policy]:
-        job = self.setting.job(self.times[RedundancyMode.NONE], seed)
-        found = {(Table.COMMON, ON_DEMAND_ROW): OnDemand(job)}
-        rows: dict[Table, dict[str, Policy]] = {
-            Table.COMMON: rivals(job) | self._ours(job),
+        bare = self.times[RedundancyMode.NONE]
+        job = self.setting.job(bare, seed)
+        fixed = self.setting.job(bare, seed, is_fixed=True)
+        first: dict[str, Policy] = {ON_DEMAND_ROW: OnDemand(job), FIXED_BOUND: OnDemand(fixed)}
+        tables: dict[Table, dict[str, Policy]] = {
+            Table.COMMON: first | rivals(job) | self._ours(job),
             Table.OWN: with_own(job),
             Table.ASSUMED: assumed(job),
         }
-        return {**found, **{(t, name): p for t, of in rows.items() for name, p in of.items()}}
+        return {(table, name): x for table, of in tables.items() for name, x in of.items()}
 
     def _ours(self, job: Job) -> dict[str, Policy]:
         """What a loss repeats is in its pause: that was measured in virtual time."""
@@ -180,13 +183,13 @@ def _row(table: Table, name: str, outcomes: list[Outcome]) -> Row:
 
 def _ranked(rows: list[Row]) -> list[Row]:
     """A row of another table has the rank that it would have instead of its own common row."""
-    first = [x for x in rows if x.table is Table.COMMON and x.name not in _UNRANKED]
+    first = [x for x in rows if x.table is Table.COMMON and x.name not in UNRANKED]
 
     def rank(row: Row) -> int:
         ahead = [x for x in first if x.samples_per_dollar > row.samples_per_dollar]
         return 1 + sum(x.name != row.name for x in ahead)
 
-    is_steady = [row.table is Table.COMMON and row.name in _UNRANKED for row in rows]
+    is_steady = [row.table is Table.COMMON and row.name in UNRANKED for row in rows]
     return [
         row if steady else replace(row, rank=rank(row))
         for row, steady in zip(rows, is_steady, strict=True)

@@ -189,6 +189,11 @@ class Setting:
         work_s = sum(x.forward_s + x.backward_s for x in model.layers)
         return model.samples_each / (work_s + model.stage_s * self.fewest_stages)
 
-    def job(self, times: StepTimes, seats_seed: int = 0) -> Job:
-        """The job with these step times. ``seats_seed``: as in :class:`Common`."""
-        return Job(times, self.formula, replace(self.common, seats_seed=seats_seed))
+    def job(self, times: StepTimes, seats_seed: int = 0, *, is_fixed: bool = False) -> Job:
+        """The job with these step times. ``seats_seed``: as in :class:`Common`; ``is_fixed``: every
+        system keeps the common depth."""
+        shared = replace(self.common, seats_seed=seats_seed)
+        if is_fixed:
+            depth = shared.stages
+            shared = replace(shared, fewest_stages=depth, most_stages=depth)
+        return Job(times, self.formula, shared)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from bamboo_core.api.spec import RedundancySpec
 from bamboo_sim.market.__main__ import main
 from bamboo_sim.market.compare import command, comparison
+from bamboo_sim.market.markets import market_files
 
 TRACE = "".join(
     f"{at_ms},{kind},node{number}\n"
@@ -127,9 +129,14 @@ def test_prices_of_a_history_are_those_of_its_zones(place: Path) -> None:
 
 
 def test_a_market_is_a_fleet_too(place: Path) -> None:
-    shown = program(place, "calm", "--hours", "0.2", "--network", "free", "--stages", "4")
+    calm = market_files.named()["calm"]
+    nodes = calm.parameters["nodes"]._replace(value=6)
+    small = replace(calm, parameters={**calm.parameters, "nodes": nodes})
+    (place / "market.json").write_text(market_files.text(small), encoding="utf-8")
+    shown = program(place, "market.json", "--hours", "0.2", "--network", "free", "--stages", "3")
     assert shown.returncode == 0, shown.stderr
-    assert "calm: 0.20 h" in shown.stdout
+    assert "market.json: 0.20 h, at most 6 nodes" in shown.stdout
+    assert "fixed depth: 3 stages" in shown.stdout
     assert "Network: free (100000 Gb/s, 0 ms)." in shown.stdout
 
 

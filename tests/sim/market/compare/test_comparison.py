@@ -15,7 +15,9 @@ from bamboo_sim.market.compare import comparison, setting
 from bamboo_sim.market.compare.comparison import (
     BOUND,
     DEFAULT,
+    FIXED_BOUND,
     ON_DEMAND_ROW,
+    UNRANKED,
     Comparison,
     Row,
     Table,
@@ -69,13 +71,14 @@ def test_all_have_the_same_fleet_and_pay_the_same(found: Comparison) -> None:
 def test_nobody_who_pauses_is_above_the_bound_of_whole_grids(found: Comparison) -> None:
     bound = found.row(BOUND)
     assert bound.share[Activity.PAUSED] == 0
+    assert 0 < found.row(FIXED_BOUND).samples_per_s <= bound.samples_per_s
     whole = ("checkpoint", "varuna", "parcae", "live migration")
     assert all(found.row(name).samples_per_s < bound.samples_per_s for name in whole)
 
 
 def test_rows_are_ranked_by_samples_per_dollar(found: Comparison) -> None:
     first = [row for row in found.rows if row.table is Table.COMMON and row.rank]
-    assert {row.name for row in found.rows if not row.rank} == {BOUND, ON_DEMAND_ROW}
+    assert {row.name for row in found.rows if not row.rank} == {*UNRANKED}
     by_rank = sorted(first, key=lambda row: row.rank)
     values = [row.samples_per_dollar for row in by_rank]
     assert values == sorted(values, reverse=True)
