@@ -20,7 +20,6 @@ from bamboo_sim.market.step_times.dry import Job, has_copies
 from bamboo_sim.market.step_times.patterns import patterns
 from bamboo_sim.market.step_times.pauses import Question, pauses
 from bamboo_sim.market.step_times.table import State, StepTable
-from bamboo_sim.timed.hardware import DELAYS
 
 Times = Mapping[RedundancyMode, StepTimes]
 """Step times by mode; those of rivals are without copies."""
@@ -160,11 +159,12 @@ class Tables:
         Measured with copies, on two pipelines at least, and used for each mode."""
         told("pauses in virtual time", 0, 1)
         shared = setting.common
-        delays = replace(DELAYS, detection_s=shared.detect_ms / 1000)
         pipelines = max(2, shared.nodes // shared.stages)
         model = replace(setting.model, pipelines=max(pipelines, setting.model.pipelines))
         job = Job(model, _PAUSES_OF, setting.network)
-        asked = Question(job, pipelines, shared.stages, delays)
+        asked = Question(job, pipelines, shared.stages)
+        delays = replace(asked.delays, detection_s=shared.detect_ms / 1000)
+        asked = replace(asked, delays=delays)
         found = pauses(asked, self._place, self._processes)
         assert found is not None, "with two pipelines and copies, no single loss is fatal"
         told("pauses in virtual time", 1, 1)
