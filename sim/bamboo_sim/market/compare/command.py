@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def setting(options: argparse.Namespace) -> Setting:
-    """What the options say. Errors as above."""
+    """The comparison that the options ask for. Errors as above."""
     return Setting(
         fleets(options.source, seeds=options.seeds, hours=options.hours, price=options.price),
         models()[options.model],
@@ -146,7 +146,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _notes(found: Comparison) -> list[str]:
-    """What the figures mean, and what is assumed."""
+    """The meaning of the figures, and all that is assumed."""
     bound = found.row(BOUND)
     lines = [
         f"{BOUND}: the fastest whole grid of the nodes there at each instant, without any pause;"

@@ -138,7 +138,7 @@ class _Systems:
         return {(table, name): x for table, of in tables.items() for name, x in of.items()}
 
     def _ours(self, job: Job) -> dict[str, Policy]:
-        """What a loss repeats is in its pause: that was measured in virtual time."""
+        """Each mode, and Auto. Pauses, measured in virtual time, have what a loss repeats."""
         modes = policies(
             job, {mode: Mode(times, self.pauses, 0.0) for mode, times in self.times.items()}
         )
