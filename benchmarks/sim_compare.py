@@ -78,6 +78,8 @@ def shown(row: Row) -> dict[str, Any]:
     return {
         "system": row.name if row.table is Table.COMMON else f"{row.name} ({row.table})",
         "samples_per_s": round(row.samples_per_s, 2),
+        "least": round(row.least, 2),
+        "most": round(row.most, 2),
         "samples_per_dollar": round(row.samples_per_dollar),
         "training": round(row.share[Activity.TRAINING], 4),
         "paused": round(row.share[Activity.PAUSED], 4),

@@ -122,7 +122,7 @@ def _most_ready(events: Sequence[FleetEvent]) -> int:
 class Setting:
     """One comparison. ``stages``: of systems that keep their depth, 0: that of the fastest grid;
     ``notice_ms``: before each loss, 0: none; ``patterns``: of equally many empty seats, over which
-    a step is the mean. MarketError: the model needs more nodes."""
+    a step is the mean. MarketError: the model needs more nodes, or no such depth is possible."""
 
     fleets: Fleets
     profile: ModelProfile
@@ -137,6 +137,12 @@ class Setting:
             raise MarketError(
                 f"{self.fleets.name} has at most {self.fleets.nodes} nodes at once, and"
                 f" {self.profile.name} needs {self.fewest_stages} stages; give a larger fleet."
+            )
+        most = min(self.fleets.nodes, len(self.profile.layers))
+        if self.stages and not self.fewest_stages <= self.stages <= most:
+            raise MarketError(
+                f"--stages is {self.stages}, and {self.profile.name} can have {self.fewest_stages}"
+                f" to {most} on {self.fleets.nodes} nodes; give one of these."
             )
 
     def at_depth(self, stages: int) -> Setting:

@@ -165,6 +165,15 @@ def test_a_fleet_that_is_too_small_for_the_model_is_refused(
     assert "has at most 2 nodes at once, and gpt2_1.5b_p3 needs 6 stages" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stages", ["7", "9"])
+def test_a_depth_that_nodes_or_layers_cannot_have_is_refused(
+    stages: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *OPTIONS, "--stages", stages, str(place / "trace.csv")]) == 1
+    wanted = f"--stages is {stages}, and alexnet can have 2 to 6 on 6 nodes; give one of these."
+    assert wanted in capsys.readouterr().err
+
+
 def test_a_name_that_is_no_source_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "no-such"]) == 1
     assert "'no-such' is no file, and no market by name" in capsys.readouterr().err
