@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import takewhile
+from math import ceil
 from statistics import fmean
 from typing import Any
 
@@ -151,8 +152,8 @@ class Setting:
 
     @property
     def model(self) -> ModelProfile:
-        """The model, with as many pipelines as any system may ask for."""
-        pipelines = max(1, self.fleets.nodes // self.fewest_stages)
+        """The model, with as many pipelines as any system may ask for: also with empty seats."""
+        pipelines = ceil(self.fleets.nodes / self.fewest_stages)
         return replace(self.profile, pipelines=pipelines)
 
     @property

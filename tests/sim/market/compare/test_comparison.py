@@ -126,6 +126,15 @@ def test_what_is_kept_changes_nothing(found: Comparison, place: Path) -> None:
     assert [what for what in told if what.startswith("steps")] == []
 
 
+def test_nodes_may_be_no_multiple_of_the_stages(place: Path) -> None:
+    """ReCycle then asks for a grid that has more seats than there are nodes."""
+    events = tuple(fleet(*LIVES[1:-1]))
+    seven = replace(small().fleets, events=(events,))
+    odd = compared(small(fleets=seven, fewest_stages=3, stages=3), place, 1)
+    assert odd.setting.model.pipelines == 3
+    assert odd.row("recycle").samples_per_s > 0
+
+
 def test_without_a_depth_it_is_that_of_the_fastest_grid(place: Path) -> None:
     deep = compared(small(stages=0), place, 1)
     assert deep.setting.stages in (2, 3, 4)
