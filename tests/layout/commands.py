@@ -76,6 +76,7 @@ class Covered:
 
 _CLUSTER = "tests/devcluster/e2e/test_lifetime_e2e.py::test_up_killed_up_twice_and_down_twice"
 _EXPLORER = "tests/layout/test_benchmarks.py::test_the_explorer_refuses_what_it_cannot_do"
+_COMPARE = "tests/sim/market/compare/test_command.py::test_a_second_process_prints_the_same_bytes"
 _FIT = "tests/cli/commands/market/test_sim.py::test_a_fit_is_printed_and_its_market_written"
 _KEPT = (
     "tests/e2e/test_quickstart.py::test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable"
@@ -123,6 +124,7 @@ COVERED: dict[str, Covered] = {
     r"bamboo (?P<options>plan .*)": Covered(_PLAN, ".venv/bin/bamboo {options}"),
     r"bamboo (?P<options>sim paper-table.*)": Covered(_MARKET, ".venv/bin/bamboo {options} --help"),
     r"bamboo (?P<options>sim fit .*)": Covered(_FIT, ".venv/bin/bamboo {options} --help"),
+    r"bamboo (?P<options>sim compare .*)": Covered(_COMPARE, ".venv/bin/bamboo {options} --help"),
     r"(bamboo-devcluster (node )?(up|down|status|kill|add)|rm -r \"\$\{cluster%/cluster\}\").*": (
         Covered(_CLUSTER, ".venv/bin/bamboo-devcluster --help")
     ),

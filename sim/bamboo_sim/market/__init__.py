@@ -18,7 +18,9 @@ Three questions are apart, so that a new answer to one changes none of the other
 
 ``simulation/engine.py`` brings them together and believes nobody: work that the nodes cannot have
 done is an error. ``outcome.py`` has the results, and ``events.py`` the order of events at one
-instant. The published table is ``paper/table.py``; its assumptions, with sources, are beside it.
+instant. ``audit.py`` compares what there is with what all nodes can have done. The published table
+is ``paper/table.py``; its assumptions, with sources, are beside it. ``compare`` runs all systems on
+one fleet, with the same bill.
 
 Public: nothing; commands, benchmarks and tests start from here.
 """

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from bamboo_sim.market.compare import command as compare_command
 from bamboo_sim.market.markets import fit_command
 from bamboo_sim.market.markets.fit import FitError
 from bamboo_sim.market.markets.parameters import MarketError
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = commands.add_parser("fit", description=fit_command.__doc__)
     fit_command.add(command)
     command.set_defaults(run=fit_command.run)
+    command = commands.add_parser("compare", description=compare_command.__doc__)
+    compare_command.add(command)
+    command.set_defaults(run=compare_command.run)
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)

@@ -71,6 +71,49 @@ def fit(
     sys.exit(_run(["fit", *given, *(["--json"] if is_json else []), "--", trace]))
 
 
+@sim.command("compare")
+@click.argument("source")
+@click.option("--model", help="Of which step times are known.  [default: bert_large]")
+@click.option(
+    "--network",
+    type=click.Choice(["10", "25", "100", "free"]),
+    help="Gb/s of each node's interface.  [default: 10]",
+)
+@click.option(
+    "--stages",
+    type=click.IntRange(min=2),
+    help="Depth of systems that keep it.  [default: that of the fastest grid]",
+)
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Longest time; a trace ends with its file.  [default: 24]",
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), help="Runs, each with other draws.  [default: 1]"
+)
+@click.option(
+    "--notice", type=click.FloatRange(min=0), help="Seconds before each loss.  [default: 0: none]"
+)
+@click.option(
+    "--price", type=click.FloatRange(min=0, min_open=True), help="Dollars per spot node-hour."
+)
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Side by side.  [default: one for each core]"
+)
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, with all assumptions.")
+def compare(*, source: str, is_json: bool, **options: object) -> None:
+    """Compare all systems on the fleet SOURCE: a recorded trace, or a market by name or file.
+
+    Samples per second, dollars, samples per dollar, where the time goes, and a rank, for ours in
+    each mode and for others: with the same parameters for all, and with those that their authors
+    published. Step times are the planner's; they are computed once and kept. The assumptions are
+    printed with their sources, and the same seeds give the same tables.
+    """
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    sys.exit(_run(["compare", *given, *(["--json"] if is_json else []), "--", source]))
+
+
 def _run(arguments: list[str]) -> int:
     """The exit code. CommandError if the simulator is not installed."""
     if find_spec(_PROGRAM) is None:

@@ -9,7 +9,7 @@ from typing import Any
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_sim.market.policies.assumed import gemini, swarm, unicron
 from bamboo_sim.market.policies.base.job import Job
-from bamboo_sim.market.policies.base.parameters import values
+from bamboo_sim.market.policies.base.parameters import parameters, values
 from bamboo_sim.market.policies.ours.auto import Auto, Choice
 from bamboo_sim.market.policies.ours.modes import Mode, formula_modes, policies
 from bamboo_sim.market.policies.rivals import (
@@ -51,6 +51,16 @@ def rivals(job: Job, *, own: bool = False) -> dict[str, Policy]:
         "sample dropping": dropping.SampleDropping(job, torchft.Rules(**told("dropping"))),
         "live migration": live_migration.LiveMigration(job, costs),
         "parcae": parcae.Parcae(job, costs),
+    }
+
+
+def with_own(job: Job) -> dict[str, Policy]:
+    """The rows of systems whose authors published other parameters than the common table has."""
+    differ = {x.system for x in parameters("rivals") if x.own != x.value}
+    return {
+        name: policy
+        for name, policy in rivals(job, own=True).items()
+        if name.partition(",")[0] in differ
     }
 
 

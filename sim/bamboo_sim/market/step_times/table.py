@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -100,16 +100,27 @@ class StepTable:
             for state in self._patterns(pipelines, stages, empty)
         )
 
-    def prepare(self, states: Iterable[State]) -> int:
-        """Compute those that no file has, side by side. How many they were."""
-        wanted = [x for x in dict.fromkeys(states) if x.name not in self._kept and self._trains(x)]
+    def has(self, state: State) -> bool:
+        """Whether the answer takes no dry run: a file has it, or the state cannot train."""
+        return state.name in self._kept or not self._trains(state)
+
+    def prepare(
+        self, states: Iterable[State], told: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Compute those that no file has, side by side. How many they were. ``told``: called with
+        those that are done, and all of them."""
+        wanted = [x for x in dict.fromkeys(states) if not self.has(x)]
+        told = told or _silent
         if self._processes == 1 or len(wanted) < 2:
-            for state in wanted:
+            for done, state in enumerate(wanted, start=1):
                 self._ms(state)
+                told(done, len(wanted))
             return len(wanted)
         with ProcessPoolExecutor(self._processes, initializer=gc.disable) as pool:
             answers = pool.map(partial(_answer, self.job), wanted)
-            self._kept.add({x.name: ms for x, ms in zip(wanted, answers, strict=True)})
+            for done, (state, ms) in enumerate(zip(wanted, answers, strict=True), start=1):
+                self._kept.add({state.name: ms})
+                told(done, len(wanted))
         return len(wanted)
 
     def _trains(self, state: State) -> bool:
@@ -123,6 +134,10 @@ class StepTable:
                 return None
             self._kept.add({state.name: _answer(self.job, state)})
         return self._kept[state.name]
+
+
+def _silent(done: int, total: int) -> None:
+    del done, total
 
 
 def _answer(job: Job, state: State) -> float | None:

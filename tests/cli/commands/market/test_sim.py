@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from bamboo_cli.commands.market.sim import compare
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
 
@@ -93,6 +94,69 @@ def test_a_trace_that_is_not_there_is_refused() -> None:
     found = CliRunner().invoke(cli, ["sim", "fit", "no-such-file"])
     assert found.exit_code == 2
     assert "'no-such-file' does not exist" in found.output
+
+
+def test_a_comparison_is_asked_for_with_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def program(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr(subprocess, "run", program)
+    given = ["sim", "compare", "--network", "free", "--seeds", "2", "--json", "--", "-trace.csv"]
+    assert CliRunner().invoke(cli, given).exit_code == 3
+    assert CliRunner().invoke(cli, ["sim", "compare", "calm"]).exit_code == 3
+    assert asked[0][1:4] == ["-m", "bamboo_sim.market", "compare"]
+    assert asked[0][4:] == ["--network=free", "--seeds=2", "--json", "--", "-trace.csv"]
+    assert asked[1][4:] == ["--", "calm"]
+
+
+def test_each_option_of_a_comparison_is_known_to_the_simulator(tmp_path: Path) -> None:
+    """A trace without nodes is refused after all options were read."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("0,add,node1\n60000,remove,node1\n", encoding="utf-8")
+    options = {
+        "model": "alexnet", "network": "25", "stages": "2", "hours": "1", "seeds": "1",
+        "notice": "30", "price": "0.5", "processes": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "compare", "--json"]
+    command += [f"--{name}={value}" for name, value in options.items()]
+    known = {parameter.name for parameter in compare.params} - {"is_json", "source"}
+    assert set(options) == known
+    shown = subprocess.run([*command, str(trace)], capture_output=True, text=True, check=False)
+    assert shown.returncode == 1
+    assert "has at most 1 nodes at once" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("--network", "40"), ("--hours", "0"), ("--seeds", "0"), ("--notice", "-1"),
+        ("--price", "0"), ("--stages", "1"), ("--processes", "0"),
+    ],
+)  # fmt: skip
+def test_bad_options_of_a_comparison_are_refused(bad: tuple[str, str]) -> None:
+    found = CliRunner().invoke(cli, ["sim", "compare", *bad, "calm"])
+    assert found.exit_code == 2
+    assert bad[0] in found.output
+
+
+def test_a_model_that_is_not_known_is_refused_with_those_that_are() -> None:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "bamboo_cli",
+        "sim",
+        "compare",
+        "--model",
+        "gpt5",
+        "calm",
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.returncode == 2
+    assert "'bert_large'" in shown.stderr
 
 
 def test_without_the_simulator_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

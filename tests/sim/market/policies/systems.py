@@ -14,6 +14,7 @@ from bamboo_sim.market.policies.base.job import Common, Job
 from bamboo_sim.market.policies.base.seats import Seats
 from bamboo_sim.market.policies.ours.auto import Record
 from bamboo_sim.market.policies.rows import assumed, ours, rivals
+from bamboo_sim.market.simulation.audit import Audited
 from bamboo_sim.market.simulation.engine import Terms, run
 from bamboo_sim.market.simulation.events import News
 from bamboo_sim.market.simulation.outcome import Outcome
@@ -122,5 +123,8 @@ def watched(name: str, **changed: Any) -> Watched:
 def trained(
     policy: Policy, lives: Iterable[tuple[int, int | None]], until_ms: int, **changed: Any
 ) -> Outcome:
-    """A run of the small job on nodes with these times of ADD and REMOVE."""
-    return run(policy, fleet(*lives), terms(small(**changed), until_ms))
+    """A run of the small job on nodes with these times of ADD and REMOVE. At every instant it has
+    no more samples than live nodes times the best rate."""
+    most = terms(small(**changed), until_ms)
+    audited = Audited(policy, most.best_per_node)
+    return audited.ended(run(audited, fleet(*lives), most))

@@ -14,7 +14,7 @@ from bamboo_sim.market.simulation.step_times import StepTimes
 from bamboo_sim.market.step_times import table as module
 from bamboo_sim.market.step_times.dry import Job, step_s
 from bamboo_sim.market.step_times.kept import Kept, folder, key
-from bamboo_sim.market.step_times.networks import Network
+from bamboo_sim.market.step_times.networks import NAMED, Network
 from bamboo_sim.market.step_times.table import State, StepTable
 
 NONE, REPLICA = RedundancyMode.NONE, RedundancyMode.REPLICA
@@ -153,6 +153,18 @@ def test_states_are_computed_side_by_side_once(tmp_path: Path, computed: list[St
     assert [alone.degraded_ms(*x) for x in states] == [table.degraded_ms(*x) for x in states]
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_it_tells_how_far_it_is_and_what_it_has(processes: int, tmp_path: Path) -> None:
+    profile = model(layers=3, microbatches=6, pipelines=2)
+    table = StepTable(job(profile=profile), tmp_path, processes)
+    states = [State(2, 3), State(1, 3), State(1, 4)]
+    assert [table.has(state) for state in states] == [False, False, True]  # 3 layers: no 4 stages
+    told: list[tuple[int, int]] = []
+    table.prepare(states, lambda done, total: told.append((done, total)))
+    assert told == [(1, 2), (2, 2)]
+    assert all(table.has(state) for state in states)
+
+
 def test_the_mean_and_the_worst_are_over_patterns(tmp_path: Path) -> None:
     table = StepTable(job(), tmp_path, processes=1)
     found = table.spread(3, 4, 2)
@@ -179,6 +191,12 @@ def test_what_cannot_train_is_computed_nowhere(tmp_path: Path, computed: list[St
 
 def test_tables_name_their_network() -> None:
     assert StepTable(Job(model(), REPLICA, Network(25.0))).network == "25 Gb/s, 0.5 ms"
+
+
+def test_the_networks_of_commands_have_names_of_their_own() -> None:
+    assert [x.name for x in NAMED.values()] == [
+        *("10 Gb/s, 0.5 ms", "25 Gb/s, 0.5 ms", "100 Gb/s, 0.5 ms", "free (100000 Gb/s, 0 ms)")
+    ]
 
 
 def test_names_of_states_tell_them_apart() -> None:

@@ -69,6 +69,11 @@ class Job:
         return self._best[nodes]
 
     @property
+    def pipelines(self) -> int:
+        """The most pipelines of the common depth that the largest fleet makes."""
+        return max(1, self.common.nodes // self.common.stages)
+
+    @property
     def depths(self) -> range:
         """The numbers of stages that are tried."""
         return range(self.common.fewest_stages, self.common.most_stages + 1)

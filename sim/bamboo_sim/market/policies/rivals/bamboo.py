@@ -16,7 +16,7 @@ from bamboo_sim.market.simulation.policy import Change, Fleet, Pace, extended
 class Rules(NamedTuple):
     """The parameters of one mode; parameters.json says what each is."""
 
-    pipelines: int
+    pipelines: int | None
     depth: float
     local_ms: int
     rendezvous_ms: int
@@ -83,7 +83,8 @@ class Bamboo:
         return self._pipelines(fleet) > state.grid.pipelines
 
     def _pipelines(self, fleet: Fleet) -> int:
-        return min(len(fleet.ready) // self._stages, self._rules.pipelines)
+        most = self._rules.pipelines or self._job.pipelines
+        return min(len(fleet.ready) // self._stages, most)
 
     def _seated(self, fleet: Fleet, since_ms: int) -> Seats:
         grid = Grid(self._pipelines(fleet), self._stages)

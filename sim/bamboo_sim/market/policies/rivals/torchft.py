@@ -17,7 +17,7 @@ class Rules(NamedTuple):
     """The parameters; parameters.json says what each is."""
 
     group_ms: int
-    pipelines: int
+    pipelines: int | None
     loses_step: bool
 
 
@@ -40,7 +40,7 @@ class Torchft:
 
     def __init__(self, job: Job, rules: Rules, *, merges: bool) -> None:
         self._job, self._rules, self._merges = job, rules, merges
-        self._grid = Grid(rules.pipelines, job.common.stages)
+        self._grid = Grid(rules.pipelines or job.pipelines, job.common.stages)
 
     def start(self) -> Groups:
         """Nothing runs."""

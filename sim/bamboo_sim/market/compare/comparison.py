@@ -1,0 +1,196 @@
+"""Runs all systems on the same fleets, and ranks them by samples per dollar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from pathlib import Path
+
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, assumptions, on_demand
+from bamboo_sim.market.compare.times import Tables, Times, Told, choice
+from bamboo_sim.market.policies.base.job import Job
+from bamboo_sim.market.policies.ours.auto import Auto, Choice
+from bamboo_sim.market.policies.ours.modes import Mode, policies
+from bamboo_sim.market.policies.rivals.on_demand import OnDemand
+from bamboo_sim.market.policies.rows import assumed, rivals, with_own
+from bamboo_sim.market.simulation.audit import Audited
+from bamboo_sim.market.simulation.engine import Terms, run
+from bamboo_sim.market.simulation.outcome import HOUR_MS, Activity, Outcome
+from bamboo_sim.market.simulation.policy import Policy
+from bamboo_sim.market.simulation.step_times import Pauses
+
+BOUND, FIXED_BOUND, ON_DEMAND_ROW = "bound", "bound, fixed depth", "on demand"
+OURS = "ours, "
+DEFAULT = "ours, None"
+"""The mode of a job that says nothing (``spec.redundancy.mode``)."""
+UNRANKED = (BOUND, FIXED_BOUND, ON_DEMAND_ROW)
+"""Rows that are no system on spot nodes."""
+
+
+class Table(StrEnum):
+    """Where a row stands."""
+
+    COMMON = "common"
+    OWN = "own"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system on all fleets. ``samples_per_s``, ``hours``, ``dollars`` and ``fatal``: means of a
+    fleet; ``least`` and ``most``: samples per second of one fleet; ``share``: of the time;
+    ``rank``: by samples per dollar among the first table, 0 for what is no system on spot nodes.
+    """
+
+    table: Table
+    name: str
+    samples_per_s: float
+    least: float
+    most: float
+    hours: float
+    dollars: float
+    samples_per_dollar: float
+    share: Mapping[Activity, float]
+    fatal: float
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, and what they rest on. ``pauses``: of ours."""
+
+    setting: Setting
+    rows: tuple[Row, ...]
+    pauses: Pauses
+
+    def row(self, name: str, table: Table = Table.COMMON) -> Row:
+        """KeyError: there is no such row."""
+        for row in self.rows:
+            if (row.name, row.table) == (name, table):
+                return row
+        raise KeyError(f"there is no row {name!r} in the table {table!r}")
+
+
+def compared(
+    setting: Setting,
+    place: Path | None = None,
+    processes: int | None = None,
+    told: Told | None = None,
+) -> Comparison:
+    """Compare all systems. ``place`` and ``processes``: as in :class:`StepTable`; ``told``: called
+    while step times are computed.
+
+    Equal settings give equal rows, however many processes there are and whatever was kept.
+    InventedWorkError: a policy has more samples than its nodes can train.
+    """
+    told = told or _silent
+    tables = Tables(setting, place, processes)
+    tables.grids(setting, told)
+    if not setting.stages:
+        setting = _deepened(setting, tables)
+        tables = Tables(setting, place, processes)
+    tables.fixed_grids(setting, told)
+    pauses = tables.pauses(setting, told)
+    choose = choice(setting)
+
+    def sketched(times: Times) -> None:
+        _runs(_Systems(setting, times, pauses, choose), inf)
+
+    tables.until_known(sketched, told)
+    found = _runs(_Systems(setting, tables.means, pauses, choose), setting.best_per_node)
+    rows = [_row(*key, outcomes) for key, outcomes in found.items()]
+    return Comparison(setting, tuple(_ranked(rows)), pauses)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    del what, done, total
+
+
+def _deepened(setting: Setting, tables: Tables) -> Setting:
+    """Systems that keep their depth have that of the fastest grid of the whole fleet."""
+    grid = setting.job(tables.bare).best(setting.fleets.nodes)
+    assert grid is not None, "the fewest stages fit"
+    return setting.at_depth(grid.stages)
+
+
+@dataclass(frozen=True)
+class _Systems:
+    """All policies of a seed, with these step times."""
+
+    setting: Setting
+    times: Times
+    pauses: Pauses
+    choose: Choice
+
+    def of(self, seed: int) -> dict[tuple[Table, str], Policy]:
+        bare = self.times[RedundancyMode.NONE]
+        job = self.setting.job(bare, seed)
+        fixed = self.setting.job(bare, seed, is_fixed=True)
+        first: dict[str, Policy] = {ON_DEMAND_ROW: OnDemand(job), FIXED_BOUND: OnDemand(fixed)}
+        tables: dict[Table, dict[str, Policy]] = {
+            Table.COMMON: first | rivals(job) | self._ours(job),
+            Table.OWN: with_own(job),
+            Table.ASSUMED: assumed(job),
+        }
+        return {(table, name): x for table, of in tables.items() for name, x in of.items()}
+
+    def _ours(self, job: Job) -> dict[str, Policy]:
+        """Each mode, and Auto. Pauses, measured in virtual time, have what a loss repeats."""
+        modes = policies(
+            job, {mode: Mode(times, self.pauses, 0.0) for mode, times in self.times.items()}
+        )
+        found: dict[str, Policy] = {f"{OURS}{mode}": policy for mode, policy in modes.items()}
+        return found | {f"{OURS}Auto": Auto(modes, self.choose)}
+
+
+def _runs(systems: _Systems, best: float) -> dict[tuple[Table, str], list[Outcome]]:
+    fleets, found = systems.setting.fleets, dict[tuple[Table, str], list[Outcome]]()
+    prices = {
+        **fleets.prices,
+        ("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"],
+    }
+    terms = Terms(prices=prices, best_per_node=best, until_ms=fleets.until_ms)
+    boot_ms = systems.setting.common.boot_ms
+    for number, events in enumerate(fleets.events):
+        for key, policy in systems.of(number).items():
+            is_steady = key[1] == ON_DEMAND_ROW
+            of = on_demand(fleets.nodes, boot_ms) if is_steady else events
+            audited = Audited(policy, best)
+            found.setdefault(key, []).append(audited.ended(run(audited, of, terms)))
+    return found
+
+
+def _row(table: Table, name: str, outcomes: list[Outcome]) -> Row:
+    samples, ms = sum(x.samples for x in outcomes), sum(x.end_ms for x in outcomes)
+    dollars = sum(sum(x.dollars.values()) for x in outcomes)
+    rates = [1000 * x.samples / x.end_ms for x in outcomes]
+    return Row(
+        table,
+        name,
+        samples_per_s=1000 * samples / ms,
+        least=min(rates),
+        most=max(rates),
+        hours=ms / HOUR_MS / len(outcomes),
+        dollars=dollars / len(outcomes),
+        samples_per_dollar=samples / dollars,
+        share={x: sum(o.activity_ms[x] for o in outcomes) / ms for x in Activity},
+        fatal=sum(x.fatal for x in outcomes) / len(outcomes),
+    )
+
+
+def _ranked(rows: list[Row]) -> list[Row]:
+    """A row of another table has the rank that it would have instead of its own common row."""
+    first = [x for x in rows if x.table is Table.COMMON and x.name not in UNRANKED]
+
+    def rank(row: Row) -> int:
+        ahead = [x for x in first if x.samples_per_dollar > row.samples_per_dollar]
+        return 1 + sum(x.name != row.name for x in ahead)
+
+    is_steady = [row.table is Table.COMMON and row.name in UNRANKED for row in rows]
+    return [
+        row if steady else replace(row, rank=rank(row))
+        for row, steady in zip(rows, is_steady, strict=True)
+    ]
