@@ -149,7 +149,8 @@ def _notes(found: Comparison) -> list[str]:
     """The meaning of the figures, and all that is assumed."""
     bound = found.row(BOUND)
     lines = [
-        f"{BOUND}: the fastest whole grid of the nodes there at each instant, without any pause;"
+        f"{BOUND}: the fastest whole grid of the nodes there at each instant, without any pause"
+        " (pipelines of unequal depth may have more);"
         f" {FIXED_BOUND}: of the common depth. {ON_DEMAND_ROW}: {found.setting.fleets.nodes} nodes"
         " that are never lost. None of them has a rank.",
         f"A job that does not say its mode has {DEFAULT!r}:"
