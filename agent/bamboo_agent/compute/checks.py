@@ -18,6 +18,10 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction
 
 
+class ForwardError(Exception):
+    """The user's code has raised in a forward: a layer, or the loss, on what it was given."""
+
+
 class CorruptionError(Exception):
     """An instruction gave other bits when it was computed again."""
 

@@ -12,18 +12,30 @@ from typing import Any
 import torch
 
 from bamboo_agent.compute import stage
-from bamboo_agent.compute.checks import digest_of
+from bamboo_agent.compute.checks import CorruptionError, ForwardError, digest_of
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
+from bamboo_agent.data.batches import SampleError
+from bamboo_agent.data.targets import UnevenTargetsError
 from bamboo_agent.device.digests import combined, digest
 from bamboo_agent.device.random_state import seed_forward
 from bamboo_agent.losses.forms import Late, take_as
+from bamboo_agent.model import FactoryError
+from bamboo_agent.modules.batch_norm import NormError
 from bamboo_agent.payloads.flow import Flow
+from bamboo_agent.payloads.plain_values import StateError
+from bamboo_agent.user_code import told
 from bamboo_core.model import claims
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op, layers_done
+
+_TOLD = (
+    *(OSError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, CorruptionError),
+    *(FactoryError, NormError, SampleError, StateError, UnevenTargetsError),
+)
+"""Errors that say themselves what is wrong, or are no fault of the user's code."""
 
 
 class Passes:
@@ -134,22 +146,32 @@ class Passes:
     ) -> Flow:
         """statistics: see run_layers; None: validation."""
         seed, device = self._state.setup.seed, self._state.setup.device
+        at = first
+
+        def seed_layer(index: int) -> None:
+            nonlocal at
+            at = first + index
+            seed_forward(seed, task.step, task.index, at, device)
+
         for layer in layers:
             layer.set_training(statistics is not None)
-        return stage.run_layers(
-            layers,
-            inputs,
-            lambda index: seed_forward(seed, task.step, task.index, first + index, device),
-            statistics,
-        )
+        try:
+            return stage.run_layers(layers, inputs, seed_layer, statistics)
+        except _TOLD:
+            raise
+        except Exception as error:
+            kind = type(layers[at - first].module).__name__
+            raise ForwardError(f"{_where(task)}, layer {at}, {kind}: {told(error)}") from error
 
     def _loss(self, outputs: Flow, task: Instruction) -> tuple[torch.Tensor, Late]:
         """It with its graph, and its figures. LossError if it is of another kind than before."""
-        which = f"micro-batch {task.index} of step {task.step}"
-        if task.op is Op.V:
-            which = f"validation {which}"
-        setup = self._state.setup
-        value = setup.model.loss(outputs.value, self._sample(task)[1])
+        which, setup, target = _where(task), self._state.setup, self._sample(task)[1]
+        try:
+            value = setup.model.loss(outputs.value, target)
+        except _TOLD:
+            raise
+        except Exception as error:
+            raise ForwardError(f"{which}, the loss: {told(error)}") from error
         found = take_as(setup.loss_form, value, which)
         return found.tensor, Late(found, which)
 
@@ -256,6 +278,11 @@ class Passes:
 
     def _halves(self, task: Instruction) -> Halves:
         return min(self._state.setup.halves[task.lo : task.hi])
+
+
+def _where(task: Instruction) -> str:
+    which = f"micro-batch {task.index} of step {task.step}"
+    return f"validation {which}" if task.op is Op.V else which
 
 
 def inputs_of(payload: stage.Activation | Flow) -> Flow:

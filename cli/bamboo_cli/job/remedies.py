@@ -77,14 +77,15 @@ REMEDIES: Mapping[str, str] = {
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
     Reason.USER_CODE_FAILED: f"repair the code or the data that the message names, {_NEW_JOB};"
-    " spec.checkpoint.from lets it go on from the newest checkpoint if only data were repaired,"
-    " and spec.model.initialFrom from its weights if code was",
+    " with spec.checkpoint.from it goes on from the newest checkpoint, and accept: [Code] or [Data]"
+    " there takes what you have repaired",
     Reason.DATA_TOO_SMALL: f"use more data or smaller batches, {_NEW_JOB}",
     Reason.DATA_TOO_LARGE: f"use fewer validation samples or larger micro-batches, {_NEW_JOB}",
     Reason.TOO_FEW_LAYERS: f"lower spec.pipelines.stages, or split the model, {_NEW_JOB}",
     Reason.NOT_FINITE: f"lower the learning rate or set clipNorm, {_NEW_JOB}",
     Reason.PLANNING_FAILED: "report a defect with the message and the operator's log",
-    Reason.CHECKPOINT_FAILED: f"make spec.checkpoint.uri writable for all agents, {_NEW_JOB}",
+    Reason.CHECKPOINT_FAILED: "do what the message says; if nothing could be written, make"
+    f" spec.checkpoint.uri writable for all agents, {_NEW_JOB}",
     Reason.BACKOFF_LIMIT_EXCEEDED: f"repair what the last failure in the message says, {_NEW_JOB}",
     Reason.ACTIVE_DEADLINE_EXCEEDED: "create a new job with a longer"
     " spec.runPolicy.activeDeadlineSeconds",

@@ -199,7 +199,10 @@ def end_failing(state: State, why: str = "") -> None:
         left = unsaved(state)
         if manifest is not None and not steps:
             done = counted(manifest.step, "committed step")
-            left = f"{done} in {_source(manifest)}: spec.checkpoint.from begins a job with it"
+            left = (
+                f"{done} in {_source(manifest)}: spec.checkpoint.from begins a job with it, and its"
+                " accept takes what you have repaired"
+            )
         found += f"; {why}{left}"
     end(state, Outcome.FAILED, Reason.USER_CODE_FAILED, found)
 

@@ -7,6 +7,7 @@ import pytest
 from tests.agent.worker.test_disputes import FIRST, SECOND, plan
 from tests.agent.worker.test_losses import assert_exact
 
+from bamboo_agent.compute.layers import Layer
 from bamboo_agent.data.batches import SampleError
 from bamboo_agent.device.completions import HostStream
 from bamboo_agent.losses.forms import LossError
@@ -120,6 +121,76 @@ def test_an_error_in_a_backward_ends_the_worker():
         return run(task)
 
     backend.run = raising
+    with pytest.raises(TaskError):
+        fleet.run_to_end(FIRST)
+    fleet.close()
+    assert not halted(fleet)
+
+
+def raise_in_layer(fleet, agent, monkeypatch, is_it, error):
+    """The agent's next call of such a layer raises: (index of the layer, its class)."""
+    met, call = [], Layer.call
+
+    def raising(layer, *arguments):
+        worker = fleet.workers[agent]
+        index = next((x for x, own in worker.backend.layers.items() if own is layer), None)
+        if not met and index is not None and is_it(worker.executor.running, index):
+            met.append((index, type(layer.module).__name__))
+            raise error
+        return call(layer, *arguments)
+
+    monkeypatch.setattr(Layer, "call", raising)
+    return met
+
+
+@pytest.mark.parametrize(("stage", "op"), [(0, Op.F), (1, Op.F), (1, Op.V)])
+def test_an_error_in_a_layer_names_it(monkeypatch, stage, op):
+    fleet = grid()
+    before = plan(fleet, FIRST)
+    agent = before.pipelines[0][stage]
+
+    def is_it(task, index):
+        return task.op is op and task.step == STEP[op] and index == task.hi - 1
+
+    met = raise_in_layer(fleet, agent, monkeypatch, is_it, IndexError("77 is out of bounds"))
+    fleet.wait(lambda: bool(halted(fleet)))
+    ((_, message),), ((index, kind),) = halted(fleet), met
+    which = f"{'validation ' if op is Op.V else ''}micro-batch 0 of step {STEP[op]}"
+    assert message.message == f"{which}, layer {index}, {kind}: IndexError: 77 is out of bounds"
+    plan(fleet, SECOND, before=before)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert_exact(fleet)
+
+
+def test_an_error_in_the_loss_names_it():
+    fleet = grid()
+    before = plan(fleet, FIRST)
+    agent = before.pipelines[0][1]
+    state = fleet.workers[agent].backend.state
+    model, left = state.setup.model, [IndexError("77 is out of bounds")]
+
+    def raising(outputs, target):
+        if left and fleet.workers[agent].executor.step == STEP[Op.F]:
+            raise left.pop()
+        return model.loss(outputs, target)
+
+    state.setup = replace(state.setup, model=replace(model, loss=raising))
+    fleet.wait(lambda: bool(halted(fleet)))
+    ((_, message),) = halted(fleet)
+    which = f"micro-batch 0 of step {STEP[Op.F]}"
+    assert message.message == f"{which}, the loss: IndexError: 77 is out of bounds"
+    plan(fleet, SECOND, before=before)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert_exact(fleet)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EIO, "x")], ids=repr)
+def test_a_layer_that_meets_a_broken_node_ends_the_worker(monkeypatch, error):
+    fleet = grid()
+    agent = plan(fleet, FIRST).pipelines[0][0]
+    raise_in_layer(fleet, agent, monkeypatch, lambda task, index: True, error)
     with pytest.raises(TaskError):
         fleet.run_to_end(FIRST)
     fleet.close()

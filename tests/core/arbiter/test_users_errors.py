@@ -58,7 +58,8 @@ def test_everybody_s_error_ends_the_job_and_its_state_is_written(
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
     assert over.message.endswith(
         f": UserCodeFailed: {TEXT}; {STEP} committed steps in the checkpoint of step {STEP}:"
-        " spec.checkpoint.from begins a job with it"
+        " spec.checkpoint.from begins a job with it, and its accept takes what you have"
+        " repaired"
     )
     assert fleet.sealed[-1].step == STEP
     assert len(lost(fleet)) == gone, "a job that can spare an agent tries another one"
