@@ -43,11 +43,18 @@ def take(intake: Intake, spec: JobSpec, tell: Callable[[Moved], None]) -> Writte
             tell(Moved(index + 1, len(model.layers)))
         unused = [n for n in taken.unused() if not any(fnmatchcase(n, p) for p in intake.ignored)]
         problems = [*taken.problems, *(f"no layer has {name}" for name in unused)]
+        idle = [
+            f"--ignore {pattern} leaves out nothing, since it is for tensors that no layer has"
+            for pattern in intake.ignored
+            if not any(fnmatchcase(name, pattern) for name in taken.unused())
+        ]
         if problems:
-            raise WeightsError(f"{intake.source}: {listed(problems)}: {_remedy(problems)}")
+            text = f"{listed(problems)}: {_remedy(problems)}"
+            raise WeightsError("; ".join((f"{intake.source}: {text}", *idle)))
         folder.close()
     left = len(taken.unused())
     notes = [f"{left} tensors of the source are left out (--ignore)"] if left else []
+    notes += idle
     return Written(str(intake.out), intake.source, len(folder.names), folder.num_bytes, notes)
 
 

@@ -101,6 +101,22 @@ def test_tensors_are_left_out_and_dtypes_converted_if_told_to(
     assert all(torch.equal(found[x], state[x].bfloat16().float()) for x in state)
 
 
+def test_a_pattern_that_leaves_out_nothing_is_told(
+    state: dict[str, torch.Tensor], spec: JobSpec, tmp_path: Path
+) -> None:
+    """A layer needs what it names, or the file does not have it."""
+    name = next(iter(state))
+    safetensors.torch.save_file(state, tmp_path / "whole.safetensors")
+    notes = taken(tmp_path / "whole.safetensors", spec, tmp_path / "first", ignored=[name])
+    idle = f"--ignore {name} leaves out nothing, since it is for tensors that no layer has"
+    assert notes == [idle]
+    wrong = state | {name: torch.ones(7, 7)}
+    safetensors.torch.save_file(wrong, tmp_path / "wrong.safetensors")
+    with pytest.raises(WeightsError) as error:
+        taken(tmp_path / "wrong.safetensors", spec, tmp_path / "second", ignored=[name])
+    assert str(error.value).endswith(f"; {idle}")
+
+
 def test_a_source_or_a_model_that_is_not_there_is_named(spec: JobSpec, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="none is not there"):
         taken(tmp_path / "none", spec, tmp_path / "first")
