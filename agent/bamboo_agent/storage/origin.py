@@ -92,6 +92,8 @@ class Origin:
             content, folder = source.content(manifest)
         except AbsentError as error:
             text = f"{error}; name a checkpoint that is complete, on a storage that agents reach"
+            if self.source.job is not None:
+                text += "; job is a UID: kubectl get bj NAME -o jsonpath={.metadata.uid}"
             raise OriginError(f"{_FIELD}: {text}") from FileNotFoundError(str(error))
         except (UnreachableError, OriginError):
             raise
@@ -127,7 +129,9 @@ class Origin:
                 for name, number in (("attempt", attempt), ("step", step))
                 if number is not None
             )
-            raise AbsentError(f"{found['job']} has no complete checkpoint {what and f'of {what}'}")
+            there = ", ".join(dict.fromkeys(str(m.step) for m in scan.good)) or "none"
+            text = f"{found['job']} has no complete checkpoint {what and f'of {what}'}"
+            raise AbsentError(f"{text}, but of steps {there}")
         if attempt is None and (later := source.later(newest.attempt)):
             text = (
                 f"{_FIELD}: {later} has no checkpoint yet, and what that attempt has left behind"
@@ -161,10 +165,13 @@ class Origin:
         """Code and data may have been repaired; other differences are mistakes."""
         unequal = {x for x in self.identity if self.identity[x] != theirs.get(x)}
         changed = [x.value for x in Difference if x.value.lower() in unequal]
-        if not changed or unequal - set(_WORDS):
-            return "give this job the same values"
         names = ", ".join(sorted({*changed, *self.source.accept}))
-        return f"if you have changed it on purpose, set {_FIELD}.accept: [{names}]"
+        accept = f"if you have changed it on purpose, set {_FIELD}.accept: [{names}]"
+        if not unequal - set(_WORDS) and changed:
+            return accept
+        return "give this job the same values" + (
+            f", and of code and data, {accept}" * bool(changed)
+        )
 
     def _differences(self, theirs: Mapping[str, str], content: Mapping[str, Any]) -> list[str]:
         ours = self.identity

@@ -193,7 +193,17 @@ def test_what_is_not_accepted_is_still_refused(uri: str) -> None:
     assert "set spec.checkpoint.from.accept: [Code, Data], or take only its weights" in text
     other = replace(spec, seed=8)
     text = refusal(uri, second_job(other, replace(SAME, code="x"), job="a"))
-    assert "spec.seed is 8, was 7: give this job the same values" in text
+    assert (
+        "spec.seed is 8, was 7: give this job the same values, and of code and data, if you" in text
+    )
+    assert "set spec.checkpoint.from.accept: [Code], or take only its weights" in text
+
+
+def test_what_is_there_is_listed(uri: str) -> None:
+    spec = first_job(uri)
+    text = refusal(uri, second_job(spec, job="a", step=3))
+    assert "has no complete checkpoint of step 3, but of steps 2, 4" in text
+    assert "job is a UID: kubectl get bj NAME -o jsonpath={.metadata.uid}" in text
 
 
 def test_a_long_value_that_differs_is_named_by_its_hash(uri: str) -> None:
