@@ -118,6 +118,8 @@ def check_loss(world: World, operator: Operator, record: Record) -> None:
         is_well = is_well and name not in world.sealed.misreaders
         if is_well and world.nodes[name].worker.has_halted:
             is_well = not _are_spare(world, {name})
+        if is_well and world.kind not in ("", world.nodes[name].worker.products):
+            continue  # it may go once agents on the job's kind of processor are there
         if is_well and not _is_reset(world, operator, name):
             raise Violation(f"a healthy agent is given up: {record.message}")
 

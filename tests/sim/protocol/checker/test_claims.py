@@ -56,6 +56,18 @@ def test_a_healthy_agent_is_not_given_up(world):
     claims.check_loss(world, leader, lost)
 
 
+def test_an_agent_on_another_kind_of_processor_may_be_given_up(world):
+    """It has listed the checkpoints while no other was there, and the job's own kind came back."""
+    lost = record(EventReason.AGENT_LOST, "a01")
+    leader = world.operators.running[world.operators.leader]
+    world.nodes["a01"].worker.products = "others"
+    world.kind = "usual"
+    claims.check_loss(world, leader, lost)
+    world.kind = "others"
+    with pytest.raises(Violation, match="a healthy agent is given up: because"):
+        claims.check_loss(world, leader, lost)
+
+
 def test_an_agent_may_look_dead_until_it_has_opened_another_session(world):
     lost = record(EventReason.AGENT_LOST, "a01")
     leader = world.operators.running[world.operators.leader]
