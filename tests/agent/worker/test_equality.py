@@ -124,7 +124,7 @@ def plan_processes(fleet, job, fence, before=None):
         before=before,
     )
     fleet.install(decision)
-    return decision.plan
+    return decision
 
 
 @pytest.fixture
@@ -200,9 +200,12 @@ def test_a_loss_over_groups_changes_no_bit(pipelines, stages, mode, started, tmp
     fleet.wait(lambda: "goes over gloo" in (tmp_path / victim).read_text())
     fleet.kill(victim)
     second = Fence(0, 1, 2)
-    plan_processes(fleet, job, second, before=decided)
+    decided = plan_processes(fleet, job, second, before=decided.plan)
     fleet.run_to_end(second)
     assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
     assert all("is a new plan" in (tmp_path / agent).read_text() for agent in others)
-    modes = [m.ahead.slices > 0 for _, m in fleet.messages if isinstance(m, Progress)]
-    assert any(modes) is (mode is RedundancyMode.EAGER)
+    # whether slices are computed depends on how long agents wait, but not whether they may be
+    has_lane = any(x.lane for x in decided.continuations.values())
+    assert has_lane is (mode is RedundancyMode.EAGER)
+    slices = [m.ahead.slices > 0 for _, m in fleet.messages if isinstance(m, Progress)]
+    assert has_lane or not any(slices)
