@@ -217,7 +217,7 @@ FULL: tuple[Any, ...] = (
     ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),
-    m.Failure("Reason", "message", True, 2),
+    m.Failure("Reason", "message", True, 2, "F[0:4] m3 @9"),
     m.Halted(ONE, "sample 3 of step 4 raises"),
     m.Sealed(SAVED, is_seen_once=True, unseen="0/2 is not seen from node b"),
     m.BadCheckpoint(1, 2, "torn", "disk full", ONE),

@@ -154,6 +154,7 @@ class SupervisorShell:
     def _on_worker_exit(self, code: int, text: str) -> None:
         """Held back until the state machine has asked for the worker."""
         self._is_ready = False
+        self._poll_progress()  # what it did last
         exited = core.WorkerExited(code, text)
         if self._is_worker_expected:
             self._handle(exited)

@@ -41,6 +41,14 @@ class JobEvent:
         return int(self.facts.get(fact, default))
 
 
+_FAILURES = (EventReason.WORKER_FAILED, EventReason.AGENT_REFUSED)
+
+
+def failed_by_themselves(known: Iterable[JobEvent]) -> frozenset[str]:
+    """Agents that were not taken away, whatever an AgentLost says of them later."""
+    return frozenset[str]().union(*(e.agents for e in known if e.reason in _FAILURES))
+
+
 def read_events(events: Iterable[Manifest]) -> list[JobEvent]:
     """The events that say when they happened."""
     return [_read(event) for event in events if event.get("eventTime")]

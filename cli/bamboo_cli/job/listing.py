@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bamboo_cli.job.events import JobEvent, read_events
+from bamboo_cli.job.events import JobEvent, failed_by_themselves, read_events
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.state import Job, Manifest, read_job
 from bamboo_core.api.events import EventReason
@@ -116,9 +116,11 @@ def _ready(status: Manifest) -> str:
     return "-" if said in ("", "0/0") else said
 
 
-def _last_loss(known: Iterable[JobEvent]) -> float | None:
+def _last_loss(known: Sequence[JobEvent]) -> float | None:
     reasons = (EventReason.AGENT_LOST, EventReason.AGENT_LEAVING)
-    return max((e.at for e in known if e.reason in reasons), default=None)
+    failed = failed_by_themselves(known)
+    found = (e.at for e in known if e.reason in reasons and not e.agents <= failed)
+    return max(found, default=None)
 
 
 def _caused(known: Sequence[JobEvent], agent: str) -> Pauses:

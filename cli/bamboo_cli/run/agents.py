@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from bamboo_cli.job.events import GONE, JobEvent
+from bamboo_cli.job.events import GONE, JobEvent, failed_by_themselves
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.state import Manifest, instant
 from bamboo_cli.run.model import NO_ZONE, Gone, Life, Span
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import parse_pod_name
 from bamboo_core.placement.node_pools import pool_of
-
-_FAILURES = (EventReason.WORKER_FAILED, EventReason.AGENT_REFUSED)
 
 
 def places_of(
@@ -116,7 +114,7 @@ def _finished(status: Manifest) -> float | None:
 def gone_of(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) -> list[Gone]:
     """Agents that are lost, and those that left after a notice and did not come back; not those
     that were let go, or that failed by themselves."""
-    failed = frozenset[str]().union(*(e.agents for e in known if e.reason in _FAILURES))
+    failed = failed_by_themselves(known)
     noticed: set[str] = set()
     left: dict[str, Gone] = {}
     lost: dict[str, Gone] = {}

@@ -197,6 +197,7 @@ def pause(state: State, now: float) -> tuple[str, float] | None:
         return None
     holders = staying(state)
     if not holders:
+        state.rewriting.going |= _going(state)  # else they would press for the same plan again
         return None
     _count(state, known, now)
     state.rewriting.layers = _without_file(state, known.step)

@@ -73,16 +73,19 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
     if failure.user_error and _is_everywhere(state):
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
+    by_code = failure.user_error or bool(failure.place)
     if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
-        _meet(state, agent, failure.message, Fence())
-        if isinstance(state.phase, Over):
-            return
+        _meet(state, agent, failure.message, failure.message)
+    elif failure.place:  # the texts of two crashes may differ
+        _meet(state, agent, failure.place, failure.message)
+    if isinstance(state.phase, Over):
+        return
     others = tuple(a for a in state.durable.disputants if a != agent)
     if failure.reason == FailureCause.CORRUPTION and others:
         state.out.save(disputants=others)  # it has contradicted itself, so their layers are right
     cause = str(user_reason(failure.reason)) if failure.user_error else failure.reason
     blame(state, agent, cause, failure.message)
-    lose(state, agent, f"worker ended: {failure.reason}", confirmed=True)
+    lose(state, agent, f"worker ended: {failure.reason}", confirmed=True, by_code=by_code)
 
 
 def blame(state: State, agent: AgentId, cause: str, message: str) -> None:
@@ -104,7 +107,7 @@ def halted(state: State, agent: AgentId, message: Halted) -> None:
     The first time it may be the fault of one machine. The agent ends if others hold all that it
     holds, so that another one computes the same. Else it tries again itself.
     """
-    _meet(state, agent, message.message, message.fence)
+    _meet(state, agent, message.message, message.message, message.fence)
     if message.fence != state.fence or not isinstance(state.phase, Running):
         return
     if state.durable.failing:
@@ -112,19 +115,20 @@ def halted(state: State, agent: AgentId, message: Halted) -> None:
         return
     blame(state, agent, Reason.USER_CODE_FAILED, message.message)
     if _can_spare(state, agent):
-        lose(state, agent, "the user's code has failed on it", confirmed=False)
+        why = "the user's code has failed on it"
+        lose(state, agent, why, confirmed=False, by_code=True)
         state.fence_suspect(agent)
     else:
         begin(state, f"{agent} tries again, since nobody else holds its layers", cause=(agent,))
 
 
-def _meet(state: State, agent: AgentId, text: str, fence: Fence) -> None:
+def _meet(state: State, agent: AgentId, error: str, text: str, fence: Fence = Fence()) -> None:
     """Note that the user's code has failed. The job ends if a member has met the same error before,
     since whoever computes the same meets it. What a newcomer's set-up finds may be the fault of its
-    machine. fence: of the plan; that of a failed agent does not matter."""
+    machine. error: which one it is; fence: of the plan; that of a failed agent does not matter."""
     if agent not in state.membership.members:
         return
-    met = state.users_errors.setdefault(text, set())
+    met = state.users_errors.setdefault(error, set())
     met.add((agent, fence))
     if len(met) >= _PROOF:
         fail(state, f"{agent}: {Reason.USER_CODE_FAILED}: {text}")
@@ -222,18 +226,19 @@ def overdue(state: State, now: float) -> None:
 # ---------------------------------------------------------------- consequences
 
 
-def lose(state: State, agent: AgentId, why: str, *, confirmed: bool) -> None:
+def lose(state: State, agent: AgentId, why: str, *, confirmed: bool, by_code: bool = False) -> None:
     """An agent does not count any more.
 
     One that took part until a restore, and waits for a new plan, is lost like a member.
 
     confirmed: its end has been seen. Else it is a suspect, which only the next plan fences: until
     then it may come back, as a newcomer whose holdings are facts.
+    by_code: the user's code is the cause, which says nothing about how often nodes go.
     """
     membership = state.membership
     took_part = agent in membership.members or agent in membership.idle
     if took_part:
-        redundancy.lost(state, agent)
+        redundancy.lost(state, agent, by_code=by_code)
     if confirmed:
         if agent in membership.suspected:
             state.reconsider()

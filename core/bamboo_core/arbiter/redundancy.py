@@ -29,14 +29,17 @@ def is_auto(state: State) -> bool:
     return state.job.spec.redundancy.mode is RedundancyMode.AUTO
 
 
-def lost(state: State, agent: AgentId) -> None:
-    """A member is lost. Call it while the agent is still known, and before training stops."""
-    if is_auto(state):
-        count(state)
+def lost(state: State, agent: AgentId, *, by_code: bool) -> None:
+    """A member is lost. Call it while the agent is still known, and before training stops. by_code:
+    the user's code is the cause, and would be on any node."""
+    if not is_auto(state):
+        return
+    count(state)
+    if not by_code:
         record = state.membership.agents.get(agent)
         zone = record.hello.zone if record is not None else ""
         state.protection.hazard = state.protection.hazard.lost(zone)
-        _lose_seat(state, agent)
+    _lose_seat(state, agent)
 
 
 def count(state: State) -> None:

@@ -262,6 +262,7 @@ class Failure:
     message: str  # the essential line
     user_error: bool  # another attempt cannot succeed
     exit_code: int
+    place: str = ""  # the instruction that ended the process, if nobody else has killed it
 
 
 @dataclass(frozen=True)

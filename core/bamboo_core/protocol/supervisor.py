@@ -22,7 +22,7 @@ from enum import IntEnum
 
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.clock import PatientClock
-from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.exit_codes import ExitCode, is_from_outside
 from bamboo_core.protocol.messages import (
     Activity,
     ActivityKind,
@@ -307,7 +307,18 @@ class Supervisor:
             return []
         user_error = code == ExitCode.USER
         message = text or f"the worker ended with code {code}"
-        return self._failed(Failure("WorkerExited", message, user_error, code))
+        place = self._place_of_end(code)
+        if place:
+            message += f", in {place}"
+        return self._failed(Failure("WorkerExited", message, user_error, code, place))
+
+    def _place_of_end(self, code: int) -> str:
+        """The instruction that has ended the process: its code, or the data, called exit or
+        crashed. Empty: it was idle, or the end says nothing about what it did."""
+        if self._doing is None or is_from_outside(code) or code == ExitCode.THREAD_DIED:
+            return ""
+        is_busy = self._doing.kind in (ActivityKind.RUNNING, ActivityKind.LOADING)
+        return self._doing.instruction if is_busy and self._doing.limit_s else ""
 
     def _progressed(self, event: Progressed) -> list[Effect]:
         if event.word != self.word:

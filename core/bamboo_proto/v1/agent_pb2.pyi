@@ -369,16 +369,18 @@ class Notice(_message.Message):
     def __init__(self, lead_ms: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., is_hint: _Optional[bool] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("reason", "message", "user_error", "exit_code")
+    __slots__ = ("reason", "message", "user_error", "exit_code", "place")
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     USER_ERROR_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     reason: str
     message: str
     user_error: bool
     exit_code: int
-    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., user_error: _Optional[bool] = ..., exit_code: _Optional[int] = ...) -> None: ...
+    place: str
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., user_error: _Optional[bool] = ..., exit_code: _Optional[int] = ..., place: _Optional[str] = ...) -> None: ...
 
 class Sealed(_message.Message):
     __slots__ = ("manifest", "is_seen_once", "unseen")

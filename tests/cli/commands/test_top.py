@@ -56,6 +56,11 @@ def test_a_job_with_its_figures(training: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
+def test_an_agent_that_failed_by_itself_is_no_preemption(training: dict[str, Any]) -> None:
+    failed = event(9.9, Reason.WORKER_FAILED, agents=AGENT)
+    assert job_row(training, [failed, *EVENTS]).last_loss_at is None
+
+
 def test_pauses_are_those_of_the_whole_life_though_events_are_gone(
     training: dict[str, Any],
 ) -> None:

@@ -10,7 +10,7 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.protocol.messages import Halted
+from bamboo_core.protocol.messages import Failure, Halted
 
 from .fleet import Fleet, committed, running
 
@@ -186,3 +186,58 @@ def test_a_suspended_job_that_goes_on_forgets_the_error() -> None:
     fleet.full = ""
     fleet.wait(40.0)
     assert ended(fleet).outcome is Outcome.FAILED
+
+
+# ---------------------------------------------------------------- code that ends the process
+
+PLACE = "F[0:1] m3 @9"
+
+
+def crash(fleet: Fleet, agent: str, place: str = PLACE, text: str = "crashed") -> None:
+    """The agent's process ends itself in an instruction."""
+    fleet.until(lambda: agent in fleet.arbiter.status().members)
+    fleet.receive(AgentId(agent), Failure("WorkerExited", text, False, 139, place))
+    fleet.agents.pop(AgentId(agent))
+
+
+def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    crash(fleet, "a0")
+    assert fleet.over is None
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    crash(fleet, "a2", text="crashed in thread 7")
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.startswith("a2: UserCodeFailed: crashed in thread 7; ")
+
+
+@pytest.mark.parametrize("places", [("", ""), (PLACE, "F[0:1] m3 @10"), (PLACE, "")])
+def test_crashes_at_different_places_end_no_job(places: tuple[str, str]) -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    crash(fleet, "a0", places[0])
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    crash(fleet, "a2", places[1])
+    fleet.add("n0", "z0")
+    fleet.add("n1", "z1")
+    assert ended(fleet).outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize(("place", "losses"), [(PLACE, 0), ("", 1)])
+def test_a_crash_of_users_code_says_nothing_about_nodes(place: str, losses: int) -> None:
+    """Auto counts losses by zone."""
+    fleet = running(2, 2, steps=40, every=0, mode=RedundancyMode.AUTO)
+    before = _losses(fleet)
+    crash(fleet, "a0", place)
+    assert _losses(fleet) == pytest.approx(before + losses, abs=0.01)
+
+
+def test_an_agent_that_is_left_out_says_nothing_about_nodes() -> None:
+    fleet = failing(2, 2, mode=RedundancyMode.AUTO)
+    before = _losses(fleet)
+    ended(fleet)
+    assert len(lost(fleet)) == 1
+    assert _losses(fleet) == pytest.approx(before, abs=0.01)
+
+
+def _losses(fleet: Fleet) -> float:
+    return sum(zone.losses for zone in fleet.arbiter.state.protection.hazard.zones)

@@ -1,8 +1,9 @@
-"""A sample that cannot be read ends a real job with all that it has computed in a checkpoint, from
-which a job with the repaired sample goes on to the same bits."""
+"""A sample that cannot be read, or whose code ends its process, ends a real job with all that it
+has computed in a checkpoint, from which a job with the repaired sample goes on to the same bits."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,32 +19,40 @@ from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.fleet.runs.jobs import tiny_gpt
 
 pytestmark = pytest.mark.timeout(300)
-STEPS, STEP, MICROBATCH = 9, 5, 3
+STEPS, STEP, MICROBATCH, CODE = 9, 5, 3, 77
 ZONES = {"a-0": "zone-a", "a-1": "zone-b", "a-2": "zone-a", "a-3": "zone-b"}
 
 
 class Damaged:
-    """The text, of which a file names the sample that cannot be read, as long as it is there."""
+    """The text, of which a file names the sample that cannot be read, as long as it is there.
 
-    def __init__(self, windows: text.Windows, file: Path) -> None:
-        self._windows, self._file = windows, file
+    exits: its code ends the process then.
+    """
+
+    def __init__(self, windows: text.Windows, file: Path, *, exits: bool) -> None:
+        self._windows, self._file, self._exits = windows, file, exits
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if self._file.is_file() and int(self._file.read_text()) == index:
+            if self._exits:
+                os._exit(CODE)
             raise ValueError(f"{index} is no text")
         return self._windows[index]
 
 
-def damaged(*, file: str, context: int, limit_bytes: int) -> Damaged:
-    return Damaged(text.build(context=context, limit_bytes=limit_bytes), Path(file))
+def damaged(*, file: str, context: int, limit_bytes: int, exits: bool = False) -> Damaged:
+    return Damaged(text.build(context=context, limit_bytes=limit_bytes), Path(file), exits=exits)
 
 
-def job(folder: Path, *, pipelines: int, mode: RedundancyMode, file: Path) -> JobSpec:
+def job(
+    folder: Path, *, pipelines: int, mode: RedundancyMode, file: Path, exits: bool = False
+) -> JobSpec:
     made = tiny_gpt(folder, pipelines=pipelines, stages=2, steps=STEPS, mode=mode)
-    factory = FactorySpec(f"{__name__}:damaged", {**made.data.args, "file": str(file)})
+    arguments = {**made.data.args, "file": str(file), "exits": exits}
+    factory = FactorySpec(f"{__name__}:damaged", arguments)
     data = DataSpec(factory.factory, factory.args, made.data.validation)
     return replace(made, data=data)
 
@@ -106,3 +115,20 @@ async def test_no_step_is_lost(
         assert (await fleet.over(deadline_s=120.0)).outcome is Outcome.COMPLETE, fleet.record()
         expected = fleet.weights()
     assert not [name for name in expected if not torch.equal(found[name], expected[name])]
+
+
+async def test_code_that_ends_two_processes_at_one_place_ends_the_job(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
+    """Others hold copies of the layers that end with the processes."""
+    file, pipelines, mode = tmp_path / "damaged", 2, RedundancyMode.REPLICA
+    spec = job(tmp_path / "a", pipelines=pipelines, mode=mode, file=file, exits=True)
+    damage(file, spec)
+    async with LocalFleet(spec, tmp_path / "a/fleet", forkserver=forkserver) as fleet:
+        await fleet.add(ZONES)
+        over = await fleet.over(deadline_s=120.0)
+        assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed"), fleet.record()
+        assert f"the worker ended with code {CODE}, in F[" in over.message
+        assert f"m{MICROBATCH} @{STEP} reads data; " in over.message
+        assert f"{STEP} committed steps in the checkpoint of step {STEP}" in over.message
+        assert not fleet.recorded(EventReason.RESTORING)

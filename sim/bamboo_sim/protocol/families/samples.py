@@ -22,8 +22,9 @@ from bamboo_sim.protocol.world.state import World
 
 
 def samples(base: History, part: Part = WHOLE) -> Histories:
-    """A forward fails on one or two agents, or a sample is bad for everybody. Meanwhile agents die,
-    leave, come or are heard again, leaders change, the disk fills up, and the job is suspended."""
+    """A forward fails on one or two agents, or a sample is bad for everybody, or ends the process
+    of whoever reads it. Meanwhile agents die, leave, come or are heard again, leaders change, the
+    disk fills up, and the job is suspended."""
     rng, job = random.Random(base.seed), base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
@@ -50,6 +51,9 @@ def samples(base: History, part: Part = WHOLE) -> Histories:
             ("halt", one),
         )
         yield inject(bad, rng.randrange(120), rng.choice(changes))
+        fatal = inject(at, 0, ("fatal sample",))
+        yield snapshot(fatal)
+        yield inject(fatal, rng.randrange(120), rng.choice(changes))
         halted, failing = wait_until(bad, who_says(Halted)), wait_until(bad, _is_failing)
         if halted is not None:
             yield inject(halted, 0, ("reconnect", who_says(Halted)(halted[1]), 0))

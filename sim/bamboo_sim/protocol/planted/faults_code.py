@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, losses
+from bamboo_core.arbiter import endings, last_write, losses
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol import supervisor
@@ -13,13 +13,15 @@ from bamboo_sim.protocol.planted.patches import Planted, patched
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 SELDOM = Job(2, 2, 2, layers=3, steps=4, save_every=2)
 MOVING = Job(1, 2, 2, replica=False, spares=2)
-_meet, _fail = losses._meet, endings.fail
+_meet, _fail, _pause = losses._meet, endings.fail, last_write.pause
 
 
-def count_words(state: State, agent: AgentId, text: str, fence: Fence) -> None:
+def count_words(
+    state: State, agent: AgentId, error: str, text: str, fence: Fence = Fence()
+) -> None:
     """An error that a supervisor says again counts again."""
-    _meet(state, agent, text, fence)
-    _meet(state, agent, text, Fence(0, 0, len(state.users_errors.get(text, ()))))
+    _meet(state, agent, error, text, fence)
+    _meet(state, agent, error, text, Fence(0, 0, len(state.users_errors.get(error, ()))))
 
 
 def end_at_once(state: State, text: str) -> None:
@@ -27,6 +29,15 @@ def end_at_once(state: State, text: str) -> None:
     _fail(state, text)
     if state.durable.failing:
         endings.end_failing(state)
+
+
+def press_again(state: State, now: float) -> tuple[str, float] | None:
+    """Agents that leave press for a plan that cannot be made, again and again."""
+    going = state.rewriting.going
+    found = _pause(state, now)
+    if not last_write.staying(state):
+        state.rewriting.going = going
+    return found
 
 
 PLANTS: tuple[Planted, ...] = (
@@ -42,4 +53,6 @@ PLANTS: tuple[Planted, ...] = (
             patched(losses, "_PROOF", 1), (("samples", SAVING),)),
     Planted("an agent that nobody can replace is given up", "U5",
             patched(losses, "_can_spare", lambda state, agent: True), (("samples", MOVING),)),
+    Planted("agents that leave press for a plan again and again", "U6",
+            patched(last_write, "pause", press_again), (("samples", SAVING),)),
 )  # fmt: skip

@@ -102,7 +102,7 @@ def inform(world: World, node: Node, event: Any) -> None:
                 connect(world, node, world.operators.leader)
             case KillWorker():
                 check_killed_worker(world, node)
-                inform(world, node, WorkerExited(-9, "killed"))
+                inform(world, node, WorkerExited(128 + 9, "killed"))
             case Exit():
                 _exit(world, node, event)
 

@@ -431,6 +431,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "fail slices": users_code.fail_slices,
     "halt": users_code.halt,
     "bad sample": users_code.spoil_a_sample,
+    "fatal sample": lambda w: users_code.spoil_a_sample(w, is_fatal=True),
     "flip": _flip,
     "alter": _alter,
     "start": lambda w, name: w.start(name),

@@ -56,6 +56,7 @@ class Simulation(World):
             return
         node = Node(name, self.job, self.sealed)
         node.worker.bad_step = self.bad_step
+        node.worker.is_sample_fatal = self.is_sample_fatal
         self.nodes[name] = node
         if name not in self.pods:
             self.pods.append(name)

@@ -33,11 +33,15 @@ def halt(world: World, name: AgentId) -> None:
         world.nodes[name].worker.hiccup = f"{name} cannot read at event {world.events}"
 
 
-def spoil_a_sample(world: World) -> None:
-    """Nobody can read a sample of one of the next steps."""
+def spoil_a_sample(world: World, *, is_fatal: bool = False) -> None:
+    """Nobody can read a sample of one of the next steps. is_fatal: it ends the process."""
     world.losses += 1
     world.has_expelled = True
     world.causes += 3  # two agents meet it, and the job ends with another plan
     world.bad_step = min(world.newest[1] + 2, world.job.steps - 1)
+    world.is_sample_fatal = is_fatal
+    if is_fatal:  # other cuts and slices computed ahead are other places
+        world.causes += 2 * len(world.nodes)
     for node in world.nodes.values():
         node.worker.bad_step = world.bad_step
+        node.worker.is_sample_fatal = is_fatal

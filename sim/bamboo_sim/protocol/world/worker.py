@@ -80,6 +80,7 @@ class Worker:
         self.failing = 0  # so many of its next slices fail
         self.hiccup = ""  # error of its next forward; empty: there is none
         self.bad_step = -1  # with a sample that nobody can read
+        self.is_sample_fatal = False  # it ends the process of whoever reads it
         self.has_halted = False  # at any time, by the user's code
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
@@ -189,6 +190,10 @@ class Worker:
         self.pending = None
         record = None
         attempt = self.executor.fence.attempt
+        if self.is_sample_fatal and task.op in (Op.F, Op.R) and self._reads_bad_sample(task):
+            text = f"{self.name} has crashed"
+            self.said.append(Failure("WorkerExited", text, False, 128 + 11, str(task)))
+            return None
         if task.op is Op.R and (self.failing or self._reads_bad_sample(task)):
             self.failing -= self.failing > 0
             self.backend.left_out |= {name_of(task)}

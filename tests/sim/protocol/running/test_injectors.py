@@ -29,6 +29,7 @@ CASES: dict[str, Case] = {
     "fail slices": (AHEAD, [("fail slices", "a00", 9)]),
     "halt": (SMALL, [("halt", "a00")]),
     "bad sample": (SAVING, [("bad sample",)]),
+    "fatal sample": (SAVING, [("fatal sample",)]),
     "flip": (AHEAD, [("flip", "a00", "F", False)]),
     "alter": (SMALL, [("alter", "a00", 0)]),
     "start": (SMALL, [("start", "b9")]),
