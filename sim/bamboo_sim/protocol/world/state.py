@@ -87,8 +87,7 @@ class World:
         self.keep_alive_at = inf  # broken sessions are noticed from then on
         self.storage_faults = 0  # so many reads and writes of files fail
         self.has_storage_failed = False
-        # with a sample that nobody can read, or that ends the process; -1: there is none
-        self.bad_step, self.is_sample_fatal = -1, False
+        self.bad_step, self.is_sample_fatal = -1, False  # -1: every sample can be read
         # agents may wait for files: for a slow storage, or for what is away
         self.slow_until = self.away_until = -inf
         self.refused, self.refused_at = 0, -inf  # last checkpoints not written; when the newest
