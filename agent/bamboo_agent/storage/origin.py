@@ -7,6 +7,7 @@ every agent with the same content; from then on it is a checkpoint like any othe
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,6 +22,8 @@ from bamboo_agent.storage.checkpoint import (
 from bamboo_core.api.identity import identity_parts
 from bamboo_core.api.spec import Difference, JobSpec, SourceSpec, batch_shape
 from bamboo_core.protocol.messages import Fingerprint, Manifest
+
+log = logging.getLogger(__name__)
 
 _FIELD = "spec.checkpoint.from"
 _FOLDER = re.compile(r"(?P<job>.+?)(/attempt-(?P<attempt>\d+)(/step-(?P<step>\d+))?)?")
@@ -177,6 +180,8 @@ class Origin:
         ours = self.identity
         unequal = [x for x in sorted({*ours, *theirs}) if ours.get(x) != theirs.get(x)]
         accepted = {x.value.lower() for x in self.source.accept}
+        for name in accepted.intersection(unequal):
+            log.warning("%s.accept takes that %s", _FIELD, _WORDS[name])
         unequal = [x for x in unequal if x not in accepted]
         found = [
             _WORDS.get(x) or f"{x} is {_shown(ours.get(x))}, was {_shown(theirs.get(x))}"

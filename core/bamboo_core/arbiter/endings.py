@@ -150,9 +150,17 @@ def rebase(state: State) -> None:
     text = f"attempt {attempt} begins from the checkpoint of step {step}, which was not known"
     if is_first:
         text = f"the job begins with the checkpoint of step {step} that spec.checkpoint.from names"
+        text += _accepted(state.job.spec)
     state.record(EventReason.CHECKPOINT_FOUND, text, attempt=attempt, step=step)
     forks = () if is_first else (*durable.forks, Fork(attempt, step))
     state.out.save(manifest=newest, forks=forks, committed=step - 1)
+
+
+def _accepted(spec: JobSpec) -> str:
+    assert spec.checkpoint is not None
+    assert spec.checkpoint.from_ is not None
+    names = " and ".join(x.value.lower() for x in spec.checkpoint.from_.accept)
+    return f"; its accept takes other {names} than it was written with" if names else ""
 
 
 def end(state: State, outcome: Outcome, reason: str, message: str) -> None:

@@ -177,12 +177,15 @@ def test_other_code_or_data_are_named(uri: str) -> None:
 
 
 @pytest.mark.parametrize("changed", [["Code"], ["Data"], ["Code", "Data"]], ids=str)
-def test_what_the_user_has_changed_on_purpose_may_differ(uri: str, changed: list[str]) -> None:
+def test_what_the_user_has_changed_on_purpose_may_differ(
+    uri: str, changed: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     spec, checkpoints = first_job(uri), own(uri)
     found = replace(SAME, **{name.lower(): "changed" for name in changed})
     accept = tuple(map(Difference, changed))
     second_job(spec, found, job="a", accept=accept).settle(checkpoints)
     assert [m.step for m in checkpoints.scan().good] == [4]
+    assert caplog.text.count("differ") == caplog.text.count("accept takes that") == len(changed)
 
 
 def test_what_is_not_accepted_is_still_refused(uri: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import CheckpointSpec, RestoreSpec, SourceSpec
+from bamboo_core.api.spec import CheckpointSpec, Difference, RestoreSpec, SourceSpec
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import Op, single
@@ -20,9 +20,12 @@ from .fleet import Fleet, committed, spec
 ORIGIN = Manifest(0, 4, "0/4", "d")
 
 
-def begun(*, stages: int = 2, steps: int = 12, every: int = 3) -> Fleet:
+def begun(
+    *, stages: int = 2, steps: int = 12, every: int = 3, accept: tuple[Difference, ...] = ()
+) -> Fleet:
     """The agents are ready; those that are asked find the checkpoint of step 4 of another job."""
-    source = CheckpointSpec("file:///tmp/x", every, from_=SourceSpec(job="another"))
+    other = SourceSpec(job="another", accept=accept)
+    source = CheckpointSpec("file:///tmp/x", every, from_=other)
     fleet = Fleet(replace(spec(stages=stages, steps=steps), checkpoint=source), layers=stages)
     fleet.sealed = [ORIGIN]
     fleet.add_grid(1, stages)
@@ -45,6 +48,16 @@ def test_it_begins_with_the_listed_checkpoint_and_repeats_nothing() -> None:
     (found,) = [r for r in fleet.records if r.reason is EventReason.CHECKPOINT_FOUND]
     assert found.message == (
         "the job begins with the checkpoint of step 4 that spec.checkpoint.from names"
+    )
+
+
+def test_what_it_accepts_is_told() -> None:
+    fleet = begun(accept=(Difference.CODE, Difference.DATA))
+    fleet.tell(a.DesiredState(1))
+    fleet.until(lambda: any(isinstance(m, Directive) for _, m in fleet.wire))
+    (found,) = [r for r in fleet.records if r.reason is EventReason.CHECKPOINT_FOUND]
+    assert found.message.endswith(
+        " names; its accept takes other code and data than it was written with"
     )
 
 

@@ -19,7 +19,7 @@ from bamboo_core.model.counts import counted
 
 _SHOWN = {
     *(EventReason.AGENT_LOST, EventReason.RESUMED, EventReason.RESTORING, EventReason.WAITING),
-    local_run.VALIDATED,
+    *(EventReason.CHECKPOINT_FOUND, local_run.VALIDATED),
 }
 _RATE_STEPS = 20
 _PLAIN_S = 5.0
