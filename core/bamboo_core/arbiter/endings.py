@@ -204,7 +204,7 @@ def end_failing(state: State, why: str = "") -> None:
     found = state.durable.failing
     if state.job.spec.checkpoint is not None and state.durable.plan != Fence():
         steps, manifest = _unsaved(state)
-        left = unsaved(state)
+        left = unsaved(state) if steps else "no step was committed"
         if manifest is not None and not steps:
             done = counted(manifest.step, "committed step")
             left = (

@@ -31,6 +31,7 @@ from bamboo_core.evidence import pod_troubles
 from bamboo_core.model.counts import counted
 from bamboo_core.validation import overridden
 
+_NOT_SO = "the job has not ended in this way"
 _MAX_LISTED = 3
 _MAX_RUNS = _MAX_COUNTS = 8
 
@@ -116,7 +117,8 @@ def _accepted(seen: Seen) -> Condition:
 
 def _capacity(seen: Seen) -> Condition:
     if seen.is_resting:
-        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
+        text = "no agents are wanted: the job " + ("has ended" if seen.memory.terminal else "rests")
+        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, text)
     turn = seen.turn
     if turn is not None and turns.waits(turn, seen.view):
         text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
@@ -488,11 +490,11 @@ def _suspended(seen: Seen) -> Condition:
 
 def _complete(seen: Seen) -> Condition:
     done = seen.memory.terminal is Outcome.COMPLETE
-    reason = Reason.STEPS_REACHED if done else Reason.NOT_YET
-    return Condition(Type.COMPLETE, done, reason, (seen.memory.message + seen.job.goes_on) * done)
+    text = seen.memory.message + seen.job.goes_on if done else _NOT_SO
+    return Condition(Type.COMPLETE, done, Reason.STEPS_REACHED if done else Reason.NOT_YET, text)
 
 
 def _failed(seen: Seen) -> Condition:
     failed = seen.memory.terminal is Outcome.FAILED
     reason = seen.memory.reason if failed else Reason.NOT_YET
-    return Condition(Type.FAILED, failed, reason, seen.memory.message if failed else "")
+    return Condition(Type.FAILED, failed, reason, seen.memory.message if failed else _NOT_SO)

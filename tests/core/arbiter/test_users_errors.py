@@ -125,7 +125,7 @@ def test_a_job_that_has_committed_nothing_ends_without_a_checkpoint() -> None:
     fleet.raises = lambda agent, x: TEXT if x.op is Op.F and x.lo == 0 else ""
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
-    assert over.message.endswith("; 0 committed steps since the start will be repeated")
+    assert over.message.endswith(f"UserCodeFailed: {TEXT}; no step was committed")
     assert not fleet.sealed
 
 
