@@ -49,7 +49,7 @@ class Files:
 
     def _why(self, error: Exception) -> str:
         """No error of a store may end training, of whatever type it is."""
-        return disk.why(error) if self._is_local else objects.why(error)
+        return disk.why(error) if self._is_local else objects.why(error, self._root)
 
     def _list(self, folder: str) -> dict[str, int | None] | None:
         """Path -> bytes, with as few requests as the storage allows; None: no such folder."""
