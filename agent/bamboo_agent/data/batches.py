@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -78,9 +79,8 @@ class _Set:
             raise SampleError(f"{self.factory}, {error}") from error
         except (Exception, SystemExit) as error:
             text = f"{self.factory}, sample {index}: {told(error)}"
-            is_absent = isinstance(error, KeyError) and error.args == (index,)
-            if is_absent or isinstance(error, IndexError | StopIteration):
-                text += f"; len() is {self.count}, so [] must give samples 0 to {self.count - 1}"
+            if isinstance(error, IndexError | StopIteration) or _is_key(error, index):
+                text += f"; if there is no sample {index}, len() must be less than {self.count}"
             raise SampleError(text) from error
 
     def content_fingerprint(self) -> str:
@@ -373,6 +373,14 @@ class Data:
         except (Exception, SystemExit) as error:
             text = f"{source.factory}, sample {index}: {told(error)}"
             raise SampleError(text) from error
+
+
+def _is_key(error: BaseException, index: int) -> bool:
+    """Whether a KeyError is about the sample's number, and not about a key of the user's."""
+    if not isinstance(error, KeyError) or len(error.args) != 1:
+        return False
+    key = error.args[0]
+    return isinstance(key, Integral) and not isinstance(key, bool) and key == index
 
 
 def _spread(count: int) -> list[int]:

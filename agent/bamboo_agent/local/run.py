@@ -15,14 +15,16 @@ import grpc
 from bamboo_agent.local.certificates import Authority
 from bamboo_agent.local.operator import JOB_UID, LocalOperator
 from bamboo_agent.local.processes import AUTHORITY_FILE, TOKEN_FILE, Agents
+from bamboo_agent.local.reader import Announcement
 from bamboo_core.api import local_run
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, to_json
 from bamboo_core.arbiter_state.events import ArbiterJob, ArbiterPhase, Event, Over, Record, Timing
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
-from bamboo_core.protocol.messages import AgentMessage, CommitRecord, Progress
+from bamboo_core.protocol.messages import AgentMessage, CommitRecord, Progress, Ready
 
 Tell = Callable[[local_run.Told], None]
 
@@ -54,6 +56,8 @@ class _Operator(LocalOperator):
         self.committed = -1
         self.refusal = ""
         self.failures: dict[AgentId, str] = {}
+        self._heard_of: frozenset[AgentId] = frozenset()
+        self._ready: frozenset[AgentId] = frozenset()
         self.news = asyncio.Event()
 
     def handle(self, event: Event) -> None:
@@ -74,7 +78,26 @@ class _Operator(LocalOperator):
                 self.failures[agent] = record.message.removeprefix(f"{agent}: ")
         self._tell(local_run.Happened(record.reason, record.message, record.severity))
 
+    @property
+    def starting(self) -> str:
+        """How far the agents are that have not committed a step yet. Also from another thread."""
+        expected = self.goal.expected
+        ready = self._ready & expected
+        if ready == expected:
+            return f"{counted(len(ready), 'agent')} ready; planning, and computing the first step"
+        building = ", ".join(sorted((self._heard_of & expected) - ready))
+        silent = ", ".join(sorted(expected - self._heard_of))
+        parts = [
+            f"{len(ready)} of {len(expected)} agents ready",
+            f"building and measuring: {building}" if building else "",
+            f"starting: {silent}" if silent else "",
+        ]
+        return "; ".join(filter(None, parts))
+
     def _heard(self, agent: AgentId, message: AgentMessage) -> AgentMessage:
+        self._heard_of |= {agent}
+        if isinstance(message, Ready):
+            self._ready |= {agent}
         if isinstance(message, Progress) and message.commit.step > self.committed:
             self.committed = message.commit.step
             self._tell(self._told(message.commit))
@@ -133,11 +156,11 @@ class LocalRun:
             await self._start(
                 {self._name(i): self._zone(i) for i in range(grid.count * grid.stages)}
             )
-            while self._operator.over is None and not self._why:
-                await self._replace()
-                self._kill_if_due()
-                self._operator.news.clear()
-                await self._operator.news.wait()
+            with Announcement(self._tell, lambda: self._operator.starting):
+                while self._goes_on and self._operator.committed < 0:
+                    await self._turn()
+            while self._goes_on:
+                await self._turn()
             if self._operator.over is None:
                 return Over(Outcome.FAILED, "Failed", self._why)
             await self._agents.ended()
@@ -145,6 +168,17 @@ class LocalRun:
         finally:
             await self._operator.stop()
             await self._agents.end()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._operator.over is None and not self._why
+
+    async def _turn(self) -> None:
+        """Do what is due, and wait for the next event."""
+        await self._replace()
+        self._kill_if_due()
+        self._operator.news.clear()
+        await self._operator.news.wait()
 
     @property
     def _why(self) -> str:

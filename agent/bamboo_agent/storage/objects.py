@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bamboo_agent.factory_names import told
+
 log = logging.getLogger(__name__)
 
 READING = {"cache_type": "none"}
@@ -197,25 +199,24 @@ def _uploads(fs: Any, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def why(error: Exception, where: str) -> str:
+def why(error: Exception, where: str, needs: str = _RIGHTS) -> str:
     """Say what the server or the driver says, and what to do about it. where: address of the prefix
-    that is used."""
-    words = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    that is used; needs: for what."""
+    words = told(error)
     found = getattr(error.__cause__, "response", None)  # of botocore
     response = found if isinstance(found, dict) else {}
     code = response.get("Error", {}).get("Code", "")
-    if not isinstance(error, OSError):
-        words = f"{type(error).__name__}: {words}"
-    elif code and code not in words:
-        words = f"{code}: {words}"
-    remedy = _REMEDIES_BY_CODE.get(code) or _remedy(error, response, where)
+    if isinstance(error, OSError):
+        words = error.strerror or str(error) or words
+        words = f"{code}: {words}" if code and code not in words else words
+    remedy = _REMEDIES_BY_CODE.get(code) or _remedy(error, response, where, needs)
     return f"{words.rstrip('.')}{remedy and ': '}{remedy}"
 
 
-def _remedy(error: Exception, response: dict[str, Any], where: str) -> str:
+def _remedy(error: Exception, response: dict[str, Any], where: str, needs: str) -> str:
     name = type(error).__name__
     if isinstance(error, PermissionError):
-        return _rights(error, response.get("Error", {}).get("Code", ""), where)
+        return _rights(error, response.get("Error", {}).get("Code", ""), where, needs)
     if isinstance(error, FileNotFoundError):
         return _BUCKET
     if isinstance(error, OSError) and error.errno in _REMEDIES:
@@ -229,7 +230,7 @@ def _remedy(error: Exception, response: dict[str, Any], where: str) -> str:
     return ""
 
 
-def _rights(error: Exception, code: str, where: str) -> str:
+def _rights(error: Exception, code: str, where: str, needs: str) -> str:
     """Whose rights are missing, and which."""
     has_keys = _has_own_server() or any(os.environ.get(name) for name in _KEYS)
     if has_keys and code in _KEY_REMEDIES:
@@ -243,7 +244,7 @@ def _rights(error: Exception, code: str, where: str) -> str:
     if missing:
         bucket = "/".join(where.split("/")[:3])
         text = f"s3:{missing} on {bucket if missing in _OF_BUCKET else f'{where}/*'} is refused: "
-    return f"{text}allow {who} {_RIGHTS}"
+    return f"{text}allow {who} {needs}"
 
 
 def _has_own_server() -> bool:

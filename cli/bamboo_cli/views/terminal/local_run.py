@@ -48,6 +48,7 @@ class LocalRunView:
     def __enter__(self) -> LocalRunView:
         if self._console.is_terminal:
             self._live.__enter__()
+            self._live.update(Text("loading torch"))
         return self
 
     def __exit__(
@@ -62,6 +63,8 @@ class LocalRunView:
     def show(self, told: local_run.Told) -> None:
         """Show what has happened."""
         match told:
+            case local_run.Doing(text, seconds):
+                self._show_line(f"{text}  {seconds:.0f} s")
             case local_run.Layer():
                 self._layers.append(told)
             case local_run.Fleet():
@@ -82,12 +85,15 @@ class LocalRunView:
                 self._end(told)
 
     def _step(self, told: local_run.Step) -> None:
+        self._times.append((told.step, self._now()))
+        self._show_line(self._progress(told), is_last=told.step + 1 == self._steps)
+
+    def _show_line(self, line: str, *, is_last: bool = False) -> None:
+        """The line of progress. is_last: it is printed in any case."""
         now = self._now()
-        self._times.append((told.step, now))
-        line = self._progress(told)
         if self._console.is_terminal:
             self._live.update(Text(line))
-        elif now - self._printed_at >= _PLAIN_S or told.step + 1 == self._steps:
+        elif now - self._printed_at >= _PLAIN_S or is_last:
             self._printed_at = now
             self._print(line)
 

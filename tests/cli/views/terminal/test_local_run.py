@@ -66,6 +66,26 @@ def test_metrics_stand_beside_the_losses(screen: Screen) -> None:
     ]
 
 
+def test_what_goes_on_before_the_first_step_is_said_now_and_then(screen: Screen) -> None:
+    for second in range(12):
+        screen.now = float(second)
+        screen.view.show(local_run.Doing("1 of 4 agents ready; starting: agent-2", second))
+    assert screen.lines == [
+        "1 of 4 agents ready; starting: agent-2  5 s",
+        "1 of 4 agents ready; starting: agent-2  10 s",
+    ]
+
+
+def test_what_goes_on_is_one_line_of_a_terminal() -> None:
+    screen = Screen(is_terminal=True)
+    with screen.view:
+        for second in range(12):
+            screen.view.show(local_run.Doing("1 of 4 agents ready", second))
+        screen.view._live.refresh()
+        assert "1 of 4 agents ready  11 s" in screen.text.getvalue()
+    assert "\n1 of" not in screen.text.getvalue()
+
+
 def test_layers_come_with_the_fleet(screen: Screen) -> None:
     screen.view.show(local_run.Layer(-1, "input", 0, "4x8 float32"))
     screen.view.show(local_run.Layer(0, "Linear", 1234, "4x16 float32"))
