@@ -224,6 +224,10 @@ class Data:
             )
         return _to_device(inputs, self._device), _to_device(targets, self._device)
 
+    def origin(self, step: int, microbatch: int) -> str:
+        """Who has made a training micro-batch, of which samples, in words."""
+        return f"{self._training.factory}, samples {listed(self.indices(step, microbatch))}"
+
     def _made(self, step: int | None, microbatch: int, indices: list[int]) -> tuple[Any, Any]:
         """A micro-batch, read and made anew. Call it inside :func:`sampling`."""
         samples = [self._sample(step, index) for index in indices]
