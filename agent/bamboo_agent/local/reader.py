@@ -40,7 +40,8 @@ class Reader:
 
 
 class Announcement:
-    """Tells what goes on, at once and then every second, until its block ends or it is ended."""
+    """Tells what goes on, at once and then every second, until its block ends or it is ended. An
+    empty text is not told, and the time begins anew with the next one."""
 
     def __init__(
         self,
@@ -69,6 +70,9 @@ class Announcement:
     def _repeat(self) -> None:
         began = time.monotonic()
         while True:
-            self._tell(local_run.Doing(self._text(), time.monotonic() - began))
+            if text := self._text():
+                self._tell(local_run.Doing(text, time.monotonic() - began))
+            else:
+                began = time.monotonic()
             if self._over.wait(self._again_s):
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,21 @@ from bamboo_core.arbiter_state.events import ArbiterJob, ArbiterPhase, Event, Ov
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
-from bamboo_core.protocol.messages import AgentMessage, CommitRecord, Progress, Ready
+from bamboo_core.protocol.messages import (
+    Activity,
+    AgentMessage,
+    CommitRecord,
+    Heartbeat,
+    Progress,
+    Ready,
+)
 
 Tell = Callable[[local_run.Told], None]
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 """Of agents, if the job names none: as many as any grid needs."""
+_STILL_S, _USUAL = 10.0, 5.0  # a step is late after so long, and so many times the longest one
+_MOST_NAMED = 2  # agents that hold it up
 _TIMING = Timing(start_grace_s=600.0, join_grace_s=0.5)
 
 
@@ -58,6 +68,8 @@ class _Operator(LocalOperator):
         self.failures: dict[AgentId, str] = {}
         self._heard_of: frozenset[AgentId] = frozenset()
         self._ready: frozenset[AgentId] = frozenset()
+        self._activities: Mapping[AgentId, Activity] = {}  # that have lasted for a while
+        self._committed_at, self._longest_s = 0.0, 0.0  # of a step, in seconds
         self.news = asyncio.Event()
 
     def handle(self, event: Event) -> None:
@@ -79,8 +91,25 @@ class _Operator(LocalOperator):
         self._tell(local_run.Happened(record.reason, record.message, record.severity))
 
     @property
-    def starting(self) -> str:
-        """How far the agents are that have not committed a step yet. Also from another thread."""
+    def doing(self) -> str:
+        """What goes on before the first step, or instead of the next one; empty: nothing to tell.
+        Also from another thread."""
+        if self.committed < 0:
+            return self._starting
+        still_s = time.monotonic() - self._committed_at
+        if still_s < max(_STILL_S, _USUAL * self._longest_s) or self._is_done:
+            return ""
+        known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
+        does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
+        text = f"step {self.committed + 2} is late"
+        return "; ".join([text, *does[:_MOST_NAMED]])
+
+    @property
+    def _is_done(self) -> bool:
+        return self.committed + 1 >= self.job.spec.training.steps
+
+    @property
+    def _starting(self) -> str:
         expected = self.goal.expected
         ready = self._ready & expected
         if ready == expected:
@@ -98,10 +127,19 @@ class _Operator(LocalOperator):
         self._heard_of |= {agent}
         if isinstance(message, Ready):
             self._ready |= {agent}
+        if isinstance(message, Heartbeat):
+            self._note(agent, message.activity)
         if isinstance(message, Progress) and message.commit.step > self.committed:
-            self.committed = message.commit.step
+            now = time.monotonic()
+            if self.committed >= 0:
+                self._longest_s = max(self._longest_s, now - self._committed_at)
+            self.committed, self._committed_at = message.commit.step, now
             self._tell(self._told(message.commit))
         return message
+
+    def _note(self, agent: AgentId, activity: Activity | None) -> None:
+        others = {a: x for a, x in self._activities.items() if a != agent}
+        self._activities = others if activity is None else {**others, agent: activity}
 
     def _told(self, commit: CommitRecord) -> local_run.Told:
         """A step, or the validation after the last one, which is a commit of its own."""
@@ -156,11 +194,9 @@ class LocalRun:
             await self._start(
                 {self._name(i): self._zone(i) for i in range(grid.count * grid.stages)}
             )
-            with Announcement(self._tell, lambda: self._operator.starting):
-                while self._goes_on and self._operator.committed < 0:
+            with Announcement(self._tell, lambda: self._operator.doing):
+                while self._goes_on:
                     await self._turn()
-            while self._goes_on:
-                await self._turn()
             if self._operator.over is None:
                 return Over(Outcome.FAILED, "Failed", self._why)
             await self._agents.ended()

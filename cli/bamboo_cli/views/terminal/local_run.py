@@ -23,6 +23,7 @@ _SHOWN = {
 }
 _RATE_STEPS = 20
 _PLAIN_S = 5.0
+_LONG_S = 60.0  # what lasts for so long is printed more rarely
 
 
 class LocalRunView:
@@ -64,7 +65,8 @@ class LocalRunView:
         """Show what has happened."""
         match told:
             case local_run.Doing(text, seconds):
-                self._show_line(f"{text}  {seconds:.0f} s")
+                every_s = _PLAIN_S if seconds < _LONG_S else _LONG_S / 2
+                self._show_line(f"{text}  {seconds:.0f} s", every_s=every_s)
             case local_run.Layer():
                 self._layers.append(told)
             case local_run.Fleet():
@@ -88,12 +90,12 @@ class LocalRunView:
         self._times.append((told.step, self._now()))
         self._show_line(self._progress(told), is_last=told.step + 1 == self._steps)
 
-    def _show_line(self, line: str, *, is_last: bool = False) -> None:
-        """The line of progress. is_last: it is printed in any case."""
+    def _show_line(self, line: str, *, is_last: bool = False, every_s: float = _PLAIN_S) -> None:
+        """The line of progress. is_last: it is printed in any case; every_s: not more often."""
         now = self._now()
         if self._console.is_terminal:
             self._live.update(Text(line))
-        elif now - self._printed_at >= _PLAIN_S or is_last:
+        elif now - self._printed_at >= every_s or is_last:
             self._printed_at = now
             self._print(line)
 
@@ -115,6 +117,8 @@ class LocalRunView:
         if told.outcome is Outcome.FAILED:
             if self._layers and not self._times:
                 self._console.print(layers_table(self._layers))
+            if told.checkpoint:
+                self._print(f"checkpoint: {told.checkpoint}")
             return  # the command's error says why
         self._print(f"{told.outcome}: {told.message}" if told.message else str(told.outcome))
         if told.checkpoint:

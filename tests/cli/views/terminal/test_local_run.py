@@ -115,6 +115,13 @@ def test_a_refusal_before_the_start_shows_the_layers_so_far(screen: Screen) -> N
     assert "Linear" in screen.text.getvalue()
 
 
+def test_a_failed_run_names_the_checkpoint_from_which_another_one_goes_on(screen: Screen) -> None:
+    screen.view.show(local_run.Ended(Outcome.FAILED, "a sample raised", "/runs/1/step", "0123"))
+    assert screen.lines == ["checkpoint: /runs/1/step"]
+    screen.view.show(local_run.Ended(Outcome.FAILED, "layer 1 does not fit"))
+    assert screen.lines == ["checkpoint: /runs/1/step"]
+
+
 def test_the_end_names_the_checkpoint_and_its_state(screen: Screen) -> None:
     screen.view.show(local_run.Ended(Outcome.COMPLETE, "all is done", "/runs/1/step", "0123"))
     assert screen.lines == [
