@@ -236,7 +236,7 @@ class Data:
         return _to_device(inputs, self._device), _to_device(targets, self._device)
 
     def origin(self, step: int, microbatch: int) -> str:
-        """Who has made a training micro-batch, of which samples, in words."""
+        """Name who has made a training micro-batch, and its samples, in words."""
         return f"{self._training.factory}, samples {listed(self.indices(step, microbatch))}"
 
     def _made(

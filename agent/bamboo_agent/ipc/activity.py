@@ -59,7 +59,7 @@ class ActivityWriter:
 
     @property
     def reading_limit_s(self) -> float:
-        """What reads data for so long ends by an error of its own, before it is overdue."""
+        """Seconds after which a read of data ends by an error of its own, before it is overdue."""
         return _READING_SHARE * self._unknown_ns / 1e9
 
     def run(self, instruction: Instruction) -> None:

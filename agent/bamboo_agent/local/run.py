@@ -92,7 +92,7 @@ class _Operator(LocalOperator):
 
     @property
     def doing(self) -> str:
-        """What goes on before the first step, or instead of the next one; empty: nothing to tell.
+        """Say what goes on before the first step, or instead of the next one; empty: nothing.
         Also from another thread."""
         if self.committed < 0:
             return self._starting

@@ -51,7 +51,7 @@ def options_of(address: str) -> dict[str, Any]:
 
 
 def why(error: Exception, address: str) -> str:
-    """What went wrong with reading an address, and what to do about it."""
+    """Say what went wrong with reading an address, and what to do about it."""
     if not options_of(address):
         return " ".join(told(error).split())[:_MOST_SHOWN]
     folder = address.rstrip("/").rpartition("/")[0]

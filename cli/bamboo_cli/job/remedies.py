@@ -21,7 +21,7 @@ _OTHER_SOURCE = f"change the job as the message says, {_NEW_JOB}"
 
 
 def remedy_of(reason: str, message: str) -> str:
-    """What to do about a condition; empty: nothing. message: of the condition."""
+    """Say what to do about a condition; empty: nothing. message: of the condition."""
     if reason == Reason.CHECKPOINT_FAILED and "spec.checkpoint.from: " in message:
         return _OTHER_SOURCE
     return REMEDIES.get(reason, "")

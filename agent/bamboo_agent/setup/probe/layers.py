@@ -274,7 +274,7 @@ def _told(target: Any) -> str:
 
 
 def _taken(target: Any, error: BaseException) -> str:
-    """What to give to a loss that has raised."""
+    """Say what to give to a loss that has raised."""
     is_of_classes = isinstance(error, RuntimeError) and _OF_CLASSES.search(text_of(error))
     if not (is_of_classes and isinstance(target, torch.Tensor) and target.is_floating_point()):
         return "give it what it takes"

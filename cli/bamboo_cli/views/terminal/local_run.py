@@ -44,6 +44,7 @@ class LocalRunView:
         self._times: deque[tuple[int, float]] = deque(maxlen=_RATE_STEPS + 1)
         self._printed_at = now()
         self._has_lost = False
+        self._said: set[str] = set()  # since training went on last
         self._live = Live(console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LocalRunView:
@@ -80,7 +81,9 @@ class LocalRunView:
                 is_start = reason == EventReason.RESUMED and not self._has_lost
                 self._has_lost |= reason == EventReason.AGENT_LOST
                 if severity is Severity.WARNING or (reason in _SHOWN and not is_start):
-                    self._print(f"{reason}: {message}")
+                    self._print_once(f"{reason}: {message}")
+                if reason == EventReason.RESUMED:
+                    self._said.clear()
             case local_run.Compared():
                 self._print(compared_text(told))
             case local_run.Ended():
@@ -126,6 +129,12 @@ class LocalRunView:
             self._print(f"final state: {told.digest}")
         if told.best:
             self._print(f"best checkpoint: {told.best}")
+
+    def _print_once(self, line: str) -> None:
+        """While training stands still, agents are asked again, and each time the same happens."""
+        if line not in self._said:
+            self._said.add(line)
+            self._print(line)
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

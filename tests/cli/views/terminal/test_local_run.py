@@ -109,6 +109,20 @@ def test_losses_and_warnings_are_shown_and_other_events_are_not(screen: Screen) 
     ]
 
 
+def test_what_repeats_itself_while_training_stands_still_is_shown_once(screen: Screen) -> None:
+    lost = local_run.Happened(EventReason.AGENT_LOST, "agent-1: no report", Severity.WARNING)
+    waits = local_run.Happened(EventReason.WAITING, "nobody has layer 3", Severity.WARNING)
+    resumed = local_run.Happened(EventReason.RESUMED, "epoch 5: step 4 is committed")
+    for told in (lost, waits, lost, waits, resumed, lost):
+        screen.view.show(told)
+    assert screen.lines == [
+        "AgentLost: agent-1: no report",
+        "Waiting: nobody has layer 3",
+        "Resumed: epoch 5: step 4 is committed",
+        "AgentLost: agent-1: no report",
+    ]
+
+
 def test_a_refusal_before_the_start_shows_the_layers_so_far(screen: Screen) -> None:
     screen.view.show(local_run.Layer(0, "Linear", 1234, "4x16 float32"))
     screen.view.show(local_run.Ended(Outcome.FAILED, "layer 1 does not fit"))
