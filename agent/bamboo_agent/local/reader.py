@@ -53,7 +53,7 @@ class Announcement:
         """tell, text: called in a thread of their own. again_s: between two times, in seconds."""
         self._tell, self._text, self._again_s = tell, text, again_s
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, daemon=True)
+        self._thread = threading.Thread(target=self._repeat, name="announcement", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
