@@ -48,8 +48,9 @@ def text_of(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """The error's type and text."""
-    return f"{type(error).__name__}: {text_of(error)}"
+    """The error's type, and its text if it has one."""
+    text, kind = text_of(error), type(error).__name__
+    return f"{kind}: {text}" if text.strip() else kind
 
 
 def _import(name: str, where: str) -> ModuleType:

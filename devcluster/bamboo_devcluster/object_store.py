@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bamboo_devcluster.children import launch
 from bamboo_devcluster.errors import ComponentError
 from bamboo_devcluster.kube import pki
 from bamboo_devcluster.programs import versitygw
@@ -76,7 +77,8 @@ class ObjectStore:
 def running(
     folder: Path, report: Callable[[str], None] = print, *, is_secure: bool = False
 ) -> Iterator[ObjectStore]:
-    """A server over a folder, which is made. is_secure: over HTTPS. BinaryError, ComponentError."""
+    """A server over a folder, which is made. It ends with this process, however that ends.
+    is_secure: over HTTPS. BinaryError, ComponentError."""
     program = versitygw.ensure(report)
     for name in ("data", "users"):
         (folder / name).mkdir(parents=True)
@@ -103,7 +105,7 @@ def _start(
         ]
         secrets: Mapping[str, str] = {"ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _SECRET}
         with log.open("wb") as lines:
-            process = subprocess.Popen(command, env=secrets, stdout=lines, stderr=lines)
+            process = launch.popen(command, secrets, lines.fileno())
         if _answers(process, store.port):
             return process, store
         process.kill()

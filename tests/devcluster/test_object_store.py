@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -63,3 +67,44 @@ def test_the_log_says_why_it_does_not_start(tmp_path: Path, program: Path) -> No
     refused = pytest.raises(ComponentError, match="does not start: address already in use")
     with refused, object_store.running(tmp_path / "s3"):
         pass
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from bamboo_devcluster import object_store
+from bamboo_devcluster.programs import versitygw
+versitygw.ensure = lambda report: Path(sys.argv[1])
+with object_store.running(Path(sys.argv[2])):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_the_process_that_holds_it(
+    tmp_path: Path, program: Path, number: signal.Signals
+) -> None:
+    """As the script of docs/devcluster.md: a signal leaves no server behind."""
+    told = f"""open("{tmp_path}/pid", "w").write(str(__import__("os").getpid()))"""
+    program.write_text(LISTENS.replace("host, port =", f"{told}\nhost, port ="))
+    program.chmod(0o755)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(program), str(tmp_path / "s3")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        server = int((tmp_path / "pid").read_text())
+        ended = select.poll()
+        ended.register(os.pidfd_open(server), select.POLLIN)
+        assert not ended.poll(0)
+        holder.send_signal(number)
+        holder.wait()
+        try:
+            assert ended.poll(10_000), "the server has outlived its holder"
+        except AssertionError:
+            os.kill(server, signal.SIGKILL)
+            raise

@@ -278,12 +278,6 @@ CASES = [
         'spec.checkpoint.from.uri "ftp://b" is not supported: use file:///path',
     ),
     Case(
-        "spec.checkpoint.from.uri is in another storage",
-        source(uri="file:///d/a1"),
-        source(uri="s3://bucket/d/a1"),
-        '"s3://bucket/d/a1" is in another storage than spec.checkpoint.uri "file:///c"',
-    ),
-    Case(
         "spec.checkpoint.from says with what",
         FROM,
         source(job="a1-b2", step=6),

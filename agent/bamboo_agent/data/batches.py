@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -36,6 +37,15 @@ from bamboo_core.api.spec import JobSpec
 _REMEMBERED = 64
 _SPREAD, _FURTHER = 8, 24  # samples of the fingerprints
 _FURTHER_BYTES = 16 * 2**20
+
+
+Reading = Callable[[], AbstractContextManager[Callable[[int | None], None]]]
+"""Gives a context with what is called with each sample before it is read, and with None behind the
+last one."""
+
+
+def _nothing(sample: int | None) -> None:
+    """Nobody watches."""
 
 
 class DataTooSmallError(Exception):
@@ -78,9 +88,10 @@ class _Set:
             raise SampleError(f"{self.factory}, {error}") from error
         except (Exception, SystemExit) as error:
             text = f"{self.factory}, sample {index}: {told(error)}"
-            is_absent = isinstance(error, KeyError) and error.args == (index,)
-            if is_absent or isinstance(error, IndexError | StopIteration):
-                text += f"; len() is {self.count}, so [] must give samples 0 to {self.count - 1}"
+            if isinstance(error, IndexError | StopIteration) or _is_key(error, index):
+                text += f"; if there is no sample {index}, len() must be less than {self.count}"
+            if isinstance(error, SystemExit):
+                text += "; reading a sample may not end the process: raise an error that says why"
             raise SampleError(text) from error
 
     def content_fingerprint(self) -> str:
@@ -130,7 +141,7 @@ class Data:
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         """Build both sets. FactoryError, DataTooSmallError. Later calls may raise SampleError."""
         self._device, self._seed = device, spec.seed
-        self._reading: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._reading: Reading = lambda: nullcontext(_nothing)
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
         self._training = _build(spec.data, spec.seed, "spec.data")
@@ -168,7 +179,7 @@ class Data:
         """Samples in the validation set; 0 if there is none."""
         return 0 if self._validation is None else self._validation.count
 
-    def watched(self, reading: Callable[[], AbstractContextManager[None]]) -> Data:
+    def watched(self, reading: Reading) -> Data:
         """The same data, with the same cache. ``reading()`` is entered while samples are read."""
         same = copy.copy(self)
         same._reading = reading
@@ -210,9 +221,9 @@ class Data:
         """A micro-batch of a step; step None: of the validation set."""
         source, indices = self._source(step), self._indices(step, microbatch)
         try:
-            with self._reading(), sampling(self._device):
+            with self._reading() as note, sampling(self._device):
                 source.check_length()
-                inputs, targets = self._made(step, microbatch, indices)
+                inputs, targets = self._made(step, microbatch, indices, note)
         except SampleError as error:
             which = f"validation micro-batch {microbatch}"
             if step is not None:
@@ -224,9 +235,24 @@ class Data:
             )
         return _to_device(inputs, self._device), _to_device(targets, self._device)
 
-    def _made(self, step: int | None, microbatch: int, indices: list[int]) -> tuple[Any, Any]:
-        """A micro-batch, read and made anew. Call it inside :func:`sampling`."""
-        samples = [self._sample(step, index) for index in indices]
+    def origin(self, step: int, microbatch: int) -> str:
+        """Name who has made a training micro-batch, and its samples, in words."""
+        return f"{self._training.factory}, samples {listed(self.indices(step, microbatch))}"
+
+    def _made(
+        self,
+        step: int | None,
+        microbatch: int,
+        indices: list[int],
+        note: Callable[[int | None], None] = _nothing,
+    ) -> tuple[Any, Any]:
+        """A micro-batch, read and made anew. Call it inside :func:`sampling`. note: as in
+        :data:`Reading`."""
+        samples = []
+        for index in indices:
+            note(index)
+            samples.append(self._sample(step, index))
+        note(None)
         seed_collate(self._seed, step, microbatch, self._device)
         return self._source(step).collate(samples, indices)
 
@@ -373,6 +399,14 @@ class Data:
         except (Exception, SystemExit) as error:
             text = f"{source.factory}, sample {index}: {told(error)}"
             raise SampleError(text) from error
+
+
+def _is_key(error: BaseException, index: int) -> bool:
+    """Whether a KeyError is about the sample's number, and not about a key of the user's."""
+    if not isinstance(error, KeyError) or len(error.args) != 1:
+        return False
+    key = error.args[0]
+    return isinstance(key, Integral) and not isinstance(key, bool) and key == index
 
 
 def _spread(count: int) -> list[int]:

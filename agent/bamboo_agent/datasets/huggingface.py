@@ -229,7 +229,7 @@ def _check_tensors(path: str, row: Mapping[str, Any]) -> None:
 
 def _line(error: Exception) -> str:
     """The error's type and the first line of its text."""
-    return f"{type(error).__name__}: {next(iter(text_of(error).strip().splitlines()), '')}"
+    return told(error).splitlines()[0]
 
 
 def _missing(library: str, error: ImportError) -> str:

@@ -24,6 +24,7 @@ TIMES_UNKNOWN = 10
 """So many floors is the limit of one that has never run (it may compile), that loads, builds or
 copies layers, or that reads data."""
 
+_READING_SHARE = 0.9  # of the limit
 _KINDS = (ActivityKind.IDLE, ActivityKind.RUNNING, ActivityKind.LOADING, ActivityKind.WAITING)
 _IDLE, _RUNNING, _LOADING, _WAITING = range(len(_KINDS))
 _OPS = tuple(Op)
@@ -34,6 +35,7 @@ _UNSTEADY = _OF_STORAGE | {Op.INIT}  # what one of them took says little about t
 _NOBODY = AgentId("")
 _NO_ITEM = (0,) * 9
 _NOTHING = (0, 0, 0, 0, 0, *_NO_ITEM, 0)  # no instruction, no item, no peer
+_SAMPLE = 7  # the word that has 1 + the sample that is read; the first one of an item
 
 
 @lru_cache(maxsize=4096)
@@ -55,6 +57,11 @@ class ActivityWriter:
         self._limit_ns = 0
         self._running = (0, 0, 0, 0, 0)  # its words
 
+    @property
+    def reading_limit_s(self) -> float:
+        """Seconds after which a read of data ends by an error of its own, before it is overdue."""
+        return _READING_SHARE * self._unknown_ns / 1e9
+
     def run(self, instruction: Instruction) -> None:
         """The instruction begins."""
         op, step, lo, hi, index = instruction[:5]
@@ -63,9 +70,12 @@ class ActivityWriter:
         self._running = words = (_NUMBERS[op], step, lo, hi, index)
         self._begin(_RUNNING, limit_ns, *words)
 
-    def read_data(self) -> None:
-        """The instruction reads samples, from a storage of the user's that may be slow."""
-        self._begin(_LOADING, self._unknown_ns, *self._running)
+    def read_data(self, sample: int | None = None) -> None:
+        """The instruction reads samples, from a storage of the user's that may be slow. sample:
+        which one; None: it makes a micro-batch of them."""
+        number = 0 if sample is None else sample + 1
+        words = (*self._running, number, *_NO_ITEM[1:], 0)
+        self._shared.write_doing(_LOADING, self._unknown_ns, *words)
 
     def go_on(self) -> None:
         """It has read them."""
@@ -147,7 +157,12 @@ def _text(words: tuple[int, ...], peer: AgentId | None, names: Mapping[int, Agen
         text = str(Instruction(_OPS[op - 1], step, lo, hi, index, item, peer or _NOBODY))
     if kind != _LOADING:
         return text
-    return f"{text} reads data" if limit_ns else f"{text or 'the end'} waits for storage"
+    if not limit_ns:
+        return f"{text or 'the end'} waits for storage"
+    if not words[_SAMPLE]:
+        return f"{text} reads data"
+    field = "spec.data.validation" if _OPS[op - 1] is Op.V else "spec.data"
+    return f"{text} reads sample {words[_SAMPLE] - 1} of {field}"
 
 
 def _item(words: tuple[int, ...], names: Mapping[int, AgentId]) -> Item | None:

@@ -29,7 +29,7 @@ from bamboo_agent.local import chain, comparison
 from bamboo_agent.local.hook_warnings import warnings_in
 from bamboo_agent.local.operator import JOB_UID
 from bamboo_agent.local.processes import LOGS
-from bamboo_agent.local.reader import Reader
+from bamboo_agent.local.reader import Announcement, Reader
 from bamboo_agent.local.run import LocalRun, Options, Tell
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.determinism import make_deterministic
@@ -42,6 +42,7 @@ from bamboo_core.api import local_run
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, from_json
 from bamboo_core.arbiter_state.events import Over
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 
 _REFUSALS = (
@@ -90,8 +91,10 @@ def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
     try:
         hooks = NameCheck(spec.hooks)
         device = properties.choose_device(spec.worker.asks)
-        _tell_chain(spec, device, tell)
-        setup, profile = build_setup(AgentId("plain-loop"), spec, device)
+        with Announcement(tell, lambda: "running each layer once"):
+            _tell_chain(spec, device, tell)
+        with Announcement(tell, lambda: "building model, data and optimizer; measuring layers"):
+            setup, profile = build_setup(AgentId("plain-loop"), spec, device)
         hooks.finish()
         _settle_origin(spec, setup, profile)
     except _REFUSALS as error:
@@ -141,7 +144,9 @@ def _finish(spec: JobSpec, setup: TrainingSetup, over: Over, tell: Tell, *, chec
     last = comparison.Final.read(spec, layers=len(setup.sizes))
     is_equal = True
     if checks and over.outcome is Outcome.COMPLETE and last is not None:
-        found = comparison.compare(spec, setup, last)
+        text = f"comparing with a plain loop of {counted(spec.training.steps, 'step')}"
+        with Announcement(tell, lambda: text):
+            found = comparison.compare(spec, setup, last)
         tell(found)
         is_equal = not found.differs
     folder, digest = ("", "") if last is None else (last.folder, last.digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,19 +16,30 @@ import grpc
 from bamboo_agent.local.certificates import Authority
 from bamboo_agent.local.operator import JOB_UID, LocalOperator
 from bamboo_agent.local.processes import AUTHORITY_FILE, TOKEN_FILE, Agents
+from bamboo_agent.local.reader import Announcement
 from bamboo_core.api import local_run
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, to_json
 from bamboo_core.arbiter_state.events import ArbiterJob, ArbiterPhase, Event, Over, Record, Timing
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
-from bamboo_core.protocol.messages import AgentMessage, CommitRecord, Progress
+from bamboo_core.protocol.messages import (
+    Activity,
+    AgentMessage,
+    CommitRecord,
+    Heartbeat,
+    Progress,
+    Ready,
+)
 
 Tell = Callable[[local_run.Told], None]
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 """Of agents, if the job names none: as many as any grid needs."""
+_STILL_S, _USUAL = 10.0, 5.0  # a step is late after so long, and so many times the longest one
+_MOST_NAMED = 2  # agents that hold it up
 _TIMING = Timing(start_grace_s=600.0, join_grace_s=0.5)
 
 
@@ -54,6 +66,10 @@ class _Operator(LocalOperator):
         self.committed = -1
         self.refusal = ""
         self.failures: dict[AgentId, str] = {}
+        self._heard_of: frozenset[AgentId] = frozenset()
+        self._ready: frozenset[AgentId] = frozenset()
+        self._activities: Mapping[AgentId, Activity] = {}  # that have lasted for a while
+        self._committed_at, self._longest_s = 0.0, 0.0  # of a step, in seconds
         self.news = asyncio.Event()
 
     def handle(self, event: Event) -> None:
@@ -74,11 +90,56 @@ class _Operator(LocalOperator):
                 self.failures[agent] = record.message.removeprefix(f"{agent}: ")
         self._tell(local_run.Happened(record.reason, record.message, record.severity))
 
+    @property
+    def doing(self) -> str:
+        """Say what goes on before the first step, or instead of the next one; empty: nothing.
+        Also from another thread."""
+        if self.committed < 0:
+            return self._starting
+        still_s = time.monotonic() - self._committed_at
+        if still_s < max(_STILL_S, _USUAL * self._longest_s) or self._is_done:
+            return ""
+        known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
+        does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
+        text = f"step {self.committed + 2} is late"
+        return "; ".join([text, *does[:_MOST_NAMED]])
+
+    @property
+    def _is_done(self) -> bool:
+        return self.committed + 1 >= self.job.spec.training.steps
+
+    @property
+    def _starting(self) -> str:
+        expected = self.goal.expected
+        ready = self._ready & expected
+        if ready == expected:
+            return f"{counted(len(ready), 'agent')} ready; planning, and computing the first step"
+        building = ", ".join(sorted((self._heard_of & expected) - ready))
+        silent = ", ".join(sorted(expected - self._heard_of))
+        parts = [
+            f"{len(ready)} of {len(expected)} agents ready",
+            f"building and measuring: {building}" if building else "",
+            f"starting: {silent}" if silent else "",
+        ]
+        return "; ".join(filter(None, parts))
+
     def _heard(self, agent: AgentId, message: AgentMessage) -> AgentMessage:
+        self._heard_of |= {agent}
+        if isinstance(message, Ready):
+            self._ready |= {agent}
+        if isinstance(message, Heartbeat):
+            self._note(agent, message.activity)
         if isinstance(message, Progress) and message.commit.step > self.committed:
-            self.committed = message.commit.step
+            now = time.monotonic()
+            if self.committed >= 0:
+                self._longest_s = max(self._longest_s, now - self._committed_at)
+            self.committed, self._committed_at = message.commit.step, now
             self._tell(self._told(message.commit))
         return message
+
+    def _note(self, agent: AgentId, activity: Activity | None) -> None:
+        others = {a: x for a, x in self._activities.items() if a != agent}
+        self._activities = others if activity is None else {**others, agent: activity}
 
     def _told(self, commit: CommitRecord) -> local_run.Told:
         """A step, or the validation after the last one, which is a commit of its own."""
@@ -133,11 +194,9 @@ class LocalRun:
             await self._start(
                 {self._name(i): self._zone(i) for i in range(grid.count * grid.stages)}
             )
-            while self._operator.over is None and not self._why:
-                await self._replace()
-                self._kill_if_due()
-                self._operator.news.clear()
-                await self._operator.news.wait()
+            with Announcement(self._tell, lambda: self._operator.doing):
+                while self._goes_on:
+                    await self._turn()
             if self._operator.over is None:
                 return Over(Outcome.FAILED, "Failed", self._why)
             await self._agents.ended()
@@ -145,6 +204,17 @@ class LocalRun:
         finally:
             await self._operator.stop()
             await self._agents.end()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._operator.over is None and not self._why
+
+    async def _turn(self) -> None:
+        """Do what is due, and wait for the next event."""
+        await self._replace()
+        self._kill_if_due()
+        self._operator.news.clear()
+        await self._operator.news.wait()
 
     @property
     def _why(self) -> str:

@@ -28,6 +28,7 @@ def try_data(data: Data, microbatches: int, steps: int) -> Samples:
             data.training(0, 1) if microbatches > 1 else None,
             data.validation(0) if data.validation_samples else None,
             steps,
+            f"spec.data ({data.origin(0, 0)})",
         )
     except SampleError as error:
         raise FactoryError(str(error)) from error

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from bamboo_agent.factory_names import told
+
 
 def write(
     fs: Any, path: str, data: bytes, *, mark: str, piece: int, on_traffic: Callable[[], None]
@@ -51,5 +53,5 @@ def remove_quietly(fs: Any, path: str) -> None:
 def why(error: Exception) -> str:
     """Say what the system says."""
     if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return f"{type(error).__name__}: {error}"
+        return error.strerror or str(error) or type(error).__name__
+    return told(error)

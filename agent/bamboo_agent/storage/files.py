@@ -20,7 +20,8 @@ class Files:
     def __init__(self, uri: str, folder: str, on_traffic: Callable[[], None]) -> None:
         """folder: below the address. See :class:`bamboo_agent.storage.checkpoint.Checkpoints`."""
         scheme, _, rest = uri.rpartition("://")
-        self._is_local = scheme in ("", "file")
+        self._scheme = "" if scheme == "file" else scheme
+        self._is_local = self._scheme == ""
         options = {} if self._is_local else objects.options(scheme)
         try:
             self._fs, root = fsspec.core.url_to_fs(uri, **options)
@@ -49,10 +50,24 @@ class Files:
 
     def _why(self, error: Exception) -> str:
         """No error of a store may end training, of whatever type it is."""
-        return disk.why(error) if self._is_local else objects.why(error)
+        return disk.why(error) if self._is_local else objects.why(error, self._root)
+
+    def _at(self, folder: str) -> Files:
+        """The storage of a folder: a manifest may point to files in another one. UnreachableError
+        if it cannot be used here."""
+        if folder.rpartition("://")[0] == self._scheme:
+            return self
+        parent, _, name = folder.rpartition("/")
+        try:
+            return Files(parent, name, self._on_traffic)
+        except CheckpointError as error:
+            raise UnreachableError(str(error)) from error
 
     def _list(self, folder: str) -> dict[str, int | None] | None:
         """Path -> bytes, with as few requests as the storage allows; None: no such folder."""
+        return self._at(folder)._list_own(folder)
+
+    def _list_own(self, folder: str) -> dict[str, int | None] | None:
         try:
             entries = self._fs.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -63,6 +78,9 @@ class Files:
 
     def _find(self, path: str) -> bytes | None:
         """A file's content; None if there is no such file. UnreachableError."""
+        return self._at(path.rpartition("/")[0])._find_own(path)
+
+    def _find_own(self, path: str) -> bytes | None:
         try:
             with self._fs.open(path, "rb", **self._reading) as file:
                 pieces = []

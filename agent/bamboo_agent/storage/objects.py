@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bamboo_agent.factory_names import told
+
 log = logging.getLogger(__name__)
 
 READING = {"cache_type": "none"}
@@ -28,14 +30,37 @@ _REMEDIES = {
     errno.EREMOTEIO: _RETRIED,
     errno.EBUSY: _RETRIED,
 }
-_RIGHTS = (
-    "allow the identity of the agents' pods (spec.worker.podTemplate.spec.serviceAccountName) to"
-    " list, read, write and delete there"
-)
+_RIGHTS = "to list, read, write and delete there"
 _IDENTITY = (
     "give the agents' pods an identity of the cloud (a service account in"
     " spec.worker.podTemplate.spec.serviceAccountName)"
 )
+_KEYS = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+_SECRET = (
+    f"the Secret with {' and '.join(_KEYS)} that envFrom of container agent names in"
+    " spec.worker.podTemplate (bamboo-job-s3 in docs/buckets.md)"
+)
+_NO_KEYS = (
+    f"the server of AWS_ENDPOINT_URL takes keys: make {_SECRET}; a run on your machine takes them"
+    " from its shell"
+)
+_KEY_REMEDIES = {
+    "InvalidAccessKeyId": f"the server does not know AWS_ACCESS_KEY_ID: correct it in {_SECRET}",
+    "SignatureDoesNotMatch": (
+        "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID, or has a line break at its"
+        f" end: correct both in {_SECRET}"
+    ),
+}
+_PERMISSIONS = {
+    "ListBucket": ("ListObjects", "ListObjectsV2", "HeadBucket", "ListObjectVersions"),
+    "ListBucketMultipartUploads": ("ListMultipartUploads",),
+    "GetObject": ("GetObject", "HeadObject"),
+    "PutObject": ("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"),
+    "DeleteObject": ("DeleteObject", "DeleteObjects"),
+    "AbortMultipartUpload": ("AbortMultipartUpload",),
+}
+"""What S3 must allow -> operations, by their names in botocore."""
+_OF_BUCKET = ("ListBucket", "ListBucketMultipartUploads")
 _REACH = (
     "check that pods can reach the server, and its address (AWS_ENDPOINT_URL in spec.worker.env)"
 )
@@ -125,8 +150,18 @@ def remove(fs: Any, path: str) -> None:
         for kept in answer.get("Errors", ()):
             words = f"{kept.get('Code')}: {kept.get('Message')} ({kept.get('Key')})"
             if kept.get("Code") == "AccessDenied":
-                raise PermissionError(errno.EACCES, words)
+                raise PermissionError(errno.EACCES, words) from _KeptError({"Error": kept})
             raise OSError(errno.EREMOTEIO, words)
+
+
+class _KeptError(Exception):
+    """An object that is to be removed stays. As errors of botocore are."""
+
+    operation_name = "DeleteObject"
+
+    def __init__(self, response: dict[str, Any]) -> None:
+        super().__init__(str(response))
+        self.response = response
 
 
 def sweep(fs: Any, root: str, attempt: int) -> int:
@@ -164,24 +199,24 @@ def _uploads(fs: Any, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def why(error: Exception) -> str:
-    """Say what the server or the driver says, and what to do about it."""
-    words = (error.strerror if isinstance(error, OSError) else "") or str(error)
+def why(error: Exception, where: str, needs: str = _RIGHTS) -> str:
+    """Say what the server or the driver says, and what to do about it. where: address of the prefix
+    that is used; needs: for what."""
+    words = told(error)
     found = getattr(error.__cause__, "response", None)  # of botocore
     response = found if isinstance(found, dict) else {}
     code = response.get("Error", {}).get("Code", "")
-    if not isinstance(error, OSError):
-        words = f"{type(error).__name__}: {words}"
-    elif code and code not in words:
-        words = f"{code}: {words}"
-    remedy = _REMEDIES_BY_CODE.get(code) or _remedy(error, response)
+    if isinstance(error, OSError):
+        words = error.strerror or str(error) or words
+        words = f"{code}: {words}" if code and code not in words else words
+    remedy = _REMEDIES_BY_CODE.get(code) or _remedy(error, response, where, needs)
     return f"{words.rstrip('.')}{remedy and ': '}{remedy}"
 
 
-def _remedy(error: Exception, response: dict[str, Any]) -> str:
+def _remedy(error: Exception, response: dict[str, Any], where: str, needs: str) -> str:
     name = type(error).__name__
     if isinstance(error, PermissionError):
-        return _RIGHTS
+        return _rights(error, response.get("Error", {}).get("Code", ""), where, needs)
     if isinstance(error, FileNotFoundError):
         return _BUCKET
     if isinstance(error, OSError) and error.errno in _REMEDIES:
@@ -189,7 +224,29 @@ def _remedy(error: Exception, response: dict[str, Any]) -> str:
     if response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _RETRIED_STATUS:
         return _RETRIED
     if re.search("Credential|Authentication|RefreshError", name):
-        return _IDENTITY
+        return _NO_KEYS if _has_own_server() else _IDENTITY
     if isinstance(error, ConnectionError | TimeoutError) or re.search("Connect|Timeout", name):
         return _REACH
     return ""
+
+
+def _rights(error: Exception, code: str, where: str, needs: str) -> str:
+    """Whose rights are missing, and which."""
+    has_keys = _has_own_server() or any(os.environ.get(name) for name in _KEYS)
+    if has_keys and code in _KEY_REMEDIES:
+        return _KEY_REMEDIES[code]
+    who = "the identity of the agents' pods (spec.worker.podTemplate.spec.serviceAccountName)"
+    if has_keys:
+        who = f"the user of the keys in {_SECRET}"
+    operation = getattr(error.__cause__, "operation_name", "")
+    missing = next((name for name, of in _PERMISSIONS.items() if operation in of), "")
+    text = ""
+    if missing:
+        bucket = "/".join(where.split("/")[:3])
+        text = f"s3:{missing} on {bucket if missing in _OF_BUCKET else f'{where}/*'} is refused: "
+    return f"{text}allow {who} {needs}"
+
+
+def _has_own_server() -> bool:
+    """Whether the server is none of a cloud, whose identities it would know."""
+    return any(os.environ.get(name) for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"))

@@ -152,44 +152,42 @@ class Origin:
                 f" job was: {_ONLY_WEIGHTS}"
             )
         if differences := self._differences(theirs, content):
-            more = len(differences) - _MOST_NAMED
-            text = "; ".join(differences[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
-            raise OriginError(
-                f"{_FIELD}: {path} is of a job that computes something else: {text}:"
-                f" {self._remedy(theirs)}, or {_ONLY_WEIGHTS}"
-            )
+            text = f"{path} is of a job that computes something else. {'. '.join(differences)}"
+            raise OriginError(f"{_FIELD}: {text}. Or {_ONLY_WEIGHTS}")
         if not 0 < step < steps:
             raise OriginError(
                 f"{_FIELD}: {path} is of step {step}, and spec.training.steps is {steps}: nothing"
                 f" {'is left to train: raise steps' if step else 'is trained: remove from'}"
             )
 
-    def _remedy(self, theirs: Mapping[str, str]) -> str:
-        """Code and data may have been repaired; other differences are mistakes."""
-        unequal = {x for x in self.identity if self.identity[x] != theirs.get(x)}
-        changed = [x.value for x in Difference if x.value.lower() in unequal]
-        names = ", ".join(sorted({*changed, *self.source.accept}))
-        accept = f"if you have changed it on purpose, set {_FIELD}.accept: [{names}]"
-        if not unequal - set(_WORDS) and changed:
-            return accept
-        return "give this job the same values" + (
-            f", and of code and data, {accept}" * bool(changed)
-        )
-
     def _differences(self, theirs: Mapping[str, str], content: Mapping[str, Any]) -> list[str]:
+        """Sentences, each with the remedy first: a long text is cut at its end. Code and data may
+        have been repaired; other differences are mistakes."""
         ours = self.identity
-        unequal = [x for x in sorted({*ours, *theirs}) if ours.get(x) != theirs.get(x)]
         accepted = {x.value.lower() for x in self.source.accept}
-        for name in accepted.intersection(unequal):
+        unequal = [x for x in sorted({*ours, *theirs}) if ours.get(x) != theirs.get(x)]
+        for name in sorted(accepted.intersection(unequal)):
             log.warning("%s.accept takes that %s", _FIELD, _WORDS[name])
-        unequal = [x for x in unequal if x not in accepted]
-        found = [
-            _WORDS.get(x) or f"{x} is {_shown(ours.get(x))}, was {_shown(theirs.get(x))}"
-            for x in unequal
-        ]
+        changed = [x for x in unequal if x in _WORDS and x not in accepted]
+        found = []
+        if changed:
+            names = ", ".join(
+                x.value for x in Difference if x.value.lower() in {*changed, *accepted}
+            )
+            remedy = f"If you have changed it on purpose, set {_FIELD}.accept: [{names}]"
+            found.append(f"{remedy}: {' and '.join(_WORDS[x] for x in changed)}")
+        fields = [x for x in unequal if x not in _WORDS]
+        if fields:
+            shown = [
+                f"{x} is {_shown(ours.get(x))}, was {_shown(theirs.get(x))}"
+                for x in fields[:_MOST_NAMED]
+            ]
+            if more := len(fields) - len(shown):
+                shown.append(f"and {more} more")
+            found.append(f"Give this job the same values: {'; '.join(shown)}")
         batch = asdict(batch_shape(self.spec))
         if not found and content.get("batch") != batch:
-            text = "the sums of a step are made of other parts"
+            text = "The sums of a step are made of other parts"
             found.append(f"{text}: {batch}, was {content.get('batch')}")
         return found
 

@@ -20,6 +20,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 
+from bamboo_agent.factory_names import told
 from bamboo_agent.storage import objects
 from bamboo_agent.weight_files.outlines import Outline, WeightsError
 
@@ -39,6 +40,7 @@ _DTYPES = {
     "F8_E5M2": torch.float8_e5m2,
 }  # fmt: skip
 _LONGEST_HEADER = 100_000_000  # bytes; the library's own limit
+_MOST_SHOWN = 300  # characters of an error
 _PLAIN_NAME = re.compile(r"[^/\\]+")
 
 
@@ -46,6 +48,14 @@ def options_of(address: str) -> dict[str, Any]:
     """Arguments of the address's driver."""
     scheme = address.rpartition("://")[0]
     return {} if scheme in ("", "file") else objects.options(scheme)
+
+
+def why(error: Exception, address: str) -> str:
+    """Say what went wrong with reading an address, and what to do about it."""
+    if not options_of(address):
+        return " ".join(told(error).split())[:_MOST_SHOWN]
+    folder = address.rstrip("/").rpartition("/")[0]
+    return " ".join(objects.why(error, folder, "to list and read there").split())
 
 
 class _File(Protocol):
@@ -97,7 +107,7 @@ class Source(Mapping[str, torch.Tensor]):
         except FileNotFoundError as error:
             raise WeightsError(f"{self.address}: {what} is not there") from error
         except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            text = why(error, self.address)
             raise WeightsError(f"{self.address}: {what} cannot be read: {text}") from error
 
     def _paths(self) -> list[str]:

@@ -10,7 +10,7 @@ import fsspec
 
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Mark, Scan
 from bamboo_agent.weight_files.outlines import WeightsError
-from bamboo_agent.weight_files.source import options_of
+from bamboo_agent.weight_files.source import options_of, why
 from bamboo_core.protocol.messages import Manifest
 
 _ATTEMPT, _STEP = re.compile(r"attempt-(\d+)"), re.compile(r"step-(\d+)")
@@ -107,7 +107,7 @@ def _names(fs: Any, path: str) -> list[str] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # stores raise errors of their own
-        raise WeightsError(f"{path} cannot be listed: {type(error).__name__}: {error}") from error
+        raise WeightsError(f"{path} cannot be listed: {why(error, path)}") from error
 
 
 def _chosen(checkpoints: Checkpoints, wanted: Wanted, folder: str) -> Manifest:

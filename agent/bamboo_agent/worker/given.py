@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bamboo_agent.data.time_limit import time_limit
 from bamboo_agent.device.completions import Completion, Stream
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.worker.meter import Meter
@@ -20,6 +21,10 @@ class _Task:
     began: float  # when the worker began to issue it
     reading_s: float = 0.0  # of it, in which samples were read
     completion: Completion | None = None
+
+
+def _nothing(sample: int | None = None) -> None:
+    """Nobody watches."""
 
 
 class Given:
@@ -42,14 +47,23 @@ class Given:
             self._activity.run(instruction)
 
     @contextmanager
-    def reading_data(self) -> Iterator[None]:
-        """Leave out the time in which samples are read: it is the user's storage that takes it."""
-        started = time.perf_counter()
-        if self._activity is not None:
-            self._activity.read_data()
-        yield
-        if self._activity is not None:
-            self._activity.go_on()
+    def reading_data(self) -> Iterator[Callable[[int | None], None]]:
+        """Leave out the time in which samples are read: it is the user's storage that takes it.
+        Gives what is called with each sample before it is read, and with None behind the last. What
+        takes too long raises there."""
+        started, activity = time.perf_counter(), self._activity
+        if activity is None:
+            yield _nothing
+        else:
+            with time_limit(activity.reading_limit_s) as begin:
+
+                def note(sample: int | None) -> None:
+                    begin()
+                    activity.read_data(sample)
+
+                note(None)
+                yield note
+            activity.go_on()
         self._new.reading_s += time.perf_counter() - started
 
     def issue(self, work: Callable[[], object]) -> None:

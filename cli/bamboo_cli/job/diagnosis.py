@@ -9,7 +9,7 @@ from datetime import datetime
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.pods import agent_zones
-from bamboo_cli.job.remedies import REMEDIES
+from bamboo_cli.job.remedies import remedy_of
 from bamboo_cli.job.state import Job, Manifest, read_job
 from bamboo_cli.job.what_if import Held, Outlook, held, loss
 from bamboo_core.api.reasons import ConditionType, Reason
@@ -132,7 +132,7 @@ def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:
             continue
         text = f"{kind} {_since(since[kind], line.status, now)} ({line.reason})"
         text += f": {line.message}" if line.message else ""
-        found.append(Finding(text, REMEDIES.get(line.reason, "")))
+        found.append(Finding(text, remedy_of(line.reason, line.message)))
     return found
 
 

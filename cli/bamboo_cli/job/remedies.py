@@ -17,6 +17,16 @@ _CHANGE = (
     " correct spec.worker and set spec.suspend to false in one `kubectl edit`"
 )
 
+_OTHER_SOURCE = f"change the job as the message says, {_NEW_JOB}"
+
+
+def remedy_of(reason: str, message: str) -> str:
+    """Say what to do about a condition; empty: nothing. message: of the condition."""
+    if reason == Reason.CHECKPOINT_FAILED and "spec.checkpoint.from: " in message:
+        return _OTHER_SOURCE
+    return REMEDIES.get(reason, "")
+
+
 REMEDIES: Mapping[str, str] = {
     Reason.SPEC_INVALID: "change the fields that the message names, and apply the job again",
     Reason.SPEC_CHANGED: "change the arguments back, or create a new job",
@@ -77,8 +87,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
     Reason.USER_CODE_FAILED: f"repair the code or the data that the message names, {_NEW_JOB};"
-    " with spec.checkpoint.from it goes on from the newest checkpoint, and accept: [Code] or [Data]"
-    " there takes what you have repaired",
+    " with spec.checkpoint.from it goes on from the newest checkpoint, and"
+    " accept: [Code, Data] there, or one of them, takes what you have repaired",
     Reason.DATA_TOO_SMALL: f"use more data or smaller batches, {_NEW_JOB}",
     Reason.DATA_TOO_LARGE: f"use fewer validation samples or larger micro-batches, {_NEW_JOB}",
     Reason.TOO_FEW_LAYERS: f"lower spec.pipelines.stages, or split the model, {_NEW_JOB}",

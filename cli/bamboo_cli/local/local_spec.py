@@ -44,19 +44,9 @@ def local_spec(spec: JobSpec, changes: Changes, folder: Path) -> JobSpec:
 
 
 def _source(checkpoint: CheckpointSpec) -> SourceSpec | None:
-    """The checkpoint with which the job begins, where it would look for it in a cluster.
-    CommandError if it is in no folder."""
+    """The checkpoint with which the job begins, where it would look for it in a cluster."""
     source = checkpoint.from_
-    if source is None:
-        return None
-    address = source.address(checkpoint.uri)
-    if not address.startswith("file:"):
-        raise CommandError(
-            f"spec.checkpoint.from: {address} is in a bucket, and a run on this machine keeps its"
-            " checkpoints in a folder; copy the checkpoint's folder to this machine, and give its"
-            " address in spec.checkpoint.from.uri."
-        )
-    return replace(source, uri=address, job=None)
+    return source and replace(source, uri=source.address(checkpoint.uri), job=None)
 
 
 def _check(spec: JobSpec) -> None:

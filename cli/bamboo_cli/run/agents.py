@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from bamboo_cli.job.events import GONE, JobEvent, failed_by_themselves
 from bamboo_cli.job.pods import agent_zones
@@ -35,19 +36,31 @@ def places_of(
     return {name: (zone, pool) for name, (zone, pool) in found.items() if zone or pool}
 
 
+def began_at(job: str, scheduled: Iterable[Manifest]) -> dict[str, float]:
+    """Agent -> when its pod got a node, for those of which an event is left."""
+    found: dict[str, float] = {}
+    for event in scheduled:
+        name = (event.get("involvedObject") or {}).get("name", "")
+        at = instant(event.get("eventTime") or event.get("firstTimestamp"))
+        if at is not None and parse_pod_name(job, name) is not None:
+            found[name] = at
+    return found
+
+
 def lives_of(
     job: str,
     known: Sequence[JobEvent],
     pods: Iterable[Manifest],
     places: Mapping[str, tuple[str, str]],
     whole: Span,
+    began: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Life]:
-    """When each agent ran. A pod that exists says so itself; any other agent ran from the first
-    plan with it until it was gone.
+    """When each agent ran. A pod that exists says so itself; any other agent ran from when its pod
+    got a node (``began``), else from the first plan with it, until it was gone.
 
     An agent without a seat may run on and come back, so a pod that runs ends only with its loss.
     """
-    spans, gone = _planned(known, whole), _last_words(known)
+    spans, gone = _planned(known, whole, began), _last_words(known)
     for pod in pods:
         name, status = pod["metadata"]["name"], pod.get("status") or {}
         begin = instant(status.get("startTime"))
@@ -66,9 +79,9 @@ def lives_of(
     return sorted(found, key=lambda life: (life.span.begin, life.agent))
 
 
-def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
-    """Agent -> from the first plan with it until an event tells its end, or a plan is without it
-    and no later one has it.
+def _planned(known: Sequence[JobEvent], whole: Span, began: Mapping[str, float]) -> dict[str, Span]:
+    """Agent -> from its begin, or the first plan with it, until an event tells its end, or a plan
+    is without it and no later one has it.
 
     Plans after the loss of an event may be missing; then the agent lives until the next plan.
     """
@@ -82,8 +95,12 @@ def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
             for agent in begins.keys() - event.agents:
                 ends.setdefault(agent, event.at)
         elif event.reason in GONE:
+            begins |= {agent: event.at for agent in event.agents & began.keys() - begins.keys()}
             ends |= dict.fromkeys(event.agents & begins.keys(), event.at)
-    return {agent: Span(begin, ends.get(agent, whole.end)) for agent, begin in begins.items()}
+    return {
+        agent: Span(min(begin, began.get(agent, begin)), ends.get(agent, whole.end))
+        for agent, begin in begins.items()
+    }
 
 
 def _last_words(known: Iterable[JobEvent]) -> dict[str, JobEvent]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.state import Manifest
-from bamboo_cli.run.model import Run
+from bamboo_cli.run.model import Run, amount_text, hours_text
 
 PRICES_ANNOTATION = "bamboo.dev/prices"
 """On a BambooJob: prices as with --price, separated by commas."""
@@ -142,18 +142,18 @@ def money_text(run: Run, prices: Mapping[str, float]) -> str:
             else ""
         )
         return f"No price given for {missing}, so there is no total.{hint}"
+    hours = hours_text(sum(cost.hours for cost in found))
     return (
-        f"{sum_usd:.2f} USD for {sum(cost.hours for cost in found):.2f} agent-hours"
-        f"{_each(sum_usd, run.new_samples)}. An agent"
-        " counts while its pod runs; booting nodes and traffic between zones are not counted."
+        f"{amount_text(sum_usd)} USD for {hours} agent-hours{_each(sum_usd, run.new_samples)}. An"
+        " agent counts while its pod runs; booting nodes and traffic between zones are not counted."
     )
 
 
 def _account_text(run: Run, paid: float, on_demand: float) -> str:
     return (
-        f"{paid:.2f} USD since prices were set{_each(paid, run.job.step * run.batch)}; on demand"
-        f" {on_demand:.2f}. So the operator has counted, for each node while agents of the job were"
-        " on it; the table has only what is shown of the run."
+        f"{amount_text(paid)} USD since prices were set{_each(paid, run.job.step * run.batch)}; on"
+        f" demand {amount_text(on_demand)}. So the operator has counted, for each node while agents"
+        " of the job were on it; the table has only what is shown of the run."
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bamboo_cli.job import left
 from bamboo_cli.job.state import Job, paused_text
-from bamboo_cli.run.model import NOTICED, Account, Hazard, Pause, Run, clock
+from bamboo_cli.run.model import NOTICED, Account, Hazard, Pause, Run, amount_text, clock
 from bamboo_core.model.counts import counted, duration
 
 _NO_EVENT = "no event tells of them"
@@ -130,4 +130,4 @@ def _account(account: Account | None) -> list[tuple[str, str]]:
 
 def _usd(found: tuple[float, float]) -> str:
     paid, on_demand = found
-    return f"{paid:.2f}, on demand {on_demand:.2f}"
+    return f"{amount_text(paid)}, on demand {amount_text(on_demand)}"

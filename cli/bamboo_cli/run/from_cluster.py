@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from bamboo_cli.job.events import JobEvent, read_events
 from bamboo_cli.job.state import Job, Manifest, instant, read_job
-from bamboo_cli.run.agents import gone_of, lives_of, places_of
+from bamboo_cli.run.agents import began_at, gone_of, lives_of, places_of
 from bamboo_cli.run.model import NO_ZONE, SOON_S, Account, Run, Span, clock
 from bamboo_cli.run.progress import (
     Seen,
@@ -29,7 +29,7 @@ def from_cluster(
     events: Iterable[Manifest],
     pods: Sequence[Manifest],
     nodes: Sequence[Manifest],
-    scheduled: Iterable[Manifest],
+    scheduled: Sequence[Manifest],
     now: float,
     *,
     has_history: bool = False,
@@ -42,7 +42,7 @@ def from_cluster(
     job, status = read_job(manifest, now), manifest.get("status") or {}
     known = sorted(read_events(events), key=lambda event: event.at)
     begin, notes = _beginning(manifest, known, now, has_history=has_history)
-    end = instant(status.get("completionTime")) or now
+    end = _end(status, known, now)
     span = Span(min(begin, end), end)
     places = places_of(job.name, pods, nodes, scheduled)
     zones = {agent: zone for agent, (zone, _) in places.items()}
@@ -50,7 +50,7 @@ def from_cluster(
     halts = pauses(stops, span)
     if job.phase == JobPhase.RECOVERING:
         halts += lasting(known, zones, span)
-    found = lives_of(job.name, known, pods, places, span)
+    found = lives_of(job.name, known, pods, places, span, began_at(job.name, scheduled))
     if any(life.zone == NO_ZONE for life in found) and not has_history:
         gone = "their pods and nodes are gone"
         unseen = "the right to list nodes is missing, or there are no nodes"
@@ -111,6 +111,15 @@ def _events_gone(before: float, *, has_history: bool) -> str:
         f"Events before {clock(before)} are gone: an API server keeps them for an hour, unless its"
         f" --event-ttl says otherwise. {what} not shown."
     )
+
+
+def _end(status: Manifest, known: Sequence[JobEvent], now: float) -> float:
+    """The last pause may end in the second in which the job does, which the status gives without
+    its fraction."""
+    ended = instant(status.get("completionTime"))
+    if ended is None:
+        return now
+    return max([ended, *(event.at for event in known if event.at < ended + 1.0)])
 
 
 def _account(cost: Manifest, until: float) -> Account | None:

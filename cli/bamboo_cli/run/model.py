@@ -17,6 +17,7 @@ from bamboo_cli.job.state import Job
 from bamboo_core.controller.view import Slot, parse_pod_name
 
 NO_ZONE = "zone not known"
+_LEAST_SHOWN = 0.01  # of hours and USD with two decimals
 SOON_S = 60.0
 """What begins so soon after another thing begins with it."""
 
@@ -201,9 +202,11 @@ class Run:
     @property
     def zones(self) -> list[str]:
         """Those where agents have run, sorted."""
+        lived = {life.zone for life in self.lives}
         if self.counts:
-            return sorted(z for z, points in self.counts.items() if any(n for _, n in points))
-        return sorted({life.zone for life in self.lives})
+            counted = {z for z, points in self.counts.items() if any(n for _, n in points)}
+            return sorted(counted | lived - {NO_ZONE})
+        return sorted(lived)
 
     @property
     def seats(self) -> dict[Slot, list[Span]]:
@@ -216,8 +219,11 @@ class Run:
         return found
 
     def fleet(self, zone: str) -> list[tuple[float, int]]:
-        """(time, agents that run from then on) in a zone; begins with the run."""
-        if self.counts:
+        """(time, agents that run from then on) in a zone; begins with the run.
+
+        An agent may live for less than a Prometheus waits between two looks.
+        """
+        if any(count for _, count in self.counts.get(zone, ())):
             inside = [point for point in self.counts[zone] if point[0] <= self.span.end]
             return [(self.span.begin, 0), *inside, (self.span.end, 0)]
         changes = {self.span.begin: 0, self.span.end: 0}
@@ -304,6 +310,16 @@ def merged(spans: Iterable[Span]) -> list[Span]:
         else:
             found.append(span)
     return found
+
+
+def hours_text(hours: float) -> str:
+    """Agent-hours. No agent is rounded away; 0 is not known, since agents are shown that ran."""
+    return amount_text(hours) if hours else "not known"
+
+
+def amount_text(amount: float) -> str:
+    """With two decimals, and less than that with two digits."""
+    return f"{amount:.2g}" if 0 < amount < _LEAST_SHOWN else f"{amount:.2f}"
 
 
 def clock(at: float) -> str:

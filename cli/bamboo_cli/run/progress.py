@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from bamboo_cli.job.events import JobEvent
@@ -62,7 +62,7 @@ def standstills(
                 Span(min([stopped_at, *begins]), event.at),
                 left + event.number(EventFact.UNDONE_STEPS),
                 left,
-                is_start=not found and event.epoch == 1,
+                is_start=not found and event.epoch == 1 and not cause,
                 cause=cause,
                 why=why(cause, inside, before(every, stopped_at), zones),
             )
@@ -72,16 +72,15 @@ def standstills(
 
 
 def pauses(stops: Iterable[Standstill], whole: Span) -> list[Pause]:
-    """The standstills without the job's start. Two that overlap are one, of the first cause."""
+    """The standstills without the job's start. One begins when the one before is over, as the
+    operator counts them."""
     found: list[Pause] = []
     for stop in stops:
         begin, end = stop.span.begin, stop.span.end
         if stop.is_start or begin < whole.begin or end > whole.end:
             continue
-        if found and begin < found[-1].end:
-            found[-1] = replace(found[-1], end=max(end, found[-1].end))
-        elif end > begin:
-            found.append(Pause(begin, end, stop.cause, stop.why))
+        begin = max([begin, *(pause.end for pause in found[-1:])])
+        found.append(Pause(begin, max(begin, end), stop.cause, stop.why))
     return found
 
 

@@ -17,7 +17,7 @@ from bamboo_cli.run.figures import (
     unlisted_losses,
     unlisted_pauses,
 )
-from bamboo_cli.run.model import Run, clock
+from bamboo_cli.run.model import Run, amount_text, clock, hours_text
 from bamboo_cli.views.svg.elements import LOST, NOTICED
 from bamboo_cli.views.svg.page_charts import PAUSED, Chart, charts, zone_colours
 
@@ -43,6 +43,8 @@ def page(run: Run, prices: Mapping[str, float] | None, verdicts: Sequence[str] =
         money="" if prices is None else money_text(run, prices),
         has_amounts=has_amounts(run),
         hazard_text=hazard_text,
+        hours_text=hours_text,
+        amount_text=amount_text,
         pause_text=pause_text,
         unlisted_losses=unlisted_losses(run),
         unlisted_pauses=unlisted_pauses(run),

@@ -31,6 +31,14 @@ WEIGHT_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
+class Doing:
+    """What goes on while there is nothing else to tell, and for how long; told again and again."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Layer:
     """A layer that has been run forward. output: shapes and dtypes, in words."""
 
@@ -128,12 +136,14 @@ class Refused:
     message: str
 
 
-Told = Layer | Fleet | Step | Happened | Killed | Compared | Ended | Moved | Written | Refused
+Told = (
+    Doing | Layer | Fleet | Step | Happened | Killed | Compared | Ended | Moved | Written | Refused
+)
 
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(Layer, Fleet, Step, Happened, Killed, Compared, Ended),
+        *(Doing, Layer, Fleet, Step, Happened, Killed, Compared, Ended),
         *(Moved, Written, Refused),
     )
 }

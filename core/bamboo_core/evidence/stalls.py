@@ -20,7 +20,11 @@ from bamboo_core.protocol.messages import Activity, ActivityKind
 _MOST_NAMED = 4  # agents of a chain in a message
 _COMMON = 4.0  # factor to the limit if several agents are late: what they share may be slow
 _LASTING_S = 120.0  # a link that is slow for so long counts even if others are, too
-_STORAGE_S = 120.0  # a wait for storage that users should know of
+_STORAGE_S = 120.0  # a wait for storage, or for a sample, that users should know of
+
+
+DATA_REMEDY = "its [] has not returned: give what it waits for a time-out that raises"
+"""About data that are read for far too long."""
 
 
 class StallCause(StrEnum):
@@ -86,19 +90,32 @@ def _all_idle(
 
 
 def slow_storage(activities: Mapping[AgentId, Activity], members: Collection[AgentId]) -> str:
-    """Which members have waited for storage for long, in words; empty: none."""
-    found = [
+    """Which members have waited for storage or the user's data for long, in words; empty: none."""
+    loading = [
         (x.age_s, a)
         for a, x in activities.items()
-        if a in members
-        and x.kind is ActivityKind.LOADING
-        and x.limit_s == 0.0
-        and x.age_s >= _STORAGE_S
+        if a in members and x.kind is ActivityKind.LOADING and x.age_s >= _STORAGE_S
     ]
-    if not found:
-        return ""
-    names = _names(sorted(a for _, a in found))
-    return f"storage is slow: {names} have waited for files for up to {max(found)[0]:.0f} s"
+    files = [(age_s, a) for age_s, a in loading if activities[a].limit_s == 0.0]
+    data = [(s, a) for s, a in loading if _is_data(activities[a]) and activities[a].limit_s > s]
+    parts = []
+    if files:
+        names = _names(sorted(a for _, a in files))
+        longest = max(files)[0]
+        parts.append(f"storage is slow: {names} have waited for files for up to {longest:.0f} s")
+    if data:
+        age_s, agent = max(data)
+        does, limit_s = activities[agent].instruction, activities[agent].limit_s
+        parts.append(
+            f"data are slow: {does} on {agent} has taken {age_s:.0f} s, at most {limit_s:.0f} s are"
+            f" expected; {DATA_REMEDY}"
+        )
+    return "; ".join(parts)
+
+
+def _is_data(activity: Activity) -> bool:
+    """Whether an instruction reads samples; others read layers."""
+    return activity.kind is ActivityKind.LOADING and " reads " in activity.instruction
 
 
 def several_overdue(activities: Mapping[AgentId, Activity], members: Collection[AgentId]) -> str:
@@ -171,6 +188,8 @@ def _overdue(agent: AgentId, known: Mapping[AgentId, Activity]) -> Stall:
     )
     if waiting:
         text += f"; {_names(waiting)} wait for it"
+    if _is_data(found):
+        text += f"; {DATA_REMEDY}"
     return Stall(StallCause.OVERDUE, (agent,), text)
 
 

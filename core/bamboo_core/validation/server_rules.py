@@ -229,15 +229,8 @@ def _source_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]:
     if source.job is not None and not _UID.fullmatch(source.job):
         text = f'"{source.job}" is no UID: kubectl get bj NAME -o jsonpath={{.metadata.uid}}'
         yield Problem(f"{field}.job", f"{text} prints that of a job")
-    if source.uri is None:
-        return
-    if not re.fullmatch(ADDRESS, source.uri):
+    if source.uri is not None and not re.fullmatch(ADDRESS, source.uri):
         yield Problem(f"{field}.uri", f'"{source.uri}" is not supported: use {_URIS}')
-    elif source.uri.partition(":")[0] != checkpoint.uri.partition(":")[0]:
-        text = f'"{source.uri}" is in another storage than spec.checkpoint.uri "{checkpoint.uri}"'
-        yield Problem(
-            f"{field}.uri", f"{text}: copy that folder to the same storage, or change uri"
-        )
 
 
 def _grid_problems(manifest: Json, spec: JobSpec) -> Iterator[Problem]:

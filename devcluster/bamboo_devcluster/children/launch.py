@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bamboo_devcluster.children.shim import die_with_parent
+
 _SHIM = Path(__file__).with_name("shim.py")
 _START_TIMEOUT_S = 30.0
 
@@ -109,6 +111,19 @@ async def start(order: Order, output: int) -> Process:
         "scratch": order.scratch,
     }
     return await _run_shim(order, data, output)
+
+
+def popen(argv: Sequence[str], env: Mapping[str, str], output: int) -> "subprocess.Popen[bytes]":
+    """Start a program that no event loop watches, with stdout and stderr on the descriptor
+    `output`. It ends with this process, however this process ends."""
+    mine = os.getpid()
+    return subprocess.Popen(
+        argv,
+        env=env,
+        stdout=output,
+        stderr=output,
+        preexec_fn=lambda: die_with_parent(mine),
+    )
 
 
 async def start_inside(process: Process, order: Order, output: int) -> Process:

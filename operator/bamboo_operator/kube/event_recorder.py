@@ -1,4 +1,5 @@
-"""Kubernetes Events about a job. Equal ones share an object with a count.
+"""Kubernetes Events about a job. Equal ones between two commits share an object with a count; so
+do stops for the same reason, whose texts differ by the number of the plan only.
 
 Facts become annotations ``bamboo.dev/NAME``. Best effort: an event that cannot be written is
 dropped and counted, and nothing waits for it. One job takes no more than its share: of the queue,
@@ -10,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from bamboo_core.api import texts
-from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact
+from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
 from bamboo_core.controller.view import JobView
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Api, ApiError, Object
@@ -24,6 +26,7 @@ from bamboo_operator.kube.timestamps import instant, precise_instant
 
 log = logging.getLogger(__name__)
 
+_EPOCH = re.compile(r"^epoch \d+: ")
 _MAX_WAITING = 1000
 _MAX_WAITING_OF_JOB = 100
 _MOST_OF_REASON = 60
@@ -39,6 +42,7 @@ class Recorder:
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(_MAX_WAITING)
         self._waiting_of: Counter[str] = Counter()  # by the job's UID
         self._known: OrderedDict[str, Object] = OrderedDict()
+        self._resumed: OrderedDict[str, int] = OrderedDict()  # job's UID -> pauses that are over
         self._lately: Counter[tuple[str, str]] = Counter()  # by the job's UID and the reason
         self._lately_since = 0.0
         self.dropped = 0
@@ -54,7 +58,7 @@ class Recorder:
     ) -> None:
         """severity: Normal or Warning; reason: CamelCase; facts: by their names in EventFact."""
         text = texts.cut(message, texts.MOST_EVENT_BYTES)
-        digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
+        digest = self._digest(job.uid, reason, text)
         now = self._clock()
         if not self._has_room(job, reason, now):
             self.dropped += 1
@@ -65,6 +69,7 @@ class Recorder:
         annotations = {f"{ANNOTATION_PREFIX}{name}": str(value) for name, value in facts.items()}
         event |= {
             "metadata": event["metadata"] | {"annotations": annotations},
+            "message": text,
             "count": event["count"] + 1,
             "lastTimestamp": instant(now),
         }
@@ -73,6 +78,19 @@ class Recorder:
             self._known.popitem(last=False)
         self._waiting.put_nowait(dict(event))
         self._waiting_of[job.uid] += 1
+
+    def _digest(self, uid: str, reason: str, text: str) -> str:
+        """A name for what has happened. While training stands still, agents are stopped and asked
+        again and again, and each time the same is said."""
+        if reason == EventReason.STOPPED:
+            text = _EPOCH.sub("", text)
+        over = self._resumed.get(uid, 0)
+        if reason == EventReason.RESUMED:
+            self._resumed[uid] = over + 1
+            self._resumed.move_to_end(uid)
+            while len(self._resumed) > _MAX_KNOWN:
+                self._resumed.popitem(last=False)
+        return hashlib.sha256(f"{uid}/{reason}/{over}/{text}".encode()).hexdigest()[:16]
 
     def _has_room(self, job: JobView, reason: str, now: float) -> bool:
         """Whether the job may have one more event of the reason; counts it."""

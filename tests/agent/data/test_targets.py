@@ -72,12 +72,12 @@ def test_places_of_ignored_targets_do_not_matter(data_of):
 
 
 def test_the_copy_that_the_worker_uses_watches_too(data_of):
-    entered = []
+    entered, read = [], []
 
     @contextmanager
     def reading():
         entered.append(1)
-        yield
+        yield read.append
 
     data = data_of(Samples(uneven((data_of(EVEN).indices(3, 5)[0],))))
     copy = data.watched(reading)
@@ -87,6 +87,7 @@ def test_the_copy_that_the_worker_uses_watches_too(data_of):
     with pytest.raises(UnevenTargetsError):
         data.watched(reading).training(3, 5)
     assert entered == [1, 1]
+    assert read[-3:] == [*data.indices(3, 5), None]
 
 
 def test_the_first_micro_batch_may_have_been_loaded_before(data_of):

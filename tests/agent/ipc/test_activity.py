@@ -117,8 +117,22 @@ def test_reading_data_has_a_limit_of_its_own(ends: Ends) -> None:
     ends.writer.read_data()
     reading = "F[0:4] m3 @7 reads data"
     assert ends.read() == Progressed(0, 0, 0.0, ActivityKind.LOADING, 10 * FLOOR_S, reading)
+    ends.writer.read_data(0)
+    assert ends.read().instruction == "F[0:4] m3 @7 reads sample 0 of spec.data"
+    ends.writer.read_data()
+    assert ends.read().instruction == reading
     ends.writer.go_on()
     assert ends.read() == Progressed(0, 0, 0.0, ActivityKind.RUNNING, FLOOR_S, str(FORWARD))
+
+
+def test_a_sample_of_the_validation_is_named_as_such(ends: Ends) -> None:
+    """After a wait for an item, of which nothing may stay."""
+    ends.writer.wait_for(Instruction(Op.RECV, 7, item=Item.vote(7, B), peer=B), B)
+    ends.writer.run(Instruction(Op.V, 7, 0, 4, 3))
+    ends.writer.read_data(41)
+    assert ends.read().instruction == "V[0:4] m3 @7 reads sample 41 of spec.data.validation"
+    ends.writer.read_data()
+    assert ends.read().instruction == "V[0:4] m3 @7 reads data"
 
 
 def test_an_agent_that_the_supervisor_does_not_know_yet_has_no_name(ends: Ends) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from bamboo_agent.local.reader import Reader
+from bamboo_agent.local.reader import Announcement, Reader
 from bamboo_core.api import local_run
 
 LONG = local_run.Happened("Long", "x" * 300_000)  # more than a pipe holds
@@ -60,4 +61,26 @@ def test_a_reader_that_goes_in_mid_line_is_noticed_by_the_writer(hung_up: thread
     os.close(read)
     writer.join(30)
     assert not writer.is_alive()
+    assert hung_up.wait(30)
+
+
+def test_an_announcement_is_told_again_and_again_until_it_ends() -> None:
+    told: queue.Queue[local_run.Told] = queue.Queue()
+    texts = iter(["", "a", "a", "", "b"])
+    with Announcement(told.put, lambda: next(texts, "c"), again_s=0.001):
+        found = [told.get(timeout=30) for _ in range(5)]
+    left = told.qsize()
+    assert [x.text for x in found if isinstance(x, local_run.Doing)] == ["a", "a", "b", "c", "c"]
+    assert not [t for t in threading.enumerate() if t.name == "announcement"]
+    assert told.qsize() == left
+
+
+def test_what_is_told_from_two_threads_is_two_lines(hung_up: threading.Event) -> None:
+    read, write = os.pipe()
+    reader = Reader(write)
+    writers = [threading.Thread(target=reader.tell, args=[LONG]) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    with os.fdopen(read, encoding="utf-8") as lines:
+        assert [local_run.from_line(lines.readline()) for _ in writers] == [LONG] * 3
     assert hung_up.wait(30)

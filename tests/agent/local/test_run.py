@@ -46,6 +46,19 @@ def test_it_tells_the_layers_and_what_flows_between_them(tmp_path: Path) -> None
     assert [x.name for x in layers[1:]][-1] == "Head"
 
 
+def test_it_tells_how_far_the_agents_are_until_the_first_step(tmp_path: Path) -> None:
+    run = Run(job(tmp_path, pipelines=1, steps=2), tmp_path, "--check")
+    assert run.to_end() == 0
+    said = [x.text for x in run.all_of(local_run.Doing)]
+    assert said[0] == "running each layer once"
+    assert "building model, data and optimizer; measuring layers" in said
+    assert "0 of 2 agents ready; starting: agent-0, agent-1" in said
+    assert said[-1] == "comparing with a plain loop of 2 steps"
+    steps = [n for n, x in enumerate(run.told) if isinstance(x, local_run.Step)]
+    during = [x for x in run.told[steps[0] + 1 :] if "agents ready" in str(x)]
+    assert not during
+
+
 def test_a_signal_ends_it_with_a_checkpoint(tmp_path: Path) -> None:
     run = Run(job(tmp_path, pipelines=1, steps=2000), tmp_path)
     for told in run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -191,6 +192,38 @@ def test_data_of_numpys_own_dtype_are_refused_with_the_remedy():
         FactoryError, match=r"the data set gives 2x2 float64: .*astype\(numpy.float32"
     ):
         build_setup(AGENT, job(data="doubled"), CPU)
+
+
+CLASSES = "it takes numbers of classes: give an integer as the target of a sample, as int(label)"
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "remedy"),
+    [
+        (torch.zeros(3, 4, 5), "2x3x4x5 float32", f"{CLASSES}; images stand there: input and"),
+        (torch.zeros(4, 5), "2x4x5 float32", f"{CLASSES}; images stand there: input and target"),
+        (torch.tensor(1.0), "2 float32", f"{CLASSES}$"),
+        (torch.zeros(3), "2x3 float32", f"{CLASSES}$"),
+        (torch.zeros(3, 4, 5).long(), "2x3x4x5 int64", "give it what it takes$"),
+    ],
+    ids=["image", "grey", "number", "vector", "integers"],
+)
+def test_targets_that_are_no_classes_are_named_with_the_remedy(monkeypatch, target, words, remedy):
+    class Targets(Pairs):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[0], target
+
+    monkeypatch.setattr(sys.modules["users_code"], "targets", Targets, raising=False)
+    with pytest.raises(FactoryError) as refused:
+        build_setup(AGENT, job("classifies", "targets"), CPU)
+    text = str(refused.value)
+    assert re.search(
+        r"the loss raised RuntimeError: .*; the model gives 2x2 float32, and the targets of"
+        rf" spec\.data \(users_code:targets, samples \d+, \d+\) are {words}: ",
+        text,
+        re.DOTALL,
+    )
+    assert re.search(remedy.replace("(", r"\(").replace(")", r"\)"), text)
 
 
 @pytest.mark.parametrize("where", ["data", "validation"])

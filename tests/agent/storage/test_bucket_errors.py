@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import fsspec
 import pytest
 import s3fs
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoCredentialsError
 from s3fs.errors import translate_boto_error
 from tests.agent.conftest import use
 from tests.agent.storage.test_checkpoint import FIRST, RECORD, start_in, write
@@ -23,6 +23,11 @@ from bamboo_core.protocol.messages import BadCheckpoint
 
 RIGHTS = "to list, read, write and delete there"
 IDENTITY = "give the agents' pods an identity of the cloud"
+SECRET = (
+    "the Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that envFrom of container agent"
+    " names in spec.worker.podTemplate (bamboo-job-s3 in docs/buckets.md)"
+)
+ALLOW = f"is refused: allow the user of the keys in {SECRET} {RIGHTS}"
 
 
 def said(uri):
@@ -70,20 +75,31 @@ def guest(store, bucket, monkeypatch):
     return allow
 
 
-def test_an_identity_without_rights(bucket, guest):
-    words = said(bucket)
-    assert words.startswith(
-        f"writing below {bucket}/uid failed: AccessDenied: Access Denied: allow"
+def test_keys_without_rights(bucket, guest):
+    """The keys are right. What is refused is named, one right after the other."""
+    refused = "AccessDenied: Access Denied: s3:"
+    assert said(bucket) == (
+        f"writing below {bucket}/uid failed: {refused}PutObject on {bucket}/uid/* {ALLOW}"
     )
-    assert words.endswith(RIGHTS)
     guest("s3:PutObject")
-    assert said(bucket).startswith(f"listing {bucket}/uid failed: AccessDenied: ")
+    assert said(bucket) == (f"listing {bucket}/uid failed: {refused}ListBucket on {bucket} {ALLOW}")
     guest("s3:PutObject", "s3:ListBucket")
-    words = said(bucket)
-    assert words.startswith(f"removing {bucket}/uid/probe-")
-    assert words.endswith(RIGHTS)
+    for missing in ("s3:GetObject", "s3:DeleteObject"):
+        words = said(bucket)
+        assert words.startswith(f"removing {bucket}/uid/probe-")
+        assert words.endswith(f"{missing} on {bucket}/uid/* {ALLOW}")
+        guest("s3:PutObject", "s3:ListBucket", missing)
     guest("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
     assert said(bucket) == ""
+
+
+def test_keys_that_may_read_nothing(bucket, guest):
+    guest("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
+    manifest, _ = write(Checkpoints(bucket, "uid"))
+    guest("s3:ListBucket")
+    found = Checkpoints(bucket, "uid").scan()
+    assert found.unreachable.startswith(f"reading {manifest.path} failed: ")
+    assert found.unreachable.endswith(f"s3:GetObject on {bucket}/uid/* {ALLOW}")
 
 
 @pytest.fixture
@@ -107,7 +123,7 @@ def test_an_object_that_the_server_keeps_is_an_error(bucket, keeping):
     words = said(bucket)
     assert words.startswith(f"removing {bucket}/uid/probe-")
     assert "AccessDenied: Kept. (uid/probe-" in words
-    assert words.endswith(RIGHTS)
+    assert words.endswith(f": s3:DeleteObject on {bucket}/uid/* {ALLOW}")
 
 
 def test_no_layer_is_removed_of_a_checkpoint_whose_manifest_stays(bucket, keeping):
@@ -137,15 +153,49 @@ def test_rights_that_are_lost_say_nothing_about_a_checkpoint(bucket, guest):
         Checkpoints(bucket, "uid").scan()
 
 
-def test_wrong_credentials_and_none(store, bucket, monkeypatch):
+def test_wrong_keys_and_none(store, bucket, monkeypatch):
     use(monkeypatch, store.environment_of("root", "wrong"))
     words = said(bucket)
     assert f"writing below {bucket}/uid failed: SignatureDoesNotMatch: " in words
-    assert RIGHTS in words
+    assert words.endswith(
+        "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID, or has a line break at its"
+        f" end: correct both in {SECRET}"
+    )
+    use(monkeypatch, store.environment_of("nobody", "wrong"))
+    words = said(bucket)
+    assert f"writing below {bucket}/uid failed: InvalidAccessKeyId: " in words
+    assert words.endswith(f": the server does not know AWS_ACCESS_KEY_ID: correct it in {SECRET}")
+    forget_keys(monkeypatch)
+    words = said(bucket)
+    assert words.endswith(
+        "NoCredentialsError: Unable to locate credentials: the server of AWS_ENDPOINT_URL takes"
+        f" keys: make {SECRET}; a run on your machine takes them from its shell"
+    )
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "root")
+    use(monkeypatch, {})
+    words = said(bucket)
+    assert "PartialCredentialsError" in words
+    assert f"make {SECRET}" in words
+
+
+def forget_keys(monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
+        monkeypatch.delenv(name, raising=False)
     use(monkeypatch, {"AWS_SHARED_CREDENTIALS_FILE": "/nowhere", "AWS_CONFIG_FILE": "/nowhere"})
-    assert "NoCredentialsError: Unable to locate credentials: " + IDENTITY in said(bucket)
+
+
+def test_a_role_without_rights(bucket, monkeypatch):
+    """Without keys and without a server of its own, the identity is that of the pods."""
+    forget_keys(monkeypatch)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    refused = ClientError({"Error": {"Code": "AccessDenied", "Message": "No."}}, "UploadPart")
+    assert objects.why(translate_boto_error(refused), "s3://b/p/uid") == (
+        "AccessDenied: No: s3:PutObject on s3://b/p/uid/* is refused: allow the identity of the"
+        f" agents' pods (spec.worker.podTemplate.spec.serviceAccountName) {RIGHTS}"
+    )
+    assert objects.why(NoCredentialsError(), "s3://b/p/uid").endswith(
+        IDENTITY + " (a service account in spec.worker.podTemplate.spec.serviceAccountName)"
+    )
 
 
 def test_a_server_that_cannot_be_reached(bucket, monkeypatch):
@@ -232,8 +282,8 @@ def test_each_cloud_s_errors_have_a_remedy():
         "ServerTimeoutError": "check that pods can reach the server",
     }.items():
         error = type(name, (Exception,), {})("words.")
-        assert objects.why(error).startswith(f"{name}: words: {remedy}")
-    assert objects.why(ValueError("other")) == "ValueError: other"
+        assert objects.why(error, "az://c/p").startswith(f"{name}: words: {remedy}")
+    assert objects.why(ValueError("other"), "az://c/p") == "ValueError: other"
 
 
 def test_a_clock_that_is_wrong_is_no_matter_of_rights():
@@ -241,6 +291,6 @@ def test_a_clock_that_is_wrong_is_no_matter_of_rights():
     words = {"Error": {"Code": code, "Message": "The difference is too large."}}
     error = translate_boto_error(ClientError(words, "PutObject"))
     assert isinstance(error, PermissionError)
-    assert objects.why(error).endswith(
+    assert objects.why(error, "s3://b/p").endswith(
         "set the clock of the node: the server refuses requests that are minutes early or late"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.agent.conftest import use
 from tests.agent.storage.test_checkpoint import RECORD
 
 from bamboo_agent.storage import objects
@@ -128,6 +130,43 @@ def test_it_begins_in_a_bucket(bucket: str) -> None:
     check_begins(f"{bucket}/jobs", 4, {"job": "a"})
 
 
+def test_it_begins_in_a_folder_with_what_is_in_a_bucket(
+    bucket: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run on a user's machine does. The other way round works as well."""
+    for theirs, mine in ((f"{bucket}/jobs", uri), (f"{uri}/other", f"{bucket}/new")):
+        spec, checkpoints = first_job(theirs), own(mine)
+        second_job(spec, uri=f"{theirs}/a").settle(checkpoints)
+        (manifest,) = checkpoints.scan().good
+        files = checkpoints.paths(manifest)
+        assert all(path.startswith(f"{theirs}/a/".removeprefix("file://")) for path in files)
+        for record in checkpoints.read_layers(manifest, range(2)):
+            assert torch.equal(record.tensors["param/w"], RECORD.tensors["param/w"])
+        third = Checkpoints(mine, "c")
+        third.probe()
+        second_job(spec, uri=f"{mine}/b").settle(third)
+        assert third.paths(third.scan().good[0]) == files
+    use(monkeypatch, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
+    found = Checkpoints(uri, "b").scan()
+    assert (found.good, found.bad) == ([], [])
+    assert found.unreachable.startswith(f"listing {bucket}/jobs/a/attempt-0000/step-00000004 fai")
+
+
+def test_a_driver_that_is_missing_says_nothing_about_a_checkpoint(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = first_job(uri)
+    content = {
+        **json.loads(Path(write(uri, "a", spec, 4).path.removeprefix("file://")).read_text())
+    }
+    checkpoints = own(uri)
+    checkpoints.point_to(content, "az://c/p/a/attempt-0000/step-00000004")
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    found = checkpoints.scan()
+    assert (found.good, found.bad) == ([], [])
+    assert "adlfs" in found.unreachable
+
+
 def test_a_job_that_has_a_checkpoint_looks_no_more(uri: str) -> None:
     """An agent that comes later, when the other job's files are gone."""
     spec, checkpoints = first_job(uri), own(uri)
@@ -165,15 +204,31 @@ def test_another_job_is_named_field_by_field(uri: str) -> None:
     assert "spec.seed is 8, was 7" in text
     assert "spec.training.clipNorm is 0.25, was 0.5" in text
     assert text.count(", was ") == 2
+    assert "computes something else. Give this job the same values: spec.seed is 8" in text
+    assert "accept" not in text
     assert text.endswith("bamboo export, bamboo import, and spec.model.initialFrom in a new job")
 
 
 def test_other_code_or_data_are_named(uri: str) -> None:
     text = refusal(uri, second_job(first_job(uri), Fingerprint(code="x", data="y")))
-    assert "the source code of the factories differs; the data set differs" in text
     assert (
-        "if you have changed it on purpose, set spec.checkpoint.from.accept: [Code, Data]" in text
+        "on purpose, set spec.checkpoint.from.accept: [Code, Data]: the source code of the"
+        " factories differs and the data set differs, in its length or its samples. Or take only"
+        in text
     )
+
+
+def test_every_difference_stands_behind_its_remedy(uri: str) -> None:
+    """The text that reaches the status is cut at its end, and loses none of them."""
+    spec = replace(first_job(uri), seed=8)
+    args = {f"argument_{n}": "x" * 300 for n in range(9)}
+    other = replace(spec, model=replace(spec.model, args={**spec.model.args, **args}))
+    text = refusal(uri, second_job(other, Fingerprint(code="x", data="y")))
+    line = judge(OriginError(text), ready=False).line
+    assert "set spec.checkpoint.from.accept: [Code, Data]: the source code" in line
+    assert "and the data set differs" in line
+    assert "Give this job the same values: spec.model.args.argument_0 is sha256:" in line
+    assert "; and 6 more" in text
 
 
 @pytest.mark.parametrize("changed", [["Code"], ["Data"], ["Code", "Data"]], ids=str)
@@ -191,15 +246,14 @@ def test_what_the_user_has_changed_on_purpose_may_differ(
 def test_what_is_not_accepted_is_still_refused(uri: str) -> None:
     spec, code = first_job(uri), (Difference.CODE,)
     text = refusal(uri, second_job(spec, replace(SAME, data="y"), job="a", accept=code))
-    assert "computes something else: the data set differs" in text
+    assert "accept: [Code, Data]: the data set differs" in text
     assert text.count("differs") == 1
-    assert "set spec.checkpoint.from.accept: [Code, Data], or take only its weights" in text
     other = replace(spec, seed=8)
     text = refusal(uri, second_job(other, replace(SAME, code="x"), job="a"))
+    assert "set spec.checkpoint.from.accept: [Code]: the source code of the factories dif" in text
     assert (
-        "spec.seed is 8, was 7: give this job the same values, and of code and data, if you" in text
+        ". Give this job the same values: spec.seed is 8, was 7. Or take only its weights" in text
     )
-    assert "set spec.checkpoint.from.accept: [Code], or take only its weights" in text
 
 
 def test_what_is_there_is_listed(uri: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import replace
@@ -92,8 +93,9 @@ def test_an_instruction_that_reads_data_has_longer_and_is_not_measured_by_it(sto
     fleet.run_to_end(FENCE)
     assert storage.seen
     assert {(x.kind, x.limit_s) for x in storage.seen} == {(ActivityKind.LOADING, 10 * FLOOR_S)}
-    texts = {x.instruction.partition("[")[0] + x.instruction[-11:] for x in storage.seen}
-    assert texts == {"F reads data", "V reads data"}
+    fields = {(x.instruction[0], x.instruction.rpartition(" of ")[2]) for x in storage.seen}
+    assert fields == {("F", "spec.data"), ("V", "spec.data.validation")}
+    assert all(re.search(r" reads sample \d+ of ", x.instruction) for x in storage.seen)
     assert all(0 < taken_s < READ_S for taken_s in writer.taken_s)
     assert worker.longest_s == max(writer.taken_s)
     steps = [m for _, m in fleet.messages if isinstance(m, Progress)]

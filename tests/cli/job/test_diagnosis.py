@@ -441,6 +441,21 @@ def test_every_trouble_has_a_remedy(reason: Reason) -> None:
     assert not REMEDIES[reason].endswith(".")
 
 
+def test_a_refused_source_of_the_state_has_its_own_remedy(training: dict[str, Any]) -> None:
+    """Nothing is wrong with the storage, and all differences are in the message."""
+    text = (
+        "agent-0: CheckpointFailed: spec.checkpoint.from: /c/a is of a job that computes something"
+        " else. If you have changed it on purpose, set spec.checkpoint.from.accept: [Code, Data]"
+    )
+    training["status"]["conditions"] = [condition("Failed", "True", "CheckpointFailed", text)]
+    said = texts(explain(training, [], [], NOW))
+    assert text in said
+    assert "change the job as the message says, then create a new job" in said
+    assert "writable" not in said
+    training["status"]["conditions"] = [condition("Failed", "True", "CheckpointFailed", "full")]
+    assert "writable" in texts(explain(training, [], [], NOW))
+
+
 @pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart", "ContainerFailed"])
 def test_a_container_beside_an_agent_at_work_is_explained(
     training: dict[str, Any], reason: str

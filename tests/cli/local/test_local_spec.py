@@ -85,6 +85,9 @@ def test_what_a_job_begins_with_is_looked_for_where_the_manifest_says(
     assert made.checkpoint.from_ == SourceSpec(uri="file:///c/a1", step=4)
 
 
-def test_what_a_job_begins_with_must_be_in_a_folder(spec: JobSpec, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"from: s3://b/c/a1 is in a bucket, .* copy the check"):
-        local_spec(begun(spec, "s3://b/c", job="a1"), Changes(), tmp_path)
+def test_what_a_job_begins_with_may_be_in_a_bucket(spec: JobSpec, tmp_path: Path) -> None:
+    """Only its own checkpoints go to this machine."""
+    made = local_spec(begun(spec, "s3://b/c", job="a1"), Changes(), tmp_path)
+    assert made.checkpoint is not None
+    assert made.checkpoint.uri == (tmp_path / "checkpoints").as_uri()
+    assert made.checkpoint.from_ == SourceSpec(uri="s3://b/c/a1")

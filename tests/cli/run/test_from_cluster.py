@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.cli.conftest import make_node, make_pod
 from tests.cli.events import event
 
@@ -16,6 +18,8 @@ from bamboo_cli.run.faults import FaultLog
 from bamboo_cli.run.from_cluster import from_cluster
 from bamboo_cli.run.from_watching import Frame, from_frames
 from bamboo_cli.run.model import Account, Life, Run, Span
+from bamboo_cli.views.page import page
+from bamboo_cli.views.terminal.run_report import text_report
 from bamboo_core.api.events import EventReason as Reason
 from bamboo_core.controller.view import Slot
 
@@ -58,7 +62,8 @@ def nodes() -> list[dict[str, Any]]:
 
 def scheduled(pod: str, node: str) -> dict[str, Any]:
     message = f"Successfully assigned team/{pod} to {node}"
-    return {"involvedObject": {"name": pod}, "message": message}
+    at = "1970-01-01T00:00:01.500000Z"
+    return {"involvedObject": {"name": pod}, "message": message, "eventTime": at}
 
 
 def test_lives_come_from_pods_and_from_plans(finished: dict[str, Any]) -> None:
@@ -66,12 +71,41 @@ def test_lives_come_from_pods_and_from_plans(finished: dict[str, Any]) -> None:
     assert run.span == Span(0.0, 40.0)
     assert list(run.lives) == [
         Life(A, "a", "", Span(1.0, 40.0)),
-        Life(B, "c", "", Span(2.0, 10.0)),
+        Life(B, "c", "", Span(1.5, 10.0)),
         Life(C, "b", "spot", Span(18.0, 35.0)),
     ]
-    assert run.fleet("c") == [(0.0, 0), (2.0, 1), (10.0, 0), (40.0, 0)]
-    assert run.agent_hours() == pytest.approx({"a": 39 / 3600, "b": 17 / 3600, "c": 8 / 3600})
+    assert run.fleet("c") == [(0.0, 0), (1.5, 1), (10.0, 0), (40.0, 0)]
+    assert run.agent_hours() == pytest.approx({"a": 39 / 3600, "b": 17 / 3600, "c": 8.5 / 3600})
     assert [(g.at, g.agent, g.zone, g.is_noticed) for g in run.gone] == [(10.0, B, "c", False)]
+
+
+def test_an_agent_that_no_plan_had_ran_from_when_its_pod_got_a_node(
+    finished: dict[str, Any],
+) -> None:
+    lost = event(3.5, Reason.AGENT_LOST, agents=B)
+    run = from_cluster(finished, [lost], [], nodes(), [scheduled(B, "n2")], now=99.0)
+    assert list(run.lives) == [Life(B, "c", "", Span(1.5, 3.5))]
+    without = from_cluster(finished, [lost], [], nodes(), [], now=99.0)
+    assert not without.lives
+
+
+def test_short_lives_are_not_rounded_away(finished: dict[str, Any]) -> None:
+    """A node was killed in a job of 40 s."""
+    run = from_cluster(finished, EVENTS, pods(), nodes(), [scheduled(B, "n2")], now=99.0)
+    prices = {"others": 0.9}
+    out = io.StringIO()
+    Console(file=out, width=200).print(text_report(run, prices))
+    for said in (" ".join(out.getvalue().split()), page(run, prices)):
+        assert "0.0024" in said  # 8.5 s
+        assert "0.0021" in said  # and what they cost
+        assert ">0.00<" not in said
+        assert " 0.00 " not in said
+    unknown = replace(run, lives=[])
+    out = io.StringIO()
+    Console(file=out, width=200).print(text_report(unknown, {}))
+    assert "zone not known not known 1 not known" in " ".join(
+        out.getvalue().replace("c  ", "zone not known  ").split()
+    )
 
 
 def test_pauses_and_progress_come_from_the_events(finished: dict[str, Any]) -> None:
@@ -188,6 +222,36 @@ def test_the_start_is_no_pause(finished: dict[str, Any]) -> None:
     again = event(20.0, Reason.RESUMED, epoch=1, step=0, pause_s=1.0)
     run = from_cluster(finished, [*EVENTS, again], [], [], [], now=99.0)
     assert [pause.end for pause in run.pauses] == [11.0, 20.0]
+
+
+def test_a_start_with_a_loss_is_a_pause_as_the_operator_counts_it(
+    finished: dict[str, Any],
+) -> None:
+    lost = event(3.0, Reason.RESUMED, epoch=1, step=0, pause_s=1.0, cause="Loss")
+    run = from_cluster(finished, [EVENTS[0], lost], [], [], [], now=99.0)
+    assert [(pause.end, pause.cause) for pause in run.pauses] == [(3.0, "Loss")]
+    begun = event(3.0, Reason.RESUMED, epoch=1, step=0, pause_s=1.0, cause="")
+    assert not from_cluster(finished, [EVENTS[0], begun], [], [], [], now=99.0).pauses
+
+
+def test_a_pause_that_ends_in_the_last_second_is_listed(finished: dict[str, Any]) -> None:
+    """The status has whole seconds."""
+    last = event(40.7, Reason.RESUMED, epoch=3, step=19, pause_s=0.5, cause="Loss")
+    run = from_cluster(finished, [*EVENTS, last], [], [], [], now=99.0)
+    assert [pause.end for pause in run.pauses] == [11.0, 40.7]
+    assert run.span.end == 40.7
+    later = event(41.0, Reason.CHECKPOINT_SEALED, step=20)
+    assert from_cluster(finished, [*EVENTS, later], [], [], [], now=99.0).span.end == 40.0
+
+
+def test_pauses_that_follow_each_other_at_once_are_two(finished: dict[str, Any]) -> None:
+    """The operator measures a pause with another clock than that of its events."""
+    again = event(12.0, Reason.RESUMED, epoch=3, step=5, pause_s=1.003, cause="Change")
+    nothing = event(12.0, Reason.RESUMED, epoch=4, step=6, pause_s=0.0, cause="Change")
+    run = from_cluster(finished, [*EVENTS, again, nothing], [], [], [], now=99.0)
+    assert [(pause.begin, pause.end) for pause in run.pauses] == [
+        (pytest.approx(10.1), 11.0), (11.0, 12.0), (12.0, 12.0),
+    ]  # fmt: skip
 
 
 def test_what_is_gone_is_said(finished: dict[str, Any]) -> None:

@@ -134,7 +134,7 @@ def test_the_hazard_of_each_zone_is_measured(run: Run) -> None:
     strange = replace(run.gone[0], zone="c")
     for said in both(replace(run, gone=[*run.gone, strange])):
         assert "zone agent-hours losses losses per agent-hour" in said
-        assert "a 0.01 0 0 b 0.01 1 120 c 0.00 1 not known" in said
+        assert "a 0.01 0 0 b 0.0083 1 120 c not known 1 not known" in said
 
 
 def test_the_configuration_is_shown(run: Run) -> None:

@@ -243,7 +243,7 @@ def test_several_late_agents_are_told_but_replace_nobody() -> None:
         }
 
     pause(fleet)
-    beat(fleet, reads(299.0))
+    beat(fleet, reads(119.0))
     assert fleet.arbiter.status().stall == ""
     for age_s in (301.0, 700.0, 1199.0):
         beat(fleet, reads(age_s))

@@ -159,6 +159,23 @@ def test_a_long_wait_for_storage_is_told_and_no_stall() -> None:
     assert text == "storage is slow: a, b have waited for files for up to 150 s"
 
 
+def test_a_sample_that_does_not_come_is_told_before_it_is_overdue() -> None:
+    def reads(age_s: float) -> Activity:
+        what = "F[0:4] m3 @7 reads sample 9 of spec.data"
+        return Activity(ActivityKind.LOADING, age_s, 300.0, what)
+
+    said = "F[0:4] m3 @7 reads sample 9 of spec.data on b has taken {}, at most {} s are expected"
+    remedy = "its [] has not returned: give what it waits for a time-out that raises"
+    assert slow_storage({A: reads(119.0), B: reads(119.0)}, ALL) == ""
+    assert slow_storage({A: reads(119.0), B: reads(130.0)}, ALL) == (
+        f"data are slow: {said.format('130 s', '300')}; {remedy}"
+    )
+    assert slow_storage({B: reads(301.0)}, ALL) == ""
+    stall = look({B: reads(301.0)})
+    assert stall is not None
+    assert stall.message == f"{said.format('301.0 s', '300.0')}; {remedy}"
+
+
 def test_what_agents_that_are_no_members_do_is_of_no_interest() -> None:
     assert look({D: runs(99.0)}, members=(A, B)) is None
 

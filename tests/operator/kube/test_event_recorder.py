@@ -84,6 +84,38 @@ async def test_a_repeated_event_has_the_newest_facts() -> None:
     assert (event["count"], event["metadata"]["annotations"]) == (2, {"bamboo.dev/step": "8"})
 
 
+async def test_a_pause_in_which_agents_are_asked_again_has_one_event_of_each_kind() -> None:
+    """A job of one pipeline that waits for its only holder of a layer."""
+    kube, times = MemoryApi(), iter(range(1_000_000_000, 1_000_000_100))
+    recorder = Recorder(kube, identity="op-1", clock=lambda: float(next(times)))
+
+    def record(reason: str, message: str, **facts: int) -> None:
+        named = {EventFact[name.upper()]: value for name, value in facts.items()}
+        recorder.record(JOB, severity="Normal", reason=reason, message=message, facts=named)
+
+    def pause(first: int) -> None:
+        for epoch in range(first, first + 3):
+            record("Stopped", f"epoch {epoch}: suspected agents are asked again", epoch=epoch)
+            record("AgentLost", "a1: no report in time")
+            record("Waiting", "no voter has reported")
+        record("Stopped", f"epoch {first + 3}: a1 is here again", epoch=first + 3)
+        record("Resumed", f"epoch {first + 3}: step 4 is committed", epoch=first + 3)
+
+    pause(2)
+    pause(6)
+    await written(recorder)
+    events = sorted(kube.objects.values(), key=lambda event: event["metadata"]["name"])
+    assert [(event["reason"], event["count"]) for event in events] == 2 * [
+        ("Stopped", 3), ("AgentLost", 3), ("Waiting", 3), ("Stopped", 1), ("Resumed", 1),
+    ]  # fmt: skip
+    asked, again = events[0], events[5]
+    assert (asked["message"], asked["eventTime"]) == (
+        "epoch 4: suspected agents are asked again", "2001-09-09T01:46:40.000000Z",
+    )  # fmt: skip
+    assert asked["metadata"]["annotations"] == {"bamboo.dev/epoch": "4"}
+    assert again["message"].startswith("epoch 8: ")
+
+
 async def test_names_are_in_order_of_time_since_kubectl_lists_by_name() -> None:
     kube, times = MemoryApi(), iter([100.25, 100.5, 100.75, 1.8e9])
     recorder = Recorder(kube, identity="op-1", clock=lambda: next(times))
@@ -91,7 +123,7 @@ async def test_names_are_in_order_of_time_since_kubectl_lists_by_name() -> None:
         recorder.record(JOB, severity="Normal", reason=reason, message="epoch 1: x")
     await written(recorder)
     listed = [event["reason"] for _, event in sorted(kube.objects.items())]
-    assert listed == ["Stopped", "Planned", "Resumed"]
+    assert listed == ["Stopped", "Planned", "Resumed", "Stopped"]
 
 
 async def refused(error: ApiError) -> Recorder:

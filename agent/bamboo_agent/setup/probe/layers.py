@@ -41,6 +41,13 @@ _OF_SHAPES = re.compile(
 """In errors of layers that get what they do not take."""
 
 
+_OF_CLASSES = re.compile(
+    r"0D or 1D target|batches of spatial targets|target dtype to be Long|scalar type Long"
+)
+"""In errors of losses that take numbers of classes."""
+_IMAGE_DIMS = 3  # of a micro-batch: (samples, height, width), or with channels
+
+
 class _LossRefusedError(RefusedError):
     """The loss is wrong, and not the layer before it."""
 
@@ -62,12 +69,13 @@ class Profile:
 @dataclass(frozen=True)
 class Samples:
     """Micro-batches that the probe uses, each (input, target). other: None if a step has only one.
-    validation: None if there is no such set."""
+    validation: None if there is no such set. origin: of the first one, in errors."""
 
     first: tuple[Any, Any]
     other: tuple[Any, Any] | None = None
     validation: tuple[Any, Any] | None = None
     steps: int = 8  # of the job
+    origin: str = "spec.data"
 
 
 def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.device) -> Profile:
@@ -78,7 +86,7 @@ def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.d
     last = len(model.layers) - 1
     for index in range(len(model.layers)):
         layer = builder.build(index)
-        finish = _loss(model, target) if index == last else None
+        finish = _loss(model, target, samples.origin) if index == last else None
         subject = Subject(layer, index, values, device, finish)
         try:
             values = tried.try_layer(subject)
@@ -265,7 +273,18 @@ def _told(target: Any) -> str:
         return type(target).__name__
 
 
-def _loss(model: Model, target: Any) -> Finish:
+def _taken(target: Any, error: BaseException) -> str:
+    """Say what to give to a loss that has raised."""
+    is_of_classes = isinstance(error, RuntimeError) and _OF_CLASSES.search(text_of(error))
+    if not (is_of_classes and isinstance(target, torch.Tensor) and target.is_floating_point()):
+        return "give it what it takes"
+    text = "it takes numbers of classes: give an integer as the target of a sample, as int(label)"
+    if target.dim() >= _IMAGE_DIMS:
+        text += "; images stand there: input and target may be swapped"
+    return text
+
+
+def _loss(model: Model, target: Any, origin: str) -> Finish:
     if isinstance(model.loss, nn.Module):
         for name, parameter in model.loss.named_parameters():
             if parameter.requires_grad:
@@ -282,7 +301,7 @@ def _loss(model: Model, target: Any) -> Finish:
         except (Exception, SystemExit) as error:
             text = (
                 f"the loss raised {told(error)}; the model gives {shapes_of(outputs)}, and the"
-                f" targets of spec.data are {_told(target)}: give it what it takes"
+                f" targets of {origin} are {_told(target)}: {_taken(target, error)}"
             )
             raise _LossRefusedError(text) from error
         if not loss.requires_grad and any(value.requires_grad for value in outputs):

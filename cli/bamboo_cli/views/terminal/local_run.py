@@ -23,6 +23,7 @@ _SHOWN = {
 }
 _RATE_STEPS = 20
 _PLAIN_S = 5.0
+_LONG_S = 60.0  # what lasts for so long is printed more rarely
 
 
 class LocalRunView:
@@ -43,11 +44,13 @@ class LocalRunView:
         self._times: deque[tuple[int, float]] = deque(maxlen=_RATE_STEPS + 1)
         self._printed_at = now()
         self._has_lost = False
+        self._said: set[str] = set()  # since training went on last
         self._live = Live(console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LocalRunView:
         if self._console.is_terminal:
             self._live.__enter__()
+            self._live.update(Text("loading torch"))
         return self
 
     def __exit__(
@@ -62,6 +65,9 @@ class LocalRunView:
     def show(self, told: local_run.Told) -> None:
         """Show what has happened."""
         match told:
+            case local_run.Doing(text, seconds):
+                every_s = _PLAIN_S if seconds < _LONG_S else _LONG_S / 2
+                self._show_line(f"{text}  {seconds:.0f} s", every_s=every_s)
             case local_run.Layer():
                 self._layers.append(told)
             case local_run.Fleet():
@@ -75,19 +81,24 @@ class LocalRunView:
                 is_start = reason == EventReason.RESUMED and not self._has_lost
                 self._has_lost |= reason == EventReason.AGENT_LOST
                 if severity is Severity.WARNING or (reason in _SHOWN and not is_start):
-                    self._print(f"{reason}: {message}")
+                    self._print_once(f"{reason}: {message}")
+                if reason == EventReason.RESUMED:
+                    self._said.clear()
             case local_run.Compared():
                 self._print(compared_text(told))
             case local_run.Ended():
                 self._end(told)
 
     def _step(self, told: local_run.Step) -> None:
+        self._times.append((told.step, self._now()))
+        self._show_line(self._progress(told), is_last=told.step + 1 == self._steps)
+
+    def _show_line(self, line: str, *, is_last: bool = False, every_s: float = _PLAIN_S) -> None:
+        """The line of progress. is_last: it is printed in any case; every_s: not more often."""
         now = self._now()
-        self._times.append((told.step, now))
-        line = self._progress(told)
         if self._console.is_terminal:
             self._live.update(Text(line))
-        elif now - self._printed_at >= _PLAIN_S or told.step + 1 == self._steps:
+        elif now - self._printed_at >= every_s or is_last:
             self._printed_at = now
             self._print(line)
 
@@ -109,6 +120,8 @@ class LocalRunView:
         if told.outcome is Outcome.FAILED:
             if self._layers and not self._times:
                 self._console.print(layers_table(self._layers))
+            if told.checkpoint:
+                self._print(f"checkpoint: {told.checkpoint}")
             return  # the command's error says why
         self._print(f"{told.outcome}: {told.message}" if told.message else str(told.outcome))
         if told.checkpoint:
@@ -116,6 +129,12 @@ class LocalRunView:
             self._print(f"final state: {told.digest}")
         if told.best:
             self._print(f"best checkpoint: {told.best}")
+
+    def _print_once(self, line: str) -> None:
+        """While training stands still, agents are asked again, and each time the same happens."""
+        if line not in self._said:
+            self._said.add(line)
+            self._print(line)
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from bamboo_cli.run.figures import (
     unlisted_losses,
     unlisted_pauses,
 )
-from bamboo_cli.run.model import Run, clock
+from bamboo_cli.run.model import Run, amount_text, clock, hours_text
 
 _MOST_ROWS = 10
 
@@ -50,8 +50,8 @@ def _cost_table(run: Run, prices: Mapping[str, float]) -> Table:
         table.add_column(heading, justify="right")
     for cost in costs(run, prices):
         price = "not given" if cost.price is None else f"{cost.price:g}"
-        usd = "" if cost.usd is None else f"{cost.usd:.2f}"
-        table.add_row(cost.name, f"{cost.hours:.2f}", price, *([usd] if shown else []))
+        usd = "" if cost.usd is None else amount_text(cost.usd)
+        table.add_row(cost.name, hours_text(cost.hours), price, *([usd] if shown else []))
     return table
 
 
@@ -61,7 +61,7 @@ def _hazard_table(run: Run) -> Table:
     for heading in ("agent-hours", "losses", "losses per agent-hour"):
         table.add_column(heading, justify="right")
     for each in run.hazards():
-        table.add_row(each.zone, f"{each.hours:.2f}", str(each.lost), hazard_text(each))
+        table.add_row(each.zone, hours_text(each.hours), str(each.lost), hazard_text(each))
     return table
 
 

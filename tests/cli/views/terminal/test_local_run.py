@@ -66,6 +66,26 @@ def test_metrics_stand_beside_the_losses(screen: Screen) -> None:
     ]
 
 
+def test_what_goes_on_before_the_first_step_is_said_now_and_then(screen: Screen) -> None:
+    for second in range(12):
+        screen.now = float(second)
+        screen.view.show(local_run.Doing("1 of 4 agents ready; starting: agent-2", second))
+    assert screen.lines == [
+        "1 of 4 agents ready; starting: agent-2  5 s",
+        "1 of 4 agents ready; starting: agent-2  10 s",
+    ]
+
+
+def test_what_goes_on_is_one_line_of_a_terminal() -> None:
+    screen = Screen(is_terminal=True)
+    with screen.view:
+        for second in range(12):
+            screen.view.show(local_run.Doing("1 of 4 agents ready", second))
+        screen.view._live.refresh()
+        assert "1 of 4 agents ready  11 s" in screen.text.getvalue()
+    assert "\n1 of" not in screen.text.getvalue()
+
+
 def test_layers_come_with_the_fleet(screen: Screen) -> None:
     screen.view.show(local_run.Layer(-1, "input", 0, "4x8 float32"))
     screen.view.show(local_run.Layer(0, "Linear", 1234, "4x16 float32"))
@@ -89,10 +109,31 @@ def test_losses_and_warnings_are_shown_and_other_events_are_not(screen: Screen) 
     ]
 
 
+def test_what_repeats_itself_while_training_stands_still_is_shown_once(screen: Screen) -> None:
+    lost = local_run.Happened(EventReason.AGENT_LOST, "agent-1: no report", Severity.WARNING)
+    waits = local_run.Happened(EventReason.WAITING, "nobody has layer 3", Severity.WARNING)
+    resumed = local_run.Happened(EventReason.RESUMED, "epoch 5: step 4 is committed")
+    for told in (lost, waits, lost, waits, resumed, lost):
+        screen.view.show(told)
+    assert screen.lines == [
+        "AgentLost: agent-1: no report",
+        "Waiting: nobody has layer 3",
+        "Resumed: epoch 5: step 4 is committed",
+        "AgentLost: agent-1: no report",
+    ]
+
+
 def test_a_refusal_before_the_start_shows_the_layers_so_far(screen: Screen) -> None:
     screen.view.show(local_run.Layer(0, "Linear", 1234, "4x16 float32"))
     screen.view.show(local_run.Ended(Outcome.FAILED, "layer 1 does not fit"))
     assert "Linear" in screen.text.getvalue()
+
+
+def test_a_failed_run_names_the_checkpoint_from_which_another_one_goes_on(screen: Screen) -> None:
+    screen.view.show(local_run.Ended(Outcome.FAILED, "a sample raised", "/runs/1/step", "0123"))
+    assert screen.lines == ["checkpoint: /runs/1/step"]
+    screen.view.show(local_run.Ended(Outcome.FAILED, "layer 1 does not fit"))
+    assert screen.lines == ["checkpoint: /runs/1/step"]
 
 
 def test_the_end_names_the_checkpoint_and_its_state(screen: Screen) -> None:

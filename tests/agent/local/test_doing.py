@@ -1,0 +1,108 @@
+"""What a run on this machine says while no step is committed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.local.runs import job
+
+from bamboo_agent.local.certificates import Authority
+from bamboo_agent.local.run import _Operator
+from bamboo_core.api.spec import to_json
+from bamboo_core.arbiter_state.events import ArbiterJob
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import (
+    Activity,
+    ActivityKind,
+    CommitRecord,
+    Fingerprint,
+    Heartbeat,
+    Hello,
+    Progress,
+    Ready,
+)
+
+A, B = AgentId("agent-0"), AgentId("agent-1")
+
+
+class Clock:
+    """Plays the time."""
+
+    now = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: made.now)
+    return made
+
+
+@pytest.fixture
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Operator:
+    """Of 8 steps; it has no arbiter and expects two agents."""
+
+    def nothing(*_: Any) -> None:
+        """Nobody listens."""
+
+    spec = job(tmp_path)
+    arbiter_job = ArbiterJob("local/job", "local", spec, to_json(spec))
+    made = _Operator(arbiter_job, Authority(), "token", nothing, dismiss=nothing)
+    monkeypatch.setattr(made, "_told", nothing)
+    made.expect([A, B])
+    return made
+
+
+def test_the_agents_are_named_until_all_are_ready(operator: _Operator) -> None:
+    assert operator.doing == "0 of 2 agents ready; starting: agent-0, agent-1"
+    operator._heard(A, Hello(A, "u", "n", "z", "m", "d", "l"))
+    assert (
+        operator.doing == "0 of 2 agents ready; building and measuring: agent-0; starting: agent-1"
+    )
+    for agent in (A, B):
+        operator._heard(agent, Ready(Fingerprint(), 1, 1, 0))
+    assert operator.doing == "2 agents ready; planning, and computing the first step"
+
+
+def reads(age_s: float) -> Heartbeat:
+    what = "F[0:3] m7 @5 reads sample 9 of spec.data"
+    return Heartbeat(1, 5, 0, activity=Activity(ActivityKind.LOADING, age_s, 300.0, what))
+
+
+def waits() -> Heartbeat:
+    return Heartbeat(1, 5, 0, activity=Activity(ActivityKind.WAITING, 9.0, 0.0, "RECV", peer=A))
+
+
+def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: Clock) -> None:
+    for step, at in ((0, 100.0), (1, 101.0)):
+        clock.now = at
+        operator._heard(A, Progress(CommitRecord(step)))
+    operator._heard(A, reads(3.0))
+    operator._heard(B, waits())
+    clock.now = 110.0
+    assert operator.doing == ""
+    operator._heard(A, reads(12.0))
+    clock.now = 112.0
+    late = "step 3 is late"
+    assert operator.doing == f"{late}; agent-0: F[0:3] m7 @5 reads sample 9 of spec.data for 12 s"
+    operator._heard(A, Heartbeat(2, 5, 1))
+    assert operator.doing == late
+
+
+def test_a_step_is_late_by_the_longest_one_before(operator: _Operator, clock: Clock) -> None:
+    for step, at in ((0, 100.0), (1, 140.0)):
+        clock.now = at
+        operator._heard(A, Progress(CommitRecord(step)))
+    clock.now = 339.0
+    assert operator.doing == ""
+    clock.now = 341.0
+    assert operator.doing == "step 3 is late"
+
+
+def test_after_the_last_step_nothing_is_late(operator: _Operator, clock: Clock) -> None:
+    operator._heard(A, Progress(CommitRecord(7)))
+    clock.now += 999.0
+    assert operator.doing == ""
