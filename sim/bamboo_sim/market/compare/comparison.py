@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from pathlib import Path
 
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_sim.market.compare.intervals import NO_INTERVAL, Interval, Resampled, resampled
 from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, assumptions, on_demand
+from bamboo_sim.market.compare.timeline import Timeline
 from bamboo_sim.market.compare.times import Tables, Times, Told, choice
 from bamboo_sim.market.policies.base.job import Job
 from bamboo_sim.market.policies.ours.auto import Auto, Choice
@@ -38,11 +40,16 @@ class Table(StrEnum):
     ASSUMED = "assumed"
 
 
+Key = tuple[Table, str]
+"""A system in a table."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A system on all fleets. ``samples_per_s``, ``hours``, ``dollars`` and ``fatal``: means of a
     fleet; ``least`` and ``most``: samples per second of one fleet; ``share``: of the time;
-    ``rank``: by samples per dollar among the first table, 0 for what is no system on spot nodes.
+    ``rank``: by samples per dollar among the first table, 0 for what is no system on spot nodes;
+    ``interval``: of samples per dollar.
     """
 
     table: Table
@@ -56,15 +63,24 @@ class Row:
     share: Mapping[Activity, float]
     fatal: float
     rank: int = 0
+    interval: Interval = NO_INTERVAL
+
+    @property
+    def key(self) -> Key:
+        """The table and the name."""
+        return self.table, self.name
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, and what they rest on. ``pauses``: of ours."""
+    """All rows, and what they rest on. ``pauses``: of ours; ``timelines``: of each row, one for
+    each fleet; ``resampled``: each row in the same other histories."""
 
     setting: Setting
     rows: tuple[Row, ...]
     pauses: Pauses
+    timelines: Mapping[Key, Sequence[Timeline]]
+    resampled: Mapping[Key, Resampled]
 
     def row(self, name: str, table: Table = Table.COMMON) -> Row:
         """KeyError: there is no such row."""
@@ -100,9 +116,13 @@ def compared(
         _runs(_Systems(setting, times, pauses, choose), inf)
 
     tables.until_known(sketched, told)
-    found = _runs(_Systems(setting, tables.means, pauses, choose), setting.best_per_node)
-    rows = [_row(*key, outcomes) for key, outcomes in found.items()]
-    return Comparison(setting, tuple(_ranked(rows)), pauses)
+    timelines: dict[Key, list[Timeline]] = {}
+    systems = _Systems(setting, tables.means, pauses, choose)
+    found = _runs(systems, setting.best_per_node, timelines)
+    rows = _ranked([_row(*key, outcomes) for key, outcomes in found.items()])
+    again = resampled(timelines)
+    rows = [replace(row, interval=again[row.key].interval()) for row in rows]
+    return Comparison(setting, tuple(rows), pauses, timelines, again)
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -125,7 +145,7 @@ class _Systems:
     pauses: Pauses
     choose: Choice
 
-    def of(self, seed: int) -> dict[tuple[Table, str], Policy]:
+    def of(self, seed: int) -> dict[Key, Policy]:
         bare = self.times[RedundancyMode.NONE]
         job = self.setting.job(bare, seed)
         fixed = self.setting.job(bare, seed, is_fixed=True)
@@ -146,8 +166,11 @@ class _Systems:
         return found | {f"{OURS}Auto": Auto(modes, self.choose)}
 
 
-def _runs(systems: _Systems, best: float) -> dict[tuple[Table, str], list[Outcome]]:
-    fleets, found = systems.setting.fleets, dict[tuple[Table, str], list[Outcome]]()
+def _runs(
+    systems: _Systems, best: float, timelines: dict[Key, list[Timeline]] | None = None
+) -> dict[Key, list[Outcome]]:
+    """All systems on all fleets. ``timelines``: gets what happens over time."""
+    fleets, found = systems.setting.fleets, dict[Key, list[Outcome]]()
     prices = {
         **fleets.prices,
         ("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"],
@@ -158,8 +181,11 @@ def _runs(systems: _Systems, best: float) -> dict[tuple[Table, str], list[Outcom
         for key, policy in systems.of(number).items():
             is_steady = key[1] == ON_DEMAND_ROW
             of = on_demand(fleets.nodes, boot_ms) if is_steady else events
-            audited = Audited(policy, best)
-            found.setdefault(key, []).append(audited.ended(run(audited, of, terms)))
+            audited, watch = Audited(policy, best), None
+            if timelines is not None:
+                watch = Timeline(fleets.until_ms)
+                timelines.setdefault(key, []).append(watch)
+            found.setdefault(key, []).append(audited.ended(run(audited, of, terms, watch)))
     return found
 
 
