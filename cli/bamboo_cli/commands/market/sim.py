@@ -89,11 +89,6 @@ def _of_setting(command: Callable[..., None]) -> Callable[..., None]:
             help="Longest time; a trace ends with its file.  [default: 24]",
         ),
         click.option(
-            "--seeds",
-            type=click.IntRange(min=1),
-            help="Runs, each with other draws.  [default: 1]",
-        ),
-        click.option(
             "--notice",
             type=click.FloatRange(min=0),
             help="Seconds before each loss.  [default: 0: none]",
@@ -132,6 +127,9 @@ _MARKDOWN = click.option(
 @sim.command("compare")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @_of_setting
+@click.option(
+    "--seeds", type=click.IntRange(min=1), help="Runs, each with other draws.  [default: 1]"
+)
 @_HTML
 @_MARKDOWN
 def compare(
@@ -158,6 +156,26 @@ def compare(
         Page("--markdown", markdown, "compare.md", compare_markdown),
     ]
     sys.exit(shown(["compare", *_given(options, is_json)], list(sources), pages))
+
+
+@sim.command("run")
+@click.argument("source")
+@click.option(
+    "--policy", metavar="NAME", help="A system; a wrong name lists all.  [default: ours-none]"
+)
+@_of_setting
+@click.option("--seed", type=click.IntRange(min=1), help="Of its draws.  [default: 1]")
+@_HTML
+def run(*, source: str, is_json: bool, html: Path | None, **options: object) -> None:
+    """Run one system on the fleet SOURCE: a recorded trace, or a market by name or file.
+
+    It shows samples, hours, dollars by zone and capacity, states over time, and every pause with
+    its cause. The run is the one that `bamboo sim compare` has in a row.
+    """
+    from bamboo_cli.views.market.pages import run_html
+
+    pages = [Page("--html", html, "run.html", run_html)]
+    sys.exit(shown(["run", *_given(options, is_json)], [source], pages))
 
 
 def _given(options: Mapping[str, object], is_json: bool) -> list[str]:

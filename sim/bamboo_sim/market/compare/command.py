@@ -20,6 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("sources", nargs="+")
     add_setting(parser)
+    parser.add_argument("--seeds", type=at_least(1), default=SEEDS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--record", type=Path, metavar="FILE", help="for pages: JSON, beside text")
 
@@ -30,7 +31,6 @@ def add_setting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", choices=list(NAMED), default=NETWORK)
     parser.add_argument("--stages", type=at_least(2), default=None)
     parser.add_argument("--hours", type=amount, default=HOURS)
-    parser.add_argument("--seeds", type=at_least(1), default=SEEDS)
     parser.add_argument("--notice", type=amount, default=0.0, metavar="SECONDS")
     parser.add_argument("--price", type=amount, metavar="DOLLARS")
     parser.add_argument("--processes", type=at_least(1), default=None)
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the tables; the exit code. TraceError, MarketError or OSError if a source or an option
     is wrong."""
     told = progress.teller()
-    settings = [setting(options, source) for source in options.sources]
+    settings = [setting(options, source, options.seeds) for source in options.sources]
     found = [compared(each, processes=options.processes, told=told) for each in settings]
     if options.record is not None or options.json:
         several = record.several_as_json(found, standings(found))
@@ -51,10 +51,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def setting(options: argparse.Namespace, source: str) -> Setting:
-    """The comparison that the options ask for. Errors as above."""
+def setting(options: argparse.Namespace, source: str, seeds: int, first: int = 1) -> Setting:
+    """What the options of :func:`add_setting` ask for. Errors as above."""
+    hours, price = options.hours, options.price
     return Setting(
-        fleets(source, seeds=options.seeds, hours=options.hours, price=options.price),
+        fleets(source, seeds=seeds, hours=hours, price=price, first=first),
         models()[options.model],
         NAMED[options.network],
         assumptions()["models"][options.model]["value"],

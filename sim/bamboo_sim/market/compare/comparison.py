@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -14,12 +14,14 @@ from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, assumptions, o
 from bamboo_sim.market.compare.timeline import Timeline
 from bamboo_sim.market.compare.times import Tables, Times, Told, choice
 from bamboo_sim.market.policies.base.job import Job
-from bamboo_sim.market.policies.ours.auto import Auto, Choice
+from bamboo_sim.market.policies.base.seats import Seats
+from bamboo_sim.market.policies.ours.auto import Auto, Choice, Record
 from bamboo_sim.market.policies.ours.modes import Mode, policies
 from bamboo_sim.market.policies.rivals.on_demand import OnDemand
 from bamboo_sim.market.policies.rows import assumed, rivals, with_own
 from bamboo_sim.market.simulation.audit import Audited
 from bamboo_sim.market.simulation.engine import Terms, run
+from bamboo_sim.market.simulation.events import FleetEvent
 from bamboo_sim.market.simulation.outcome import HOUR_MS, Activity, Outcome
 from bamboo_sim.market.simulation.policy import Policy
 from bamboo_sim.market.simulation.step_times import Pauses
@@ -102,6 +104,42 @@ def compared(
     Equal settings give equal rows, however many processes there are and whatever was kept.
     InventedWorkError: a policy has more samples than its nodes can train.
     """
+    ready = prepared(setting, place, processes, told)
+    ready.until_known(lambda systems: _runs(systems, inf))
+    setting = ready.setting
+    timelines: dict[Key, list[Timeline]] = {}
+    found = _runs(ready.systems, setting.best_per_node, timelines)
+    rows = _ranked([_row(*key, outcomes) for key, outcomes in found.items()])
+    again = resampled(timelines)
+    rows = [replace(row, interval=again[row.key].interval()) for row in rows]
+    return Comparison(setting, tuple(rows), ready.systems.pauses, timelines, again)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What runs need: a setting with a depth, step times of all whole grids, and pauses."""
+
+    setting: Setting
+    systems: Systems
+    tables: Tables
+    told: Told
+
+    def until_known(self, run: Callable[[Systems], object | None]) -> None:
+        """Run until no step time that was asked for is guessed."""
+
+        def sketched(times: Times) -> None:
+            run(replace(self.systems, times=times))
+
+        self.tables.until_known(sketched, self.told)
+
+
+def prepared(
+    setting: Setting,
+    place: Path | None = None,
+    processes: int | None = None,
+    told: Told | None = None,
+) -> Ready:
+    """Compute what all systems need. Arguments as in :func:`compared`."""
     told = told or _silent
     tables = Tables(setting, place, processes)
     tables.grids(setting, told)
@@ -110,19 +148,19 @@ def compared(
         tables = Tables(setting, place, processes)
     tables.fixed_grids(setting, told)
     pauses = tables.pauses(setting, told)
-    choose = choice(setting)
+    systems = Systems(setting, tables.means, pauses, choice(setting))
+    return Ready(setting, systems, tables, told)
 
-    def sketched(times: Times) -> None:
-        _runs(_Systems(setting, times, pauses, choose), inf)
 
-    tables.until_known(sketched, told)
-    timelines: dict[Key, list[Timeline]] = {}
-    systems = _Systems(setting, tables.means, pauses, choose)
-    found = _runs(systems, setting.best_per_node, timelines)
-    rows = _ranked([_row(*key, outcomes) for key, outcomes in found.items()])
-    again = resampled(timelines)
-    rows = [replace(row, interval=again[row.key].interval()) for row in rows]
-    return Comparison(setting, tuple(rows), pauses, timelines, again)
+def systems_of(setting: Setting) -> list[Key]:
+    """The systems that a setting compares. Nothing is computed."""
+    nothing = Pauses(0.0, 0.0, 0.0, 0.0)
+
+    def undecided(record: Record, seats: Seats, mode: RedundancyMode) -> RedundancyMode:
+        del record, seats
+        return mode
+
+    return list(Systems(setting, Tables(setting).means, nothing, undecided).of(0))
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -137,7 +175,7 @@ def _deepened(setting: Setting, tables: Tables) -> Setting:
 
 
 @dataclass(frozen=True)
-class _Systems:
+class Systems:
     """All policies of a seed, with these step times."""
 
     setting: Setting
@@ -146,6 +184,7 @@ class _Systems:
     choose: Choice
 
     def of(self, seed: int) -> dict[Key, Policy]:
+        """Policies are made for one run. ``seed``: deals nodes to seats; 0: as they come."""
         bare = self.times[RedundancyMode.NONE]
         job = self.setting.job(bare, seed)
         fixed = self.setting.job(bare, seed, is_fixed=True)
@@ -166,21 +205,29 @@ class _Systems:
         return found | {f"{OURS}Auto": Auto(modes, self.choose)}
 
 
+def terms_of(setting: Setting, best: float) -> Terms:
+    """What a run is for. ``best``: samples per second of a node, which none may exceed."""
+    steady = {("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"]}
+    prices = {**setting.fleets.prices, **steady}
+    return Terms(prices=prices, best_per_node=best, until_ms=setting.fleets.until_ms)
+
+
+def fleet_of(setting: Setting, name: str, events: tuple[FleetEvent, ...]) -> tuple[FleetEvent, ...]:
+    """The fleet that a row meets: what is on demand has one of its own."""
+    if name != ON_DEMAND_ROW:
+        return events
+    return tuple(on_demand(setting.fleets.nodes, setting.common.boot_ms))
+
+
 def _runs(
-    systems: _Systems, best: float, timelines: dict[Key, list[Timeline]] | None = None
+    systems: Systems, best: float, timelines: dict[Key, list[Timeline]] | None = None
 ) -> dict[Key, list[Outcome]]:
     """All systems on all fleets. ``timelines``: gets what happens over time."""
     fleets, found = systems.setting.fleets, dict[Key, list[Outcome]]()
-    prices = {
-        **fleets.prices,
-        ("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"],
-    }
-    terms = Terms(prices=prices, best_per_node=best, until_ms=fleets.until_ms)
-    boot_ms = systems.setting.common.boot_ms
+    terms = terms_of(systems.setting, best)
     for number, events in enumerate(fleets.events):
         for key, policy in systems.of(number).items():
-            is_steady = key[1] == ON_DEMAND_ROW
-            of = on_demand(fleets.nodes, boot_ms) if is_steady else events
+            of = fleet_of(systems.setting, key[1], events)
             audited, watch = Audited(policy, best), None
             if timelines is not None:
                 watch = Timeline(fleets.until_ms)

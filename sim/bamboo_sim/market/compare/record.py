@@ -20,9 +20,10 @@ from bamboo_sim.market.compare.comparison import (
 )
 from bamboo_sim.market.compare.intervals import LEVEL
 from bamboo_sim.market.compare.several import Standing
-from bamboo_sim.market.compare.timeline import BINS, nodes
+from bamboo_sim.market.compare.timeline import BINS, Timeline, nodes
 from bamboo_sim.market.compare.verdict import best_other, verdict
 from bamboo_sim.market.policies.base.parameters import GROUPS, parameters
+from bamboo_sim.market.simulation.events import FleetEvent
 from bamboo_sim.market.simulation.outcome import HOUR_MS
 
 
@@ -62,7 +63,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "over_time": _over_time(found),
         "assumptions": {
             "rules": list(text.rules(found.setting.patterns)),
-            "values": text.values(found),
+            "values": text.values(found.setting, found.pauses),
             "parameters": [vars(x) for group in GROUPS for x in parameters(group)],
         },
     }
@@ -81,20 +82,29 @@ def _row_json(row: Row) -> dict[str, Any]:
 def _over_time(found: Comparison) -> dict[str, Any]:
     """The first fleet and the first table, in bins of equal length."""
     fleets = found.setting.fleets
+    ours = found.timelines[Table.COMMON, DEFAULT][0]
     shown = {key: runs[0] for key, runs in found.timelines.items() if key[0] is Table.COMMON}
     return {
-        "bin_hours": fleets.until_ms / BINS / HOUR_MS,
-        "nodes": {
-            zone: rounded(each) for zone, each in nodes(fleets.events[0], fleets.until_ms).items()
-        },
-        "dollars_per_h": rounded(shown[Table.COMMON, DEFAULT].dollars_per_h()),
-        "systems": {
-            name: {
-                "samples_per_s": rounded(timeline.samples_per_s()),
-                "samples_per_dollar": rounded(timeline.samples_per_dollar()),
-            }
-            for (_, name), timeline in shown.items()
-        },
+        **over_time(fleets.events[0], fleets.until_ms, ours),
+        "systems": {name: _speeds(timeline) for (_, name), timeline in shown.items()},
+    }
+
+
+def over_time(events: Sequence[FleetEvent], until_ms: int, timeline: Timeline) -> dict[str, Any]:
+    """A fleet, and what a system on it does, in bins of equal length."""
+    zones = nodes(events, until_ms)
+    return {
+        "bin_hours": until_ms / BINS / HOUR_MS,
+        "nodes": {zone: rounded(each) for zone, each in zones.items()},
+        "dollars_per_h": rounded(timeline.dollars_per_h()),
+        **_speeds(timeline),
+    }
+
+
+def _speeds(timeline: Timeline) -> dict[str, list[float]]:
+    return {
+        "samples_per_s": rounded(timeline.samples_per_s()),
+        "samples_per_dollar": rounded(timeline.samples_per_dollar()),
     }
 
 

@@ -15,11 +15,12 @@ from bamboo_sim.market.compare.comparison import (
     Table,
 )
 from bamboo_sim.market.compare.intervals import LEVEL
-from bamboo_sim.market.compare.setting import SPOT, assumptions
+from bamboo_sim.market.compare.setting import SPOT, Setting, assumptions
 from bamboo_sim.market.compare.several import Standing
 from bamboo_sim.market.compare.verdict import verdict
 from bamboo_sim.market.policies.base.parameters import parameters
 from bamboo_sim.market.simulation.outcome import Activity
+from bamboo_sim.market.simulation.step_times import Pauses
 
 _COLUMNS = (
     *("samples/s", "hours", "dollars", "samples/$", f"{LEVEL:.0%} from", "to"),
@@ -134,12 +135,12 @@ def notes(found: Comparison) -> list[str]:
 
 def assumed(found: Comparison) -> list[str]:
     """All that is assumed, with sources."""
-    return [*rules(found.setting.patterns), *values(found)]
+    return [*rules(found.setting.patterns), *values(found.setting, found.pauses)]
 
 
-def values(found: Comparison) -> list[str]:
-    """Prices and common parameters with their sources."""
-    fleet, prices = found.setting.fleets, assumptions()["prices"]
+def values(setting: Setting, pauses: Pauses) -> list[str]:
+    """Prices and common parameters with their sources. ``pauses``: of ours."""
+    fleet, prices = setting.fleets, assumptions()["prices"]
     told = {(zone, kind): price for (zone, kind), price in fleet.prices.items()}
     if fleet.are_prices_recorded:
         shown = ", ".join(f"{kind} in {zone} {price:.4g}" for (zone, kind), price in told.items())
@@ -153,14 +154,14 @@ def values(found: Comparison) -> list[str]:
     lines.append(
         f"price of on-demand = {of['value']:g} {of['unit']} [{of['date']}; {of['source']}]"
     )
-    common, sources = vars(found.setting.common), {x.name: x for x in parameters("base")}
+    common, sources = vars(setting.common), {x.name: x for x in parameters("base")}
     follows = {
         "notice_ms": "given; no recorded fleet has notices",
         "bytes_per_s": "the network",
         "state_bytes": f"the model, {assumptions()['state']['bytes_per_parameter']['value']}"
         " bytes for each parameter",
         "mean_gap_ms": "this fleet; told to those who set intervals by it",
-        "fewest_stages": assumptions()["models"][found.setting.profile.name]["source"],
+        "fewest_stages": assumptions()["models"][setting.profile.name]["source"],
         "stages": "the fastest undisturbed grid of the fleet's nodes, or --stages",
         "nodes": "the most that are ready at once",
     }
@@ -168,6 +169,6 @@ def values(found: Comparison) -> list[str]:
         if name != "seats_seed":
             source = follows.get(name, sources[name].source)
             lines.append(f"{name} = {value:g} {sources[name].unit} [{source}]")
-    ours = ", ".join(f"{name} {ms:.0f}" for name, ms in found.pauses._asdict().items())
+    ours = ", ".join(f"{name} {ms:.0f}" for name, ms in pauses._asdict().items())
     lines.append(f"pauses of ours = {ours} [measured in virtual time; restore: that of all]")
     return lines

@@ -156,6 +156,18 @@ def test_pages_of_a_comparison_are_written_beside_the_text(tmp_path: Path) -> No
     assert f"The page is {tmp_path / 'page.html'}" in shown.stderr
 
 
+def test_the_page_of_a_run_has_its_pauses(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "run", "--model=alexnet"]
+    command += ["--policy=ours-replica", "--seed=2", "--html=run.html", "trace.csv"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "<h1>ours, Replica on trace.csv</h1>" in page
+    assert page.count("<svg") == 5
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+
+
 @pytest.mark.parametrize("option", ["--html", "--markdown"])
 def test_a_page_that_cannot_be_written_is_refused_before_work(option: str, tmp_path: Path) -> None:
     place = tmp_path / "no-folder" / "page"
