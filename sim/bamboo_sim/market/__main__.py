@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from bamboo_sim.market.advise import command as advise_command
 from bamboo_sim.market.compare import command as compare_command
 from bamboo_sim.market.markets import fit_command
 from bamboo_sim.market.markets.fit import FitError
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = commands.add_parser("run", description=run_command.__doc__)
     run_command.add(command)
     command.set_defaults(run=run_command.run)
+    command = commands.add_parser("advise", description=advise_command.__doc__)
+    advise_command.add(command)
+    command.set_defaults(run=advise_command.run)
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)

@@ -178,6 +178,39 @@ def run(*, source: str, is_json: bool, html: Path | None, **options: object) -> 
     sys.exit(shown(["run", *_given(options, is_json)], [source], pages))
 
 
+@sim.command("advise")
+@click.option("--trace", "source", required=True, help="A recorded trace, or a market.")
+@_of_setting
+@click.option(
+    "--samples",
+    type=click.FloatRange(min=0, min_open=True),
+    help="That the job trains.  [default: 1e6]",
+)
+@click.option(
+    "--deadline", type=click.FloatRange(min=0, min_open=True), help="Hours until it must end."
+)
+@click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="Dollars at most.")
+@click.option(
+    "--sure",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    help="Share of the histories that must keep both.  [default: 0.95]",
+)
+@click.option("--seeds", type=click.IntRange(min=1), help="Histories.  [default: 20]")
+@_HTML
+def advise(*, source: str, is_json: bool, html: Path | None, **options: object) -> None:
+    """Advise which grid, mode and nodes to take for a job on the nodes of a recorded trace.
+
+    It says in one sentence what to take and why, and shows the front of cost against time: grids,
+    modes, spot nodes and nodes on demand, with the part of the histories that keeps --deadline and
+    --budget. Without either it takes the cheapest; with a budget alone, the fastest. Where nothing
+    keeps them, it says what was found. Step times are computed once and kept.
+    """
+    from bamboo_cli.views.market.pages import advise_html
+
+    pages = [Page("--html", html, "advice.html", advise_html)]
+    sys.exit(shown(["advise", f"--trace={source}", *_given(options, is_json)], [], pages))
+
+
 def _given(options: Mapping[str, object], is_json: bool) -> list[str]:
     """Options as the simulator has them."""
     given = [

@@ -39,6 +39,11 @@ def started(arguments: Sequence[str]) -> int:
     return subprocess.run([sys.executable, "-m", f"{_PROGRAM}.market", *arguments]).returncode
 
 
+def _last(sources: Sequence[str]) -> list[str]:
+    """Names of files may begin with a dash."""
+    return ["--", *sources] if sources else []
+
+
 def shown(options: Sequence[str], sources: Sequence[str], pages: Sequence[Page]) -> int:
     """Start the simulator, and write the pages that are asked for; the exit code. CommandError if
     one cannot be written."""
@@ -46,10 +51,10 @@ def shown(options: Sequence[str], sources: Sequence[str], pages: Sequence[Page])
     for page in wanted:
         check_file(page.option, page.path, page.example)
     if not wanted:
-        return started([*options, "--", *sources])
+        return started([*options, *_last(sources)])
     with TemporaryDirectory(prefix="bamboo-sim-") as folder:
         record = Path(folder) / "record.json"
-        code = started([*options, f"--record={record}", "--", *sources])
+        code = started([*options, f"--record={record}", *_last(sources)])
         if code:
             return code
         found = json.loads(record.read_text(encoding="utf-8"))

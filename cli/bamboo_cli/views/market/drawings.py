@@ -10,11 +10,10 @@ from markupsafe import Markup
 from bamboo_cli.views.svg import plots
 from bamboo_cli.views.svg.elements import AGENT, GRID, LINE, LOST, PAUSE
 from bamboo_cli.views.svg.page_charts import PAUSED, ZONES
-from bamboo_cli.views.svg.plots import Bar
+from bamboo_cli.views.svg.plots import Bar, Point
 
 _HOUR_S = 3600
 _OURS, _OTHER, _UNRANKED = LINE, "#bc4c00", "#8c959f"
-_FRONT, _BEHIND = LINE, GRID
 ACTIVITIES = {
     "training": AGENT,
     "repeating": PAUSED,
@@ -87,6 +86,31 @@ def of_run(found: Mapping[str, Any]) -> list[Drawing]:
             Markup(plots.curves({"": over["samples_per_dollar"]}, colours, seconds)),
         ),
     ]
+
+
+def of_advice(found: Mapping[str, Any]) -> Drawing:
+    """Cost against time: each computed candidate, and the front."""
+    shown = [
+        Point(
+            each["hours"],
+            each["dollars"],
+            _colour(each),
+            f"{each['pipelines']} x {each['stages']}" if each["is_on_front"] else "",
+            each["is_recommended"],
+        )
+        for each in found["candidates"]
+    ]
+    front = [
+        (each["hours"], each["dollars"]) for each in found["candidates"] if each["is_on_front"]
+    ]
+    key = {"recommended": AGENT, "on the front": _OURS, "slower or dearer": _UNRANKED}
+    return Drawing("Dollars against hours", Markup(plots.points(shown, front, "hours")), key)
+
+
+def _colour(each: Mapping[str, Any]) -> str:
+    if each["is_recommended"]:
+        return AGENT
+    return _OURS if each["is_on_front"] else _UNRANKED
 
 
 def fleet(over: Mapping[str, Any]) -> Drawing:

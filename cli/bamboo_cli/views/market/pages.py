@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bamboo_cli.views.market.drawings import ACTIVITIES, of_comparison, of_run
+from bamboo_cli.views.market.drawings import ACTIVITIES, of_advice, of_comparison, of_run
 
 _TEMPLATES = Path(__file__).parents[1].joinpath("templates")
 _ROWS = 12
@@ -34,6 +34,11 @@ def compare_markdown(found: Record) -> str:
 def run_html(found: Record) -> str:
     """The page of `bamboo sim run`."""
     return _rendered("market_run.html.j2", found, drawings=of_run(found))
+
+
+def advise_html(found: Record) -> str:
+    """The page of `bamboo sim advise`."""
+    return _rendered("market_advise.html.j2", found, drawing=of_advice(found))
 
 
 def _rendered(template: str, found: Record, **more: Any) -> str:

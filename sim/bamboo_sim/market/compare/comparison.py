@@ -206,7 +206,7 @@ class Systems:
 
 
 def terms_of(setting: Setting, best: float) -> Terms:
-    """What a run is for. ``best``: samples per second of a node, which none may exceed."""
+    """The end and the prices of a run. ``best``: samples per second that no node exceeds."""
     steady = {("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"]}
     prices = {**setting.fleets.prices, **steady}
     return Terms(prices=prices, best_per_node=best, until_ms=setting.fleets.until_ms)

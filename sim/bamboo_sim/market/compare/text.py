@@ -138,8 +138,8 @@ def assumed(found: Comparison) -> list[str]:
     return [*rules(found.setting.patterns), *values(found.setting, found.pauses)]
 
 
-def values(setting: Setting, pauses: Pauses) -> list[str]:
-    """Prices and common parameters with their sources. ``pauses``: of ours."""
+def prices_of(setting: Setting) -> list[str]:
+    """Prices with date and source."""
     fleet, prices = setting.fleets, assumptions()["prices"]
     told = {(zone, kind): price for (zone, kind), price in fleet.prices.items()}
     if fleet.are_prices_recorded:
@@ -154,6 +154,12 @@ def values(setting: Setting, pauses: Pauses) -> list[str]:
     lines.append(
         f"price of on-demand = {of['value']:g} {of['unit']} [{of['date']}; {of['source']}]"
     )
+    return lines
+
+
+def values(setting: Setting, pauses: Pauses) -> list[str]:
+    """Prices and common parameters with their sources. ``pauses``: of ours."""
+    lines = prices_of(setting)
     common, sources = vars(setting.common), {x.name: x for x in parameters("base")}
     follows = {
         "notice_ms": "given; no recorded fleet has notices",

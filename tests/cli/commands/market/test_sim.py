@@ -168,6 +168,27 @@ def test_the_page_of_a_run_has_its_pauses(tmp_path: Path) -> None:
     assert not re.search(r"(src|href)=|url\(|@import|<script", page)
 
 
+def test_the_page_of_an_advice_has_its_plot(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "advise", "--model=alexnet"]
+    command += ["--samples=1e6", "--seeds=2", "--deadline=24", "--budget=500", "--sure=0.5"]
+    command += ["--html=advice.html", "--trace=trace.csv"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    page = (tmp_path / "advice.html").read_text(encoding="utf-8")
+    assert f"<b>{shown.stdout.splitlines()[0]}</b>" in page
+    assert page.count("<svg") == 1
+    assert page.count("<td>recommended</td>") == 1
+    assert page.count("<circle") == page.count("<tr><td>")
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+
+
+def test_an_advice_needs_a_trace() -> None:
+    found = CliRunner().invoke(cli, ["sim", "advise", "--deadline", "3"])
+    assert found.exit_code == 2
+    assert "Missing option '--trace'" in found.output
+
+
 @pytest.mark.parametrize("option", ["--html", "--markdown"])
 def test_a_page_that_cannot_be_written_is_refused_before_work(option: str, tmp_path: Path) -> None:
     place = tmp_path / "no-folder" / "page"
