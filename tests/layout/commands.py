@@ -88,6 +88,8 @@ _MARKET = (
 _MUTATION = "tests/sim/mutation/test_command.py::test_a_few_mutants_of_one_module"
 _PLAN = "tests/cli/estimate/test_plan.py::test_json_has_the_whole_answer"
 _QUICKSTART = "tests/e2e/test_quickstart.py::test_the_whole_quick_start"
+_ADVISE = "tests/sim/market/advise/test_search.py::test_a_second_process_prints_the_same_bytes"
+_RUN = "tests/cli/commands/market/test_sim.py::test_the_page_of_a_run_has_its_pauses"
 _SCRIPTS = "tests/layout/test_scripts.py::test_scripts_can_be_run"
 _TESTS = "tests/layout/test_scripts.py::test_ci_runs_the_readmes_test_command"
 
@@ -124,6 +126,8 @@ COVERED: dict[str, Covered] = {
     r"bamboo (?P<options>plan .*)": Covered(_PLAN, ".venv/bin/bamboo {options}"),
     r"bamboo (?P<options>sim paper-table.*)": Covered(_MARKET, ".venv/bin/bamboo {options} --help"),
     r"bamboo (?P<options>sim fit .*)": Covered(_FIT, ".venv/bin/bamboo {options} --help"),
+    r"bamboo (?P<options>sim advise .*)": Covered(_ADVISE, ".venv/bin/bamboo {options} --help"),
+    r"bamboo (?P<options>sim run .*)": Covered(_RUN, ".venv/bin/bamboo {options} --help"),
     r"bamboo (?P<options>sim compare .*)": Covered(_COMPARE, ".venv/bin/bamboo {options} --help"),
     r"(bamboo-devcluster (node )?(up|down|status|kill|add)|rm -r \"\$\{cluster%/cluster\}\").*": (
         Covered(_CLUSTER, ".venv/bin/bamboo-devcluster --help")

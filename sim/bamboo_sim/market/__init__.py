@@ -20,7 +20,8 @@ Three questions are apart, so that a new answer to one changes none of the other
 done is an error. ``outcome.py`` has the results, and ``events.py`` the order of events at one
 instant. ``audit.py`` compares what there is with what all nodes can have done. The published table
 is ``paper/table.py``; its assumptions, with sources, are beside it. ``compare`` runs all systems on
-one fleet, with the same bill.
+one fleet, with the same bill, and ``single`` one of them, with all that happens to it.
+``advise`` searches what ours should rent.
 
 Public: nothing; commands, benchmarks and tests start from here.
 """

@@ -7,12 +7,14 @@ import json
 import sys
 from collections.abc import Sequence
 
+from bamboo_sim.market.advise import command as advise_command
 from bamboo_sim.market.compare import command as compare_command
 from bamboo_sim.market.markets import fit_command
 from bamboo_sim.market.markets.fit import FitError
 from bamboo_sim.market.markets.parameters import MarketError
 from bamboo_sim.market.paper import assumptions
 from bamboo_sim.market.paper.table import WITHIN, Row, table
+from bamboo_sim.market.single import command as run_command
 from bamboo_sim.market.traces.records import TraceError
 from bamboo_sim.programs.arguments import at_least
 
@@ -34,6 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = commands.add_parser("compare", description=compare_command.__doc__)
     compare_command.add(command)
     command.set_defaults(run=compare_command.run)
+    command = commands.add_parser("run", description=run_command.__doc__)
+    run_command.add(command)
+    command.set_defaults(run=run_command.run)
+    command = commands.add_parser("advise", description=advise_command.__doc__)
+    advise_command.add(command)
+    command.set_defaults(run=advise_command.run)
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)

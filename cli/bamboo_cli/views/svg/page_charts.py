@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 210, 64, 16, 18, 26
 _PANEL = Panel(
     _LEFT, _WIDTH - _RIGHT, _TOP, _HEIGHT - _BOTTOM, labels_below=_BOTTOM - 8, edge=_WIDTH
 )
-_ZONES = (
+ZONES = (
     "#4c8dd6", "#a475f9", "#39b5b2", "#d4a72c", "#6aa84f", "#d96570",
     "#7d8590", "#8c564b", "#e58fc4", "#2f5d8a", "#a3c644", "#c9713d",
 )  # fmt: skip
@@ -46,7 +46,7 @@ def charts(run: Run) -> list[Chart]:
 
 def zone_colours(run: Run) -> Mapping[str, str]:
     """Zone -> colour."""
-    return {zone: _ZONES[n % len(_ZONES)] for n, zone in enumerate(run.zones)}
+    return {zone: ZONES[n % len(ZONES)] for n, zone in enumerate(run.zones)}
 
 
 def _document(parts: Sequence[str]) -> str:

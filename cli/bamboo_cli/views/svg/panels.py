@@ -75,10 +75,15 @@ def levels(
 
 def time_labels(run: Run, panel: Panel) -> Iterator[str]:
     """Labels of the time since the run began, in a unit that fits."""
-    seconds, axis = run.span.seconds, panel.time(run)
+    return since_labels(run.span.seconds, panel)
+
+
+def since_labels(seconds: float, panel: Panel) -> Iterator[str]:
+    """Labels of the time since the left edge, of so many seconds, in a unit that fits."""
+    axis = Axis(0.0, seconds, panel.left, panel.right)
     unit_s, unit = next((size, name) for least, size, name in _UNITS if seconds >= least)
     for tick in Axis(0.0, seconds / unit_s, 0.0, 1.0).ticks(8):
-        yield panel.label(axis(run.span.begin + tick * unit_s), f"{tick:g} {unit}")
+        yield panel.label(axis(tick * unit_s), f"{tick:g} {unit}")
 
 
 def pauses(run: Run, panel: Panel, fill: str, *, opacity: float, least: float) -> Iterator[str]:

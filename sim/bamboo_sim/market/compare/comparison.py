@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from pathlib import Path
 
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_sim.market.compare.intervals import NO_INTERVAL, Interval, Resampled, resampled
 from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, assumptions, on_demand
+from bamboo_sim.market.compare.timeline import Timeline
 from bamboo_sim.market.compare.times import Tables, Times, Told, choice
 from bamboo_sim.market.policies.base.job import Job
-from bamboo_sim.market.policies.ours.auto import Auto, Choice
+from bamboo_sim.market.policies.base.seats import Seats
+from bamboo_sim.market.policies.ours.auto import Auto, Choice, Record
 from bamboo_sim.market.policies.ours.modes import Mode, policies
 from bamboo_sim.market.policies.rivals.on_demand import OnDemand
 from bamboo_sim.market.policies.rows import assumed, rivals, with_own
 from bamboo_sim.market.simulation.audit import Audited
 from bamboo_sim.market.simulation.engine import Terms, run
+from bamboo_sim.market.simulation.events import FleetEvent
 from bamboo_sim.market.simulation.outcome import HOUR_MS, Activity, Outcome
 from bamboo_sim.market.simulation.policy import Policy
 from bamboo_sim.market.simulation.step_times import Pauses
@@ -38,11 +42,16 @@ class Table(StrEnum):
     ASSUMED = "assumed"
 
 
+Key = tuple[Table, str]
+"""A system in a table."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A system on all fleets. ``samples_per_s``, ``hours``, ``dollars`` and ``fatal``: means of a
     fleet; ``least`` and ``most``: samples per second of one fleet; ``share``: of the time;
-    ``rank``: by samples per dollar among the first table, 0 for what is no system on spot nodes.
+    ``rank``: by samples per dollar among the first table, 0 for what is no system on spot nodes;
+    ``interval``: of samples per dollar.
     """
 
     table: Table
@@ -56,15 +65,24 @@ class Row:
     share: Mapping[Activity, float]
     fatal: float
     rank: int = 0
+    interval: Interval = NO_INTERVAL
+
+    @property
+    def key(self) -> Key:
+        """The table and the name."""
+        return self.table, self.name
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, and what they rest on. ``pauses``: of ours."""
+    """All rows, and what they rest on. ``pauses``: of ours; ``timelines``: of each row, one for
+    each fleet; ``resampled``: each row in the same other histories."""
 
     setting: Setting
     rows: tuple[Row, ...]
     pauses: Pauses
+    timelines: Mapping[Key, Sequence[Timeline]]
+    resampled: Mapping[Key, Resampled]
 
     def row(self, name: str, table: Table = Table.COMMON) -> Row:
         """KeyError: there is no such row."""
@@ -86,6 +104,42 @@ def compared(
     Equal settings give equal rows, however many processes there are and whatever was kept.
     InventedWorkError: a policy has more samples than its nodes can train.
     """
+    ready = prepared(setting, place, processes, told)
+    ready.until_known(lambda systems: _runs(systems, inf))
+    setting = ready.setting
+    timelines: dict[Key, list[Timeline]] = {}
+    found = _runs(ready.systems, setting.best_per_node, timelines)
+    rows = _ranked([_row(*key, outcomes) for key, outcomes in found.items()])
+    again = resampled(timelines)
+    rows = [replace(row, interval=again[row.key].interval()) for row in rows]
+    return Comparison(setting, tuple(rows), ready.systems.pauses, timelines, again)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What runs need: a setting with a depth, step times of all whole grids, and pauses."""
+
+    setting: Setting
+    systems: Systems
+    tables: Tables
+    told: Told
+
+    def until_known(self, run: Callable[[Systems], object | None]) -> None:
+        """Run until no step time that was asked for is guessed."""
+
+        def sketched(times: Times) -> None:
+            run(replace(self.systems, times=times))
+
+        self.tables.until_known(sketched, self.told)
+
+
+def prepared(
+    setting: Setting,
+    place: Path | None = None,
+    processes: int | None = None,
+    told: Told | None = None,
+) -> Ready:
+    """Compute what all systems need. Arguments as in :func:`compared`."""
     told = told or _silent
     tables = Tables(setting, place, processes)
     tables.grids(setting, told)
@@ -94,15 +148,19 @@ def compared(
         tables = Tables(setting, place, processes)
     tables.fixed_grids(setting, told)
     pauses = tables.pauses(setting, told)
-    choose = choice(setting)
+    systems = Systems(setting, tables.means, pauses, choice(setting))
+    return Ready(setting, systems, tables, told)
 
-    def sketched(times: Times) -> None:
-        _runs(_Systems(setting, times, pauses, choose), inf)
 
-    tables.until_known(sketched, told)
-    found = _runs(_Systems(setting, tables.means, pauses, choose), setting.best_per_node)
-    rows = [_row(*key, outcomes) for key, outcomes in found.items()]
-    return Comparison(setting, tuple(_ranked(rows)), pauses)
+def systems_of(setting: Setting) -> list[Key]:
+    """The systems that a setting compares. Nothing is computed."""
+    nothing = Pauses(0.0, 0.0, 0.0, 0.0)
+
+    def undecided(record: Record, seats: Seats, mode: RedundancyMode) -> RedundancyMode:
+        del record, seats
+        return mode
+
+    return list(Systems(setting, Tables(setting).means, nothing, undecided).of(0))
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -117,7 +175,7 @@ def _deepened(setting: Setting, tables: Tables) -> Setting:
 
 
 @dataclass(frozen=True)
-class _Systems:
+class Systems:
     """All policies of a seed, with these step times."""
 
     setting: Setting
@@ -125,7 +183,8 @@ class _Systems:
     pauses: Pauses
     choose: Choice
 
-    def of(self, seed: int) -> dict[tuple[Table, str], Policy]:
+    def of(self, seed: int) -> dict[Key, Policy]:
+        """Policies are made for one run. ``seed``: deals nodes to seats; 0: as they come."""
         bare = self.times[RedundancyMode.NONE]
         job = self.setting.job(bare, seed)
         fixed = self.setting.job(bare, seed, is_fixed=True)
@@ -146,20 +205,34 @@ class _Systems:
         return found | {f"{OURS}Auto": Auto(modes, self.choose)}
 
 
-def _runs(systems: _Systems, best: float) -> dict[tuple[Table, str], list[Outcome]]:
-    fleets, found = systems.setting.fleets, dict[tuple[Table, str], list[Outcome]]()
-    prices = {
-        **fleets.prices,
-        ("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"],
-    }
-    terms = Terms(prices=prices, best_per_node=best, until_ms=fleets.until_ms)
-    boot_ms = systems.setting.common.boot_ms
+def terms_of(setting: Setting, best: float) -> Terms:
+    """The end and the prices of a run. ``best``: samples per second that no node exceeds."""
+    steady = {("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"]}
+    prices = {**setting.fleets.prices, **steady}
+    return Terms(prices=prices, best_per_node=best, until_ms=setting.fleets.until_ms)
+
+
+def fleet_of(setting: Setting, name: str, events: tuple[FleetEvent, ...]) -> tuple[FleetEvent, ...]:
+    """The fleet that a row meets: what is on demand has one of its own."""
+    if name != ON_DEMAND_ROW:
+        return events
+    return tuple(on_demand(setting.fleets.nodes, setting.common.boot_ms))
+
+
+def _runs(
+    systems: Systems, best: float, timelines: dict[Key, list[Timeline]] | None = None
+) -> dict[Key, list[Outcome]]:
+    """All systems on all fleets. ``timelines``: gets what happens over time."""
+    fleets, found = systems.setting.fleets, dict[Key, list[Outcome]]()
+    terms = terms_of(systems.setting, best)
     for number, events in enumerate(fleets.events):
         for key, policy in systems.of(number).items():
-            is_steady = key[1] == ON_DEMAND_ROW
-            of = on_demand(fleets.nodes, boot_ms) if is_steady else events
-            audited = Audited(policy, best)
-            found.setdefault(key, []).append(audited.ended(run(audited, of, terms)))
+            of = fleet_of(systems.setting, key[1], events)
+            audited, watch = Audited(policy, best), None
+            if timelines is not None:
+                watch = Timeline(fleets.until_ms)
+                timelines.setdefault(key, []).append(watch)
+            found.setdefault(key, []).append(audited.ended(run(audited, of, terms, watch)))
     return found
 
 

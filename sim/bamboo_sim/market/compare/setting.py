@@ -72,8 +72,10 @@ class Fleets:
         return fmean(sum(event.kind is REMOVE for event in events) for events in self.events)
 
 
-def fleets(what: str, *, seeds: int, hours: float, price: float | None = None) -> Fleets:
-    """The fleets of a recorded trace or a market, with seeds 1 to ``seeds``.
+def fleets(
+    what: str, *, seeds: int, hours: float, price: float | None = None, first: int = 1
+) -> Fleets:
+    """The fleets of a recorded trace or a market, with as many seeds, from ``first`` on.
 
     ``hours``: the longest time; a trace ends where its file ends. ``price``: dollars per hour of a
     spot node, where the file has none; None: that of assumptions.json. TraceError or MarketError as
@@ -86,7 +88,7 @@ def fleets(what: str, *, seeds: int, hours: float, price: float | None = None) -
         recorded = {key: found.mean for key, found in source.prices.items()}
     made = tuple(
         tuple(takewhile(lambda event: event.at_ms < until_ms, source.events(seed)))
-        for seed in range(1, seeds + 1)
+        for seed in range(first, first + seeds)
     )
     kinds = {event.node[1:] for events in made for event in events}
     of = {name: found["value"] for name, found in assumptions()["prices"].items()}

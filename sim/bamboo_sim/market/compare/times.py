@@ -154,12 +154,13 @@ class Tables:
                 self.modes[mode].prepare(states, partial(told, name))
                 self.means[mode].guessed = {}
 
-    def pauses(self, setting: Setting, told: Told) -> Pauses:
+    def pauses(self, setting: Setting, told: Told, pipelines: int = 0) -> Pauses:
         """Pauses of ours in virtual time, with the detection of all; a restore is that of all, too.
-        Measured with copies, on two pipelines at least, and used for each mode."""
+        Measured with copies, on two pipelines at least, and used for each mode. ``pipelines``: 0:
+        those of the whole fleet."""
         told("pauses in virtual time", 0, 1)
         shared = setting.common
-        pipelines = max(2, shared.nodes // shared.stages)
+        pipelines = max(2, pipelines or shared.nodes // shared.stages)
         model = replace(setting.model, pipelines=max(pipelines, setting.model.pipelines))
         job = Job(model, _PAUSES_OF, setting.network)
         asked = Question(job, pipelines, shared.stages)

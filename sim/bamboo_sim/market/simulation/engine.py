@@ -3,7 +3,7 @@ a run costs time for its events only, and memory for its nodes and pauses only."
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,19 @@ from bamboo_sim.market.simulation.events import (
     News,
     Node,
 )
-from bamboo_sim.market.simulation.outcome import HOUR_MS, Activity, Outcome, Pause, Spend, Use
+from bamboo_sim.market.simulation.outcome import (
+    HOUR_MS,
+    Activity,
+    Outcome,
+    Pause,
+    Span,
+    Spend,
+    Use,
+)
 from bamboo_sim.market.simulation.policy import Change, Fleet, InventedWorkError, Pace, Policy
+
+Watch = Callable[[Span], None]
+"""Told of every time between two events, in order and without gaps."""
 
 _NEVER = 1 << 62
 _NOTHING = News(_NEVER, LOOK)
@@ -44,7 +55,9 @@ class Terms:
             raise ValueError("a run needs an end; give samples or until_ms.")
 
 
-def run(policy: Policy, events: Iterable[FleetEvent], terms: Terms) -> Outcome:
+def run(
+    policy: Policy, events: Iterable[FleetEvent], terms: Terms, watch: Watch | None = None
+) -> Outcome:
     """Run until the terms end it. ``events``: in order, and as many as it takes; if they end, the
     fleet stays as it is.
 
@@ -52,7 +65,7 @@ def run(policy: Policy, events: Iterable[FleetEvent], terms: Terms) -> Outcome:
     event has passed, nothing is to come, and the samples can never be reached, or if the fleet is
     out of order, or if a price is missing.
     """
-    running = _Run(policy, terms)
+    running = _Run(policy, terms, watch)
     coming = _together(events)
     waiting = next(coming, _NOTHING)
     while True:
@@ -95,12 +108,12 @@ def _out_of_order(news: News, node: Node) -> ValueError:
 class _Run:
     """The state of a run."""
 
-    def __init__(self, policy: Policy, terms: Terms) -> None:
+    def __init__(self, policy: Policy, terms: Terms, watch: Watch | None) -> None:
         self.fleet = Fleet()
         self.now = 0
         self.own = _NOTHING
         """The next event that the run itself has."""
-        self._policy, self._terms = policy, terms
+        self._policy, self._terms, self._watch = policy, terms, watch
         self._goal, self._until_ms = terms.samples, terms.until_ms
         self._state: Any = policy.start()
         self._pace: Pace | None = None
@@ -141,7 +154,9 @@ class _Run:
         if is_over:
             ms = self._until_ms - self.now
         fleet, pace = self.fleet, self._pace
+        before, again_ms = fleet.samples, self._repeated_ms
         if pace is not None and fleet.resume_ms is None:
+            activity = Activity.TRAINING
             if self._goal and (missing := (self._goal - fleet.samples) / pace.samples) <= (
                 ms / pace.step_ms
             ):
@@ -150,12 +165,18 @@ class _Run:
             if is_over and self._goal:
                 fleet.samples = min(fleet.samples, self._goal)
         elif fleet.resume_ms is not None:
+            activity = Activity.PAUSED
             self._paused_ms += ms
         elif fleet.ready:
+            activity = Activity.STANDING
             self._standing_ms += ms
         else:
+            activity = Activity.IDLE
             self._idle_ms += ms
         self._uses.add(ms)
+        if self._watch is not None and ms:
+            times = self.now, self.now + ms, activity, self._repeated_ms - again_ms
+            self._watch(Span(*times, before, fleet.samples, self._uses.dollars_per_hour))
         self.now += ms
         return is_over
 

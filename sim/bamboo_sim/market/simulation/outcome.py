@@ -46,6 +46,19 @@ class Pause(NamedTuple):
     cause: str
 
 
+class Span(NamedTuple):
+    """A time in which nothing changed. ``again_ms``: the part of it, from its begin, in which the
+    job repeats; ``before`` and ``after``: the samples that count at its begin and at its end."""
+
+    begin_ms: int
+    end_ms: int
+    activity: Activity
+    again_ms: int
+    before: float
+    after: float
+    dollars_per_hour: float
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One run. ``samples``: that count, without repetitions; ``first_ms``: when training began."""

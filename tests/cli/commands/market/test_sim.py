@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import util
@@ -122,11 +123,89 @@ def test_each_option_of_a_comparison_is_known_to_the_simulator(tmp_path: Path) -
     }  # fmt: skip
     command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "compare", "--json"]
     command += [f"--{name}={value}" for name, value in options.items()]
-    known = {parameter.name for parameter in compare.params} - {"is_json", "source"}
+    known = {parameter.name for parameter in compare.params} - {
+        "is_json",
+        "sources",
+        "html",
+        "markdown",
+    }
     assert set(options) == known
     shown = subprocess.run([*command, str(trace)], capture_output=True, text=True, check=False)
     assert shown.returncode == 1
     assert "has at most 1 nodes at once" in shown.stderr
+
+
+TRACE = "".join(f"0,add,node{n}\n" for n in range(1, 5)) + "600000,remove,node1\n"
+
+
+def test_pages_of_a_comparison_are_written_beside_the_text(tmp_path: Path) -> None:
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / name).write_text(TRACE, encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "compare", "--model=alexnet"]
+    command += ["--html=page.html", "--markdown=page.md", "one.csv", "two.csv"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    stands = shown.stdout.split("Where ours stands:\n  ")[1].splitlines()[0]
+    assert stands in text
+    assert stands in page
+    assert "On all fleets" in page
+    assert "On all fleets" in text
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+    assert f"The page is {tmp_path / 'page.html'}" in shown.stderr
+
+
+def test_the_page_of_a_run_has_its_pauses(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "run", "--model=alexnet"]
+    command += ["--policy=ours-replica", "--seed=2", "--html=run.html", "trace.csv"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "<h1>ours, Replica on trace.csv</h1>" in page
+    assert page.count("<svg") == 5
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+
+
+def test_the_page_of_an_advice_has_its_plot(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "advise", "--model=alexnet"]
+    command += ["--samples=1e6", "--seeds=2", "--deadline=24", "--budget=500", "--sure=0.5"]
+    command += ["--html=advice.html", "--trace=trace.csv"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    page = (tmp_path / "advice.html").read_text(encoding="utf-8")
+    assert f"<b>{shown.stdout.splitlines()[0]}</b>" in page
+    assert page.count("<svg") == 1
+    assert page.count("<td>recommended</td>") == 1
+    assert page.count("<circle") == page.count("<tr><td>")
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+
+
+def test_an_advice_needs_a_trace() -> None:
+    found = CliRunner().invoke(cli, ["sim", "advise", "--deadline", "3"])
+    assert found.exit_code == 2
+    assert "Missing option '--trace'" in found.output
+
+
+@pytest.mark.parametrize("option", ["--html", "--markdown"])
+def test_a_page_that_cannot_be_written_is_refused_before_work(option: str, tmp_path: Path) -> None:
+    place = tmp_path / "no-folder" / "page"
+    found = CliRunner().invoke(cli, ["sim", "compare", f"{option}={place}", "calm"])
+    assert isinstance(found.exception, CommandError)
+    assert f"{option} {place}: the folder" in str(found.exception)
+
+
+def test_no_page_is_written_where_the_simulator_fails(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("0,add\n", encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "compare", "--html=page.html"]
+    shown = subprocess.run(
+        [*command, "trace.csv"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert shown.returncode == 1
+    assert "trace.csv:1: " in shown.stderr
+    assert not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +239,7 @@ def test_a_model_that_is_not_known_is_refused_with_those_that_are() -> None:
 
 
 def test_without_the_simulator_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bamboo_cli.commands.market.sim.find_spec", lambda name: None)
+    monkeypatch.setattr("bamboo_cli.commands.market.simulator.find_spec", lambda name: None)
     found = CliRunner().invoke(cli, ["sim", "paper-table"])
     assert isinstance(found.exception, CommandError)
     assert "install bamboo-train[cli] with pip" in str(found.exception)

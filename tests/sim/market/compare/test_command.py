@@ -13,7 +13,7 @@ import pytest
 
 from bamboo_core.api.spec import RedundancySpec
 from bamboo_sim.market.__main__ import main
-from bamboo_sim.market.compare import command, comparison
+from bamboo_sim.market.compare import comparison, progress
 from bamboo_sim.market.markets import market_files
 
 TRACE = "".join(
@@ -88,7 +88,7 @@ def test_prices_have_a_date_and_all_values_a_source(
 
 def test_json_has_the_same_figures(place: Path, shown: subprocess.CompletedProcess[str]) -> None:
     printed = program(place, "trace.csv", "--json")
-    found = json.loads(printed.stdout)
+    (found,) = json.loads(printed.stdout)["comparisons"]
     assert (found["network"], found["model"], found["nodes"]) == ("10 Gb/s, 0.5 ms", "alexnet", 6)
     assert list(found["tables"]) == ["common", "own", "assumed"]
     ours = next(row for row in found["tables"]["common"] if row["name"] == found["default"])
@@ -101,6 +101,46 @@ def test_json_has_the_same_figures(place: Path, shown: subprocess.CompletedProce
     assert all(entry["source"] for entry in found["assumptions"]["parameters"])
     bound = next(row for row in found["tables"]["common"] if row["name"] == found["bound"])
     assert bound["rank"] is None
+    assert line.split()[6:8] == [f"{value:.0f}" for value in ours["interval"]]
+    assert ours["interval"][0] <= ours["samples_per_dollar"] <= ours["interval"][1]
+
+
+def test_the_record_is_the_json_and_the_same_bytes_again(place: Path) -> None:
+    """With several seeds of victims and zones, and in several processes."""
+    options = ("trace.csv", "--seeds", "3")
+    first = program(place, *options, "--record", "one.json")
+    again = program(place, *options, "--record", "two.json", "--processes", "2")
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    written = (place / "one.json").read_bytes()
+    assert written == (place / "two.json").read_bytes()
+    printed = program(place, *options, "--json")
+    assert printed.stdout.encode() == written + b"\n"
+    assert "Where ours stands:" in first.stdout
+
+
+def test_several_traces_are_compared_together(place: Path) -> None:
+    (place / "calm.csv").write_text("".join(TRACE.splitlines(keepends=True)[:7]), encoding="utf-8")
+    printed = program(place, "trace.csv", "calm.csv", "--json")
+    found = json.loads(printed.stdout)
+    assert [each["source"] for each in found["comparisons"]] == ["trace.csv", "calm.csv"]
+    bound, mine = (
+        [
+            next(row for row in each["tables"]["common"] if row["name"] == each[name])
+            for each in found["comparisons"]
+        ]
+        for name in ("bound", "default")
+    )
+    ours = next(each for each in found["all_fleets"] if each["name"] == "ours, None")
+    assert ours["ratios"] == [
+        row["samples_per_dollar"] / best["samples_per_dollar"]
+        for row, best in zip(mine, bound, strict=True)
+    ]
+    assert ours["mean"] ** 2 == pytest.approx(ours["ratios"][0] * ours["ratios"][1])
+    shown = program(place, "trace.csv", "calm.csv").stdout
+    table = shown[shown.index("All fleets: ") :].splitlines()
+    assert table[1].split() == ["trace.csv", "calm.csv", "mean", "rank"]
+    assert table[2].split()[-1] == "1"
+    assert len(table) == 2 + len(found["all_fleets"])
 
 
 def test_a_price_that_is_given_is_said(place: Path) -> None:
@@ -182,7 +222,7 @@ def test_a_name_that_is_no_source_is_refused(capsys: pytest.CaptureFixture[str])
 def test_someone_who_watches_sees_one_line_grow(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    teller = command._Teller()
+    teller = progress.Teller()
     teller("steps", 1, 2)
     teller("steps", 2, 2)
     lines = capsys.readouterr().err
