@@ -185,13 +185,6 @@ def test_a_resting_job_wants_no_nodes() -> None:
     leaving = pod(0, 0, node="", phase=PodPhase.PENDING)
     found = condition(status(leaving, suspend=True), ConditionType.CAPACITY_AVAILABLE)
     assert (found.status, found.message) == (True, "no agents are wanted: the job rests")
-    ended = status_of(
-        spec(), ClusterView(), TrainingView(), Memory(terminal=Outcome.FAILED), job=JOB, now=0.0
-    )
-    found = condition(ended, ConditionType.CAPACITY_AVAILABLE)
-    assert (found.status, found.message) == (True, "no agents are wanted: the job has ended")
-    found = condition(ended, ConditionType.COMPLETE)
-    assert (found.status, found.message) == (False, "the job has not ended in this way")
 
 
 def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:

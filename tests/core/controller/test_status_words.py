@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
+from bamboo_core.controller.lifecycle import status_of
 from bamboo_core.controller.reconcile import Step, step
 from bamboo_core.controller.shortage import few, insufficient
 from bamboo_core.controller.turn import Turn, Word
@@ -109,3 +111,12 @@ def test_a_job_without_any_agent_of_its_plan_does_not_run() -> None:
         said = condition(trains(*pods), ConditionType.RUNNING)
         assert (said.status, said.reason) == (False, Reason.WAITING_FOR_AGENTS)
         assert said.message == "no agent of plan 3 is left"
+
+
+def test_conditions_of_a_job_that_has_ended_say_so() -> None:
+    memory = Memory(terminal=Outcome.FAILED)
+    ended = status_of(spec(), ClusterView(), TrainingView(), memory, job=JOB, now=0.0)
+    found = {c.type: (c.status, c.message) for c in ended.conditions}
+    why = "no agents are wanted: the job has ended"
+    assert found[ConditionType.CAPACITY_AVAILABLE] == (True, why)
+    assert found[ConditionType.COMPLETE] == (False, "the job has not ended in this way")
