@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Operator:
-    """Of 8 steps; it has no arbiter and expects two agents."""
+    """It has a job of 8 steps and no arbiter, and expects two agents."""
 
     def nothing(*_: Any) -> None:
         """Nobody listens."""
