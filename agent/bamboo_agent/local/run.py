@@ -99,6 +99,8 @@ class _Operator(LocalOperator):
         still_s = time.monotonic() - self._committed_at
         if still_s < max(_STILL_S, _USUAL * self._longest_s) or self._is_done:
             return ""
+        if not self.goal.expected <= self._ready:  # some replace those that were lost
+            return f"training stands still: {self._starting}"
         known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
         does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
         text = f"step {self.committed + 2} is late"
@@ -117,7 +119,7 @@ class _Operator(LocalOperator):
         building = ", ".join(sorted((self._heard_of & expected) - ready))
         silent = ", ".join(sorted(expected - self._heard_of))
         parts = [
-            f"{len(ready)} of {len(expected)} agents ready",
+            f"{len(ready)} of {counted(len(expected), 'agent')} ready",
             f"building and measuring: {building}" if building else "",
             f"starting: {silent}" if silent else "",
         ]

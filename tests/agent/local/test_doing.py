@@ -56,14 +56,18 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Operator:
     return made
 
 
+def ready(operator: _Operator, *agents: AgentId) -> None:
+    for agent in agents:
+        operator._heard(agent, Ready(Fingerprint(), 1, 1, 0))
+
+
 def test_the_agents_are_named_until_all_are_ready(operator: _Operator) -> None:
     assert operator.doing == "0 of 2 agents ready; starting: agent-0, agent-1"
     operator._heard(A, Hello(A, "u", "n", "z", "m", "d", "l"))
     assert (
         operator.doing == "0 of 2 agents ready; building and measuring: agent-0; starting: agent-1"
     )
-    for agent in (A, B):
-        operator._heard(agent, Ready(Fingerprint(), 1, 1, 0))
+    ready(operator, A, B)
     assert operator.doing == "2 agents ready; planning, and computing the first step"
 
 
@@ -77,6 +81,7 @@ def waits() -> Heartbeat:
 
 
 def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A, B)
     for step, at in ((0, 100.0), (1, 101.0)):
         clock.now = at
         operator._heard(A, Progress(CommitRecord(step)))
@@ -92,7 +97,15 @@ def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: C
     assert operator.doing == late
 
 
+def test_agents_that_replace_others_are_awaited(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A)
+    operator._heard(A, Progress(CommitRecord(3)))
+    clock.now += 20.0
+    assert operator.doing == ("training stands still: 1 of 2 agents ready; starting: agent-1")
+
+
 def test_a_step_is_late_by_the_longest_one_before(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A, B)
     for step, at in ((0, 100.0), (1, 140.0)):
         clock.now = at
         operator._heard(A, Progress(CommitRecord(step)))
