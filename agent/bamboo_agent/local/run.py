@@ -103,7 +103,7 @@ class _Operator(LocalOperator):
             return f"training stands still: {self._starting}"
         known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
         does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
-        text = f"step {self.committed + 2} is late"
+        text = f"step {self.committed + 1} is late"  # as errors count: from 0
         return "; ".join([text, *does[:_MOST_NAMED]])
 
     @property

@@ -91,7 +91,7 @@ def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: C
     assert operator.doing == ""
     operator._heard(A, reads(12.0))
     clock.now = 112.0
-    late = "step 3 is late"
+    late = "step 2 is late"
     assert operator.doing == f"{late}; agent-0: F[0:3] m7 @5 reads sample 9 of spec.data for 12 s"
     operator._heard(A, Heartbeat(2, 5, 1))
     assert operator.doing == late
@@ -112,7 +112,7 @@ def test_a_step_is_late_by_the_longest_one_before(operator: _Operator, clock: Cl
     clock.now = 339.0
     assert operator.doing == ""
     clock.now = 341.0
-    assert operator.doing == "step 3 is late"
+    assert operator.doing == "step 2 is late"
 
 
 def test_after_the_last_step_nothing_is_late(operator: _Operator, clock: Clock) -> None:
