@@ -13,7 +13,7 @@ from bamboo_agent.local.certificates import Authority
 from bamboo_agent.local.run import _Operator
 from bamboo_core.api.spec import to_json
 from bamboo_core.arbiter_state.events import ArbiterJob
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     Activity,
     ActivityKind,
@@ -102,6 +102,20 @@ def test_agents_that_replace_others_are_awaited(operator: _Operator, clock: Cloc
     operator._heard(A, Progress(CommitRecord(3)))
     clock.now += 20.0
     assert operator.doing == ("training stands still: 1 of 2 agents ready; starting: agent-1")
+
+
+def test_steps_that_a_restore_computes_again_are_told(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A, B)
+    operator._heard(A, Progress(CommitRecord(5)))
+    operator._heard(B, Progress(CommitRecord(4)))  # it is a little behind
+    assert operator.doing == ""
+    for agent in (A, B):
+        operator._heard(agent, Progress(CommitRecord(2), Fence(1, 1, 3)))
+    assert operator.doing == "step 2 of the 6 before is committed again"
+    clock.now += 20.0
+    assert operator.doing == "step 3 is late"
+    operator._heard(A, Progress(CommitRecord(6), Fence(1, 1, 3)))
+    assert operator.doing == ""
 
 
 def test_a_step_is_late_by_the_longest_one_before(operator: _Operator, clock: Clock) -> None:
