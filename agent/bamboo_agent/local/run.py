@@ -70,6 +70,8 @@ class _Operator(LocalOperator):
         self._ready: frozenset[AgentId] = frozenset()
         self._activities: Mapping[AgentId, Activity] = {}  # that have lasted for a while
         self._committed_at, self._longest_s = 0.0, 0.0  # of a step, in seconds
+        self._attempt = 0  # in which the newest step was committed
+        self._again = -1  # newest step that a later attempt has committed again; -1: none
         self.news = asyncio.Event()
 
     def handle(self, event: Event) -> None:
@@ -97,11 +99,17 @@ class _Operator(LocalOperator):
         if self.committed < 0:
             return self._starting
         still_s = time.monotonic() - self._committed_at
-        if still_s < max(_STILL_S, _USUAL * self._longest_s) or self._is_done:
+        is_late = still_s >= max(_STILL_S, _USUAL * self._longest_s)
+        if self._again >= 0 and not is_late:
+            return f"step {self._again} of the {self.committed + 1} before is committed again"
+        if not is_late or self._is_done:
             return ""
+        if not self.goal.expected <= self._ready:  # some replace those that were lost
+            return f"training stands still: {self._starting}"
         known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
         does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
-        text = f"step {self.committed + 2} is late"
+        step = self._again if self._again >= 0 else self.committed
+        text = f"step {step + 1} is late"  # as errors count: from 0
         return "; ".join([text, *does[:_MOST_NAMED]])
 
     @property
@@ -117,7 +125,7 @@ class _Operator(LocalOperator):
         building = ", ".join(sorted((self._heard_of & expected) - ready))
         silent = ", ".join(sorted(expected - self._heard_of))
         parts = [
-            f"{len(ready)} of {len(expected)} agents ready",
+            f"{len(ready)} of {counted(len(expected), 'agent')} ready",
             f"building and measuring: {building}" if building else "",
             f"starting: {silent}" if silent else "",
         ]
@@ -129,13 +137,21 @@ class _Operator(LocalOperator):
             self._ready |= {agent}
         if isinstance(message, Heartbeat):
             self._note(agent, message.activity)
-        if isinstance(message, Progress) and message.commit.step > self.committed:
-            now = time.monotonic()
+        if isinstance(message, Progress):
+            self._progress(message)
+        return message
+
+    def _progress(self, message: Progress) -> None:
+        """A step is told once, though several agents tell it, and a restore computes it again."""
+        now, step, attempt = time.monotonic(), message.commit.step, message.fence.attempt
+        if step > self.committed:
             if self.committed >= 0:
                 self._longest_s = max(self._longest_s, now - self._committed_at)
-            self.committed, self._committed_at = message.commit.step, now
+            self.committed, self._attempt, self._again = step, attempt, -1
+            self._committed_at = now
             self._tell(self._told(message.commit))
-        return message
+        elif attempt > self._attempt:
+            self._again, self._committed_at = max(self._again, step), now
 
     def _note(self, agent: AgentId, activity: Activity | None) -> None:
         others = {a: x for a, x in self._activities.items() if a != agent}

@@ -13,7 +13,7 @@ from bamboo_agent.local.certificates import Authority
 from bamboo_agent.local.run import _Operator
 from bamboo_core.api.spec import to_json
 from bamboo_core.arbiter_state.events import ArbiterJob
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     Activity,
     ActivityKind,
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Operator:
-    """Of 8 steps; it has no arbiter and expects two agents."""
+    """It has a job of 8 steps and no arbiter, and expects two agents."""
 
     def nothing(*_: Any) -> None:
         """Nobody listens."""
@@ -56,14 +56,18 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Operator:
     return made
 
 
+def ready(operator: _Operator, *agents: AgentId) -> None:
+    for agent in agents:
+        operator._heard(agent, Ready(Fingerprint(), 1, 1, 0))
+
+
 def test_the_agents_are_named_until_all_are_ready(operator: _Operator) -> None:
     assert operator.doing == "0 of 2 agents ready; starting: agent-0, agent-1"
     operator._heard(A, Hello(A, "u", "n", "z", "m", "d", "l"))
     assert (
         operator.doing == "0 of 2 agents ready; building and measuring: agent-0; starting: agent-1"
     )
-    for agent in (A, B):
-        operator._heard(agent, Ready(Fingerprint(), 1, 1, 0))
+    ready(operator, A, B)
     assert operator.doing == "2 agents ready; planning, and computing the first step"
 
 
@@ -77,6 +81,7 @@ def waits() -> Heartbeat:
 
 
 def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A, B)
     for step, at in ((0, 100.0), (1, 101.0)):
         clock.now = at
         operator._heard(A, Progress(CommitRecord(step)))
@@ -86,20 +91,42 @@ def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: C
     assert operator.doing == ""
     operator._heard(A, reads(12.0))
     clock.now = 112.0
-    late = "step 3 is late"
+    late = "step 2 is late"
     assert operator.doing == f"{late}; agent-0: F[0:3] m7 @5 reads sample 9 of spec.data for 12 s"
     operator._heard(A, Heartbeat(2, 5, 1))
     assert operator.doing == late
 
 
+def test_agents_that_replace_others_are_awaited(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A)
+    operator._heard(A, Progress(CommitRecord(3)))
+    clock.now += 20.0
+    assert operator.doing == ("training stands still: 1 of 2 agents ready; starting: agent-1")
+
+
+def test_steps_that_a_restore_computes_again_are_told(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A, B)
+    operator._heard(A, Progress(CommitRecord(5)))
+    operator._heard(B, Progress(CommitRecord(4)))  # it is a little behind
+    assert operator.doing == ""
+    for agent in (A, B):
+        operator._heard(agent, Progress(CommitRecord(2), Fence(1, 1, 3)))
+    assert operator.doing == "step 2 of the 6 before is committed again"
+    clock.now += 20.0
+    assert operator.doing == "step 3 is late"
+    operator._heard(A, Progress(CommitRecord(6), Fence(1, 1, 3)))
+    assert operator.doing == ""
+
+
 def test_a_step_is_late_by_the_longest_one_before(operator: _Operator, clock: Clock) -> None:
+    ready(operator, A, B)
     for step, at in ((0, 100.0), (1, 140.0)):
         clock.now = at
         operator._heard(A, Progress(CommitRecord(step)))
     clock.now = 339.0
     assert operator.doing == ""
     clock.now = 341.0
-    assert operator.doing == "step 3 is late"
+    assert operator.doing == "step 2 is late"
 
 
 def test_after_the_last_step_nothing_is_late(operator: _Operator, clock: Clock) -> None:

@@ -82,6 +82,24 @@ def test_a_prometheus_that_began_later(run: Run) -> None:
     ]
 
 
+def test_an_agent_that_lived_between_two_looks_counts(run: Run) -> None:
+    """Its zone is known from its pod; of an agent without a zone, the Prometheus knows more."""
+    lives = [
+        Life("x", "a", "", Span(0.0, 60.0)),
+        Life("y", "b", "", Span(20.0, 27.0)),
+        Life("z", "zone not known", "", Span(0.0, 60.0)),
+    ]
+    server = Scripted(
+        bamboo_job_steps=[({}, [(0.0, 0.0), (60.0, 9.0)])],
+        bamboo_job_workers=[
+            ({"zone": "a"}, [(15.0 * n, 2.0) for n in range(5)]),
+            ({"zone": "b"}, [(0.0, 0.0)]),
+        ],
+    )
+    found = with_history(replace(run, lives=lives), server)
+    assert found.agent_hours() == pytest.approx({"a": 120 / 3600, "b": 7 / 3600})
+
+
 def test_the_first_point_of_a_long_run_may_come_late(run: Run) -> None:
     """There is one only every 200 s, and none in the second in which the job was created."""
     run = replace(run, span=Span(0.0, 100_000.0))

@@ -72,7 +72,18 @@ def fit(
 def _of_setting(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say what is simulated."""
     options = (
-        click.option("--model", help="Of which step times are known.  [default: bert_large]"),
+        click.option("--model", help="One that comes with it.  [default: bert_large]"),
+        click.option(
+            "--profile",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Your own model instead, as `bamboo profile` measured it.",
+        ),
+        click.option(
+            "--global-batch",
+            type=click.IntRange(min=1),
+            help="With --profile: the samples of a step.",
+        ),
         click.option(
             "--network",
             type=click.Choice(["10", "25", "100", "free"]),
@@ -97,6 +108,11 @@ def _of_setting(command: Callable[..., None]) -> Callable[..., None]:
             "--price",
             type=click.FloatRange(min=0, min_open=True),
             help="Dollars per spot node-hour.",
+        ),
+        click.option(
+            "--on-demand-price",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Dollars per node-hour on demand.",
         ),
         click.option(
             "--processes",

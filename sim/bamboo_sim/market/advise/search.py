@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim.market.advise.candidates import Candidate, grids, plain, variants
 from bamboo_sim.market.advise.renting import STEADY, offered, rented
-from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, assumptions
+from bamboo_sim.market.compare.setting import Setting
 from bamboo_sim.market.compare.times import MeanTimes, Tables, Told
 from bamboo_sim.market.markets.opening import Replay
 from bamboo_sim.market.markets.parameters import Market
@@ -240,7 +240,7 @@ class _Bench:
             _LONGEST_MS,
             candidate.zones or None,
         )
-        steady = {STEADY: assumptions()["prices"][ON_DEMAND]["value"]}
+        steady = {STEADY: setting.steady_price}
         terms = Terms(
             prices={**setting.fleets.prices, **steady},
             best_per_node=best,

@@ -36,7 +36,7 @@ def as_text(answer: Answer, wish: Wish, found: Advice) -> str:
 
 
 def assumed(answer: Answer) -> list[str]:
-    """What the advice rests on, with sources."""
+    """Rules and values that the advice rests on, with sources."""
     setting = answer.question.setting
     return [
         "The first history is the record as it is; each other one begins anywhere in it. At its end"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim.market.compare.intervals import NO_INTERVAL, Interval, Resampled, resampled
-from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, assumptions, on_demand
+from bamboo_sim.market.compare.setting import ON_DEMAND, Setting, on_demand
 from bamboo_sim.market.compare.timeline import Timeline
 from bamboo_sim.market.compare.times import Tables, Times, Told, choice
 from bamboo_sim.market.policies.base.job import Job
@@ -207,7 +207,7 @@ class Systems:
 
 def terms_of(setting: Setting, best: float) -> Terms:
     """The end and the prices of a run. ``best``: samples per second that no node exceeds."""
-    steady = {("on demand", ON_DEMAND): assumptions()["prices"][ON_DEMAND]["value"]}
+    steady = {("on demand", ON_DEMAND): setting.steady_price}
     prices = {**setting.fleets.prices, **steady}
     return Terms(prices=prices, best_per_node=best, until_ms=setting.fleets.until_ms)
 

@@ -62,7 +62,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
         },
         "over_time": _over_time(found),
         "assumptions": {
-            "rules": list(text.rules(found.setting.patterns)),
+            "rules": list(text.rules(found.setting)),
             "values": text.values(found.setting, found.pauses),
             "parameters": [vars(x) for group in GROUPS for x in parameters(group)],
         },

@@ -125,7 +125,9 @@ def _most_ready(events: Sequence[FleetEvent]) -> int:
 class Setting:
     """One comparison. ``stages``: of systems that keep their depth, 0: that of the fastest grid;
     ``notice_ms``: before each loss, 0: none; ``patterns``: of equally many empty seats, over which
-    a step is the mean. MarketError: the model needs more nodes, or no such depth is possible."""
+    a step is the mean; ``device``: on which a user's own model was measured; ``on_demand_price``:
+    dollars per hour, None: that of assumptions.json. MarketError: the model needs more nodes or
+    micro-batches, or no such depth is possible."""
 
     fleets: Fleets
     profile: ModelProfile
@@ -134,12 +136,20 @@ class Setting:
     stages: int = 0
     notice_ms: int = 0
     patterns: int = 2
+    device: str = ""
+    on_demand_price: float | None = None
 
     def __post_init__(self) -> None:
         if self.fleets.nodes < self.fewest_stages:
             raise MarketError(
                 f"{self.fleets.name} has at most {self.fleets.nodes} nodes at once, and"
                 f" {self.profile.name} needs {self.fewest_stages} stages; give a larger fleet."
+            )
+        if (microbatches := self.profile.microbatches) < self.pipelines:
+            raise MarketError(
+                f"a step of {self.profile.name} has {microbatches} micro-batches, and a fleet of"
+                f" {self.fleets.nodes} nodes has up to {self.pipelines} pipelines; give a"
+                f" --global-batch of {self.pipelines * self.profile.samples_each} or more."
             )
         most = min(self.fleets.nodes, len(self.profile.layers))
         if self.stages and not self.fewest_stages <= self.stages <= most:
@@ -154,9 +164,21 @@ class Setting:
 
     @property
     def model(self) -> ModelProfile:
-        """The model, with as many pipelines as any system may ask for: also with empty seats."""
-        pipelines = ceil(self.fleets.nodes / self.fewest_stages)
-        return replace(self.profile, pipelines=pipelines)
+        """The model, with as many pipelines as any system may ask for."""
+        return replace(self.profile, pipelines=self.pipelines)
+
+    @property
+    def pipelines(self) -> int:
+        """The most that any system may ask for: also with empty seats."""
+        return ceil(self.fleets.nodes / self.fewest_stages)
+
+    @property
+    def steady_price(self) -> float:
+        """Dollars per hour of a node on demand."""
+        if self.on_demand_price is not None:
+            return self.on_demand_price
+        price: float = assumptions()["prices"][ON_DEMAND]["value"]
+        return price
 
     @property
     def common(self) -> Common:

@@ -77,16 +77,20 @@ def several_as_text(standings: Sequence[Standing], sources: Sequence[str]) -> st
     return "\n".join(lines)
 
 
-def rules(patterns: int) -> tuple[str, ...]:
+def rules(setting: Setting) -> tuple[str, ...]:
     """Rules that hold for all systems."""
+    nodes = (
+        f"Nodes are the device of the profile, {setting.device},"
+        if setting.device
+        else "Nodes are V100s by the costs of the model,"
+    )
     return (
         "The start is free for all. All pay the same network, boot, detection and restart.",
         "A rival's step is the planner's dry run of its undisturbed grid, times the formula of its"
         " state over that of the grid. Ours is the dry run of the state itself.",
-        f"A step of ours with empty seats is the mean over patterns ({patterns}) of as many, as"
-        " losses lead to them.",
-        "Nodes are V100s by the costs of the model, whatever was recorded. The network is each"
-        " node's own: zones cost no more.",
+        f"A step of ours with empty seats is the mean over patterns ({setting.patterns}) of as"
+        " many, as losses lead to them.",
+        f"{nodes} whatever was recorded. The network is each node's own: zones cost no more.",
         "Pauses of ours are measured in virtual time in mode Replica, and used for every mode.",
         "torchft and sample dropping train smaller batches while a group is broken; what that"
         " costs in convergence is not counted.",
@@ -135,7 +139,7 @@ def notes(found: Comparison) -> list[str]:
 
 def assumed(found: Comparison) -> list[str]:
     """All that is assumed, with sources."""
-    return [*rules(found.setting.patterns), *values(found.setting, found.pauses)]
+    return [*rules(found.setting), *values(found.setting, found.pauses)]
 
 
 def prices_of(setting: Setting) -> list[str]:
@@ -150,10 +154,9 @@ def prices_of(setting: Setting) -> list[str]:
         price = next(iter(told.values()))
         source = f"{of['date']}; {of['source']}" if price == of["value"] else "given"
         lines = [f"price of spot = {price:g} {of['unit']} [{source}]"]
-    of = prices["on-demand"]
-    lines.append(
-        f"price of on-demand = {of['value']:g} {of['unit']} [{of['date']}; {of['source']}]"
-    )
+    of, price = prices["on-demand"], setting.steady_price
+    source = f"{of['date']}; {of['source']}" if price == of["value"] else "given"
+    lines.append(f"price of on-demand = {price:g} {of['unit']} [{source}]")
     return lines
 
 
@@ -167,7 +170,9 @@ def values(setting: Setting, pauses: Pauses) -> list[str]:
         "state_bytes": f"the model, {assumptions()['state']['bytes_per_parameter']['value']}"
         " bytes for each parameter",
         "mean_gap_ms": "this fleet; told to those who set intervals by it",
-        "fewest_stages": assumptions()["models"][setting.profile.name]["source"],
+        "fewest_stages": "every mode fits the device from there on, by the planner's estimate"
+        if setting.device
+        else assumptions()["models"][setting.profile.name]["source"],
         "stages": "the fastest undisturbed grid of the fleet's nodes, or --stages",
         "nodes": "the most that are ready at once",
     }

@@ -94,7 +94,7 @@ def as_json(found: Single) -> dict[str, Any]:
             "share": {name: list(each) for name, each in timeline.shares().items()},
         },
         "assumptions": {
-            "rules": list(rules(setting.patterns)),
+            "rules": list(rules(setting)),
             "values": values(setting, found.pauses),
             "parameters": [vars(x) for group in GROUPS for x in parameters(group)],
         },
@@ -102,7 +102,7 @@ def as_json(found: Single) -> dict[str, Any]:
 
 
 def _assumed(found: Single) -> list[str]:
-    return [*rules(found.setting.patterns), *values(found.setting, found.pauses)]
+    return [*rules(found.setting), *values(found.setting, found.pauses)]
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

@@ -119,16 +119,13 @@ def test_each_option_of_a_comparison_is_known_to_the_simulator(tmp_path: Path) -
     trace.write_text("0,add,node1\n60000,remove,node1\n", encoding="utf-8")
     options = {
         "model": "alexnet", "network": "25", "stages": "2", "hours": "1", "seeds": "1",
-        "notice": "30", "price": "0.5", "processes": "1",
+        "notice": "30", "price": "0.5", "processes": "1", "on-demand-price": "2",
     }  # fmt: skip
     command = [sys.executable, "-P", "-m", "bamboo_cli", "sim", "compare", "--json"]
     command += [f"--{name}={value}" for name, value in options.items()]
-    known = {parameter.name for parameter in compare.params} - {
-        "is_json",
-        "sources",
-        "html",
-        "markdown",
-    }
+    others = {"is_json", "sources", "html", "markdown", "profile", "global_batch"}
+    known = {str(parameter.name) for parameter in compare.params} - others
+    known = {name.replace("_", "-") for name in known}
     assert set(options) == known
     shown = subprocess.run([*command, str(trace)], capture_output=True, text=True, check=False)
     assert shown.returncode == 1
@@ -181,6 +178,24 @@ def test_the_page_of_an_advice_has_its_plot(tmp_path: Path) -> None:
     assert page.count("<td>recommended</td>") == 1
     assert page.count("<circle") == page.count("<tr><td>")
     assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+
+
+def test_options_of_an_own_model_go_to_the_simulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def program(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", program)
+    profile = tmp_path / "profile.json"
+    profile.write_text("{}", encoding="utf-8")
+    own = [f"--profile={profile}", "--global-batch=64"]
+    for command in (["compare", "calm"], ["run", "calm"], ["advise", "--trace=calm"]):
+        assert CliRunner().invoke(cli, ["sim", *command, *own]).exit_code == 0
+    assert all(option in command for command in asked for option in own)
 
 
 def test_an_advice_needs_a_trace() -> None:

@@ -121,6 +121,29 @@ def test_bad_options_are_refused(
     assert said in capsys.readouterr().err
 
 
+HISTORY = """node,zone,capacity,start,end,ended_by,dollars_per_hour
+c,west,spot,2026-11-30T08:00:00Z,2026-11-30T08:20:00Z,preempted,2.5
+d,west,spot,2026-11-30T08:00:00Z,,running,2.5
+a,east,spot,2026-11-30T08:00:00Z,,running,0.5
+b,east,spot,2026-11-30T08:00:00Z,,running,0.5
+e,base,on-demand,2026-11-30T08:00:00Z,,running,3.0
+f,west,spot,2026-11-30T09:00:00Z,,running,2.5
+"""
+
+
+def test_a_cheap_zone_is_taken_alone(place: Path) -> None:
+    """Nodes on demand of the history are no offer, and neither is a zone that has none else."""
+    (place / "history.csv").write_text(HISTORY, encoding="utf-8")
+    shown = program(place, "--trace", "history.csv", "--json")
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)
+    (best,) = [x for x in found["candidates"] if x["is_recommended"]]
+    assert (best["pipelines"], best["stages"], best["zones"]) == (1, 2, ["east"])
+    assert best["dollars"] == pytest.approx(2 * 0.5 * best["hours"])
+    everywhere = [x for x in found["candidates"] if x["spot"] and not x["zones"]]
+    assert all(x["dollars"] > best["dollars"] for x in everywhere)
+
+
 def test_candidates_are_all_grids_in_all_modes_and_without_spot() -> None:
     found = grids(6, 2, 4)
     assert found == [Grid(1, 2), Grid(2, 2), Grid(3, 2), Grid(1, 3), Grid(2, 3), Grid(1, 4)]
