@@ -34,7 +34,7 @@ from bamboo_agent.local.run import LocalRun, Options, Tell
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
-from bamboo_agent.setup.fingerprint import fingerprint
+from bamboo_agent.setup.fingerprint import code_by_factory, fingerprint
 from bamboo_agent.setup.probe.layers import Profile
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_agent.storage.origin import identity_of, origin_of
@@ -107,7 +107,8 @@ def _settle_origin(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Non
     """Let the job begin with the checkpoint that it names. CheckpointError if it cannot."""
     if spec.checkpoint is None or spec.checkpoint.from_ is None:
         return
-    origin = origin_of(spec, identity_of(spec, fingerprint(spec, setup, profile)))
+    found = fingerprint(spec, setup, profile)
+    origin = origin_of(spec, identity_of(spec, found, code_by_factory(spec)))
     assert origin is not None
     own = Checkpoints(spec.checkpoint.uri, JOB_UID)
     own.probe()  # which makes the job's folder

@@ -47,9 +47,6 @@ def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
 
 def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Fingerprint:
     """The facts that must be equal on all agents. FactoryError if a sample cannot be read."""
-    factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
-    more = (spec.data.validation, spec.training.optimizer.schedule)
-    factories += [other.factory for other in more if other is not None]
     try:
         data, samples = setup.data.fingerprint(), setup.data.wide_fingerprint()
     except SampleError as error:
@@ -57,7 +54,7 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Finger
     uses_nccl = choose_route(spec, setup.device).backend == "nccl"
     nccl = groups.nccl_version() if uses_nccl else ""
     return Fingerprint(
-        code=code_hash(*factories),
+        code=code_hash(*_factories(spec)),
         data=data,
         torch=torch_text(torch.__version__, nccl),
         device=properties.device_kind(setup.device),
@@ -68,6 +65,17 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Finger
         products=products(setup.device),
         samples=samples,
     )
+
+
+def code_by_factory(spec: JobSpec) -> dict[str, str]:
+    """Hash of the user's code of each factory: says where it differs."""
+    return {factory: code_hash(factory) for factory in _factories(spec)}
+
+
+def _factories(spec: JobSpec) -> list[str]:
+    found = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
+    more = (spec.data.validation, spec.training.optimizer.schedule)
+    return found + [other.factory for other in more if other is not None]
 
 
 def code_hash(*factories: str) -> str:

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from bamboo_agent.storage.checkpoint import (
@@ -32,6 +33,7 @@ _ONLY_WEIGHTS = (
 )
 _MOST_NAMED = 4  # differences
 _MOST_SHOWN = 60  # characters of a value
+_SOURCE = "code of "
 _WORDS = {
     "code": "the source code of the factories differs",
     "data": "the data set differs, in its length or its samples",
@@ -42,12 +44,16 @@ class OriginError(CheckpointError):
     """The job cannot begin with the checkpoint. The text says why, and what to do."""
 
 
-def identity_of(spec: JobSpec, fingerprint: Fingerprint) -> dict[str, str]:
-    """Values that must be equal in a job that begins with this job's checkpoints."""
+def identity_of(
+    spec: JobSpec, fingerprint: Fingerprint, sources: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Values that must be equal in a job that begins with this job's checkpoints. sources: hash of
+    the code by factory, which only says where code differs."""
     return {
         **identity_parts(spec),
         "code": fingerprint.code,
         "data": fingerprint.data,
+        **{f"{_SOURCE}{factory}": found for factory, found in sources.items()},
     }
 
 
@@ -166,8 +172,10 @@ class Origin:
         ours = self.identity
         accepted = {x.value.lower() for x in self.source.accept}
         unequal = [x for x in sorted({*ours, *theirs}) if ours.get(x) != theirs.get(x)]
+        words = _WORDS | {"code": _words_of_code(ours, theirs)}
+        unequal = [x for x in unequal if not x.startswith(_SOURCE)]
         for name in sorted(accepted.intersection(unequal)):
-            log.warning("%s.accept takes that %s", _FIELD, _WORDS[name])
+            log.warning("%s.accept takes that %s", _FIELD, words[name])
         changed = [x for x in unequal if x in _WORDS and x not in accepted]
         found = []
         if changed:
@@ -175,7 +183,7 @@ class Origin:
                 x.value for x in Difference if x.value.lower() in {*changed, *accepted}
             )
             remedy = f"If you have changed it on purpose, set {_FIELD}.accept: [{names}]"
-            found.append(f"{remedy}: {' and '.join(_WORDS[x] for x in changed)}")
+            found.append(f"{remedy}: {' and '.join(words[x] for x in changed)}")
         fields = [x for x in unequal if x not in _WORDS]
         if fields:
             shown = [
@@ -190,6 +198,13 @@ class Origin:
             text = "The sums of a step are made of other parts"
             found.append(f"{text}: {batch}, was {content.get('batch')}")
         return found
+
+
+def _words_of_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Which factories have other code, if both jobs have noted it by factory."""
+    both = sorted(x for x in ours.keys() & theirs.keys() if x.startswith(_SOURCE))
+    found = [x.removeprefix(_SOURCE) for x in both if ours[x] != theirs[x]]
+    return f"the source code of {' and '.join(found)} differs" if found else _WORDS["code"]
 
 
 def _shown(value: str | None) -> str:

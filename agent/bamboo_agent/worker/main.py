@@ -31,7 +31,7 @@ from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.setup.channel import choose_route, make_groups
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
-from bamboo_agent.setup.fingerprint import make_ready
+from bamboo_agent.setup.fingerprint import code_by_factory, make_ready
 from bamboo_agent.setup.lazy_dynamo import defer_import
 from bamboo_agent.setup.tries import try_origin, try_storage
 from bamboo_agent.storage.checkpoint import Checkpoints
@@ -210,7 +210,7 @@ class _Process:
         )
         self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
         ready = make_ready(spec, setup, profile)
-        identity = identity_of(spec, ready.fingerprint)
+        identity = identity_of(spec, ready.fingerprint, code_by_factory(spec))
         origin = origin_of(spec, identity, shared.count_traffic)
         worker = Worker(
             setup=setup,

@@ -70,12 +70,17 @@ def write(
     )
 
 
-def second_job(spec: JobSpec, fingerprint: Fingerprint = SAME, **source: Any) -> Origin:
-    """Job B, which begins with a checkpoint of A."""
+def second_job(
+    spec: JobSpec,
+    fingerprint: Fingerprint = SAME,
+    sources: dict[str, str] | None = None,
+    **source: Any,
+) -> Origin:
+    """Job B, which begins with a checkpoint of A. sources: its code by factory."""
     assert spec.checkpoint is not None
     given = SourceSpec(**(source or {"job": "a"}))
     spec = replace(spec, checkpoint=replace(spec.checkpoint, from_=given))
-    origin = origin_of(spec, identity_of(spec, fingerprint))
+    origin = origin_of(spec, identity_of(spec, fingerprint, sources or {}))
     assert origin is not None
     return origin
 
@@ -229,6 +234,16 @@ def test_every_difference_stands_behind_its_remedy(uri: str) -> None:
     assert "and the data set differs" in line
     assert "Give this job the same values: spec.model.args.argument_0 is sha256:" in line
     assert "; and 6 more" in text
+
+
+def test_factories_with_other_code_are_named(uri: str) -> None:
+    spec = first_job(uri)
+    before = {"m:build": "1", "d:build": "2", "old:build": "3"}
+    write(uri, "a", spec, 5, identity=identity_of(spec, replace(SAME, code="x"), before))
+    after = {"m:build": "9", "d:build": "2", "new:build": "4"}
+    text = refusal(uri, second_job(spec, SAME, after))
+    assert "set spec.checkpoint.from.accept: [Code]: the source code of m:build differs." in text
+    second_job(spec, replace(SAME, code="x"), after).settle(own(uri))  # only says where
 
 
 @pytest.mark.parametrize("changed", [["Code"], ["Data"], ["Code", "Data"]], ids=str)
