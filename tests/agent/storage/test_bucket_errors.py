@@ -184,7 +184,7 @@ def test_wrong_keys_and_none(store, bucket, monkeypatch):
 
 
 def test_weights_that_may_not_be_read_have_the_same_remedies(store, bucket, guest, monkeypatch):
-    """Of spec.model.initialFrom, and of bamboo export."""
+    """They are those of spec.model.initialFrom, and of bamboo export."""
     with pytest.raises(WeightsError) as refused:
         Source(f"{bucket}/first")
     allow = f" is refused: allow the user of the keys in {SECRET} to list and read there"
