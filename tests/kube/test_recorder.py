@@ -19,14 +19,14 @@ async def test_an_event_carries_its_facts(kube: Kube, devcluster_namespace: str)
     facts = {EventFact.EPOCH: 7, EventFact.PAUSE_S: 0.25, EventFact.AGENTS: "job-p0-s0-i0"}
     for _ in range(2):
         recorder.record(
-            view, severity="Normal", reason="Resumed", message="epoch 7: step 3", facts=facts
+            view, severity="Normal", reason="Planned", message="epoch 7: step 3", facts=facts
         )
     writer = asyncio.create_task(recorder.run())
     await recorder.flush(10)
     writer.cancel()
     (event,) = await kube.list(api.events(devcluster_namespace))
     assert (event["reason"], event["count"], event["involvedObject"]["uid"]) == (
-        "Resumed",
+        "Planned",
         2,
         view.uid,
     )

@@ -51,6 +51,8 @@ _KEY_REMEDIES = {
         f" end: correct both in {_SECRET}"
     ),
 }
+_MUTE = "403"
+"""The code of an answer without a body, as to a request for an object's size."""
 _PERMISSIONS = {
     "ListBucket": ("ListObjects", "ListObjectsV2", "HeadBucket", "ListObjectVersions"),
     "ListBucketMultipartUploads": ("ListMultipartUploads",),
@@ -244,7 +246,8 @@ def _rights(error: Exception, code: str, where: str, needs: str) -> str:
     if missing:
         bucket = "/".join(where.split("/")[:3])
         text = f"s3:{missing} on {bucket if missing in _OF_BUCKET else f'{where}/*'} is refused: "
-    return f"{text}allow {who} {needs}"
+    mute = "; if the keys are wrong, correct them: this answer does not tell"
+    return f"{text}allow {who} {needs}{mute if has_keys and code == _MUTE else ''}"
 
 
 def _has_own_server() -> bool:

@@ -18,6 +18,9 @@ from tests.agent.storage.test_checkpoint import FIRST, RECORD, start_in, write
 from bamboo_agent.setup.tries import try_storage
 from bamboo_agent.storage import objects
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Facts, UnreachableError
+from bamboo_agent.weight_files.outlines import WeightsError
+from bamboo_agent.weight_files.source import Source
+from bamboo_agent.weights.finding import Wanted, find
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import BadCheckpoint
 
@@ -27,6 +30,7 @@ SECRET = (
     "the Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that envFrom of container agent"
     " names in spec.worker.podTemplate (bamboo-job-s3 in docs/buckets.md)"
 )
+MUTE = "; if the keys are wrong, correct them: this answer does not tell"
 ALLOW = f"is refused: allow the user of the keys in {SECRET} {RIGHTS}"
 
 
@@ -87,7 +91,8 @@ def test_keys_without_rights(bucket, guest):
     for missing in ("s3:GetObject", "s3:DeleteObject"):
         words = said(bucket)
         assert words.startswith(f"removing {bucket}/uid/probe-")
-        assert words.endswith(f"{missing} on {bucket}/uid/* {ALLOW}")
+        end = MUTE if missing == "s3:GetObject" else ""
+        assert words.endswith(f"{missing} on {bucket}/uid/* {ALLOW}{end}")
         guest("s3:PutObject", "s3:ListBucket", missing)
     guest("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
     assert said(bucket) == ""
@@ -99,7 +104,7 @@ def test_keys_that_may_read_nothing(bucket, guest):
     guest("s3:ListBucket")
     found = Checkpoints(bucket, "uid").scan()
     assert found.unreachable.startswith(f"reading {manifest.path} failed: ")
-    assert found.unreachable.endswith(f"s3:GetObject on {bucket}/uid/* {ALLOW}")
+    assert found.unreachable.endswith(f"s3:GetObject on {bucket}/uid/* {ALLOW}{MUTE}")
 
 
 @pytest.fixture
@@ -176,6 +181,21 @@ def test_wrong_keys_and_none(store, bucket, monkeypatch):
     words = said(bucket)
     assert "PartialCredentialsError" in words
     assert f"make {SECRET}" in words
+
+
+def test_weights_that_may_not_be_read_have_the_same_remedies(store, bucket, guest, monkeypatch):
+    """They are those of spec.model.initialFrom, and of bamboo export."""
+    with pytest.raises(WeightsError) as refused:
+        Source(f"{bucket}/first")
+    allow = f" is refused: allow the user of the keys in {SECRET} to list and read there"
+    assert str(refused.value).endswith(f"{allow}{MUTE}")
+    use(monkeypatch, store.environment_of("root", "wrong"))
+    with pytest.raises(WeightsError) as refused:
+        Source(f"{bucket}/first")
+    assert str(refused.value).endswith(f"{allow}{MUTE}")  # the server says no more
+    with pytest.raises(WeightsError) as refused:
+        find(f"{bucket}/first", Wanted())
+    assert f"correct both in {SECRET}" in str(refused.value)
 
 
 def forget_keys(monkeypatch):

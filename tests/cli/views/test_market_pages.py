@@ -10,6 +10,8 @@ import pytest
 
 from bamboo_cli.views.market.drawings import ACTIVITIES, of_comparison
 from bamboo_cli.views.market.pages import compare_html, compare_markdown
+from bamboo_cli.views.svg import plots
+from bamboo_cli.views.svg.plots import Point
 
 BINS = 24
 SHARES = {"training": 0.5, "repeating": 0.25, "paused": 0.25, "standing": 0.0, "idle": 0.0}
@@ -89,6 +91,16 @@ def test_zones_stand_one_above_the_other() -> None:
     bottoms = [max(float(pair.split(",")[1]) for pair in points.split()) for points in (low, high)]
     assert bottoms[1] == tops[0]  # the second one begins where the first one ends
     assert (bottoms[1] - tops[1]) * 3 == pytest.approx(bottoms[0] - tops[0], rel=1e-3)
+
+
+def test_names_of_points_do_not_stand_on_each_other() -> None:
+    near = [Point(5, 5, "red", "first"), Point(5.01, 5, "red", "second", is_marked=True)]
+    svg = plots.points([*near, Point(9, 1, "red", "third")], [(5, 5), (9, 1)], "hours")
+    names = [x.text for x in ElementTree.fromstring(svg).iter() if x.tag.endswith("text")]
+    assert "first" not in names
+    assert {"second", "third", "hours"} <= set(names)
+    circles = [x.attrib for x in ElementTree.fromstring(svg).iter() if x.tag.endswith("circle")]
+    assert [circle["r"] for circle in circles] == ["3", "3", "6"]  # the marked one above all
 
 
 def test_the_page_has_what_a_reader_needs_and_nothing_from_outside() -> None:

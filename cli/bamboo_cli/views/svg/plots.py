@@ -17,6 +17,8 @@ _PANEL = Panel(
     _LEFT, _WIDTH - _RIGHT, _TOP, _HEIGHT - _BOTTOM, labels_below=_BOTTOM - 8, edge=_WIDTH
 )
 _NAMES, _ROW = 170, 22
+_LABEL, _LINE = 40, 13
+"""The width and height of a name: where another one stands so near, there is none."""
 _ROOM = 1.08  # above the largest value
 
 Row = TypeVar("Row")
@@ -107,7 +109,8 @@ def curves(series: Series, colours: Mapping[str, str], seconds: float) -> str:
 
 
 def points(shown: Sequence[Point], front: Sequence[tuple[float, float]], x_name: str) -> str:
-    """Points in a plane, and a line through the best of them. ``x_name``: below the last label."""
+    """Points in a plane, and a line through the best of them. A name has its place only if no other
+    stands there. ``x_name``: below the last label."""
     height = 320
     panel = Panel(_LEFT, _WIDTH - 40, _TOP, height - 44, labels_below=18, edge=_WIDTH)
     values = panel.values(0, max((point.y for point in shown), default=0.0) * _ROOM or 1.0)
@@ -118,11 +121,15 @@ def points(shown: Sequence[Point], front: Sequence[tuple[float, float]], x_name:
     parts.append(text(panel.right, height - 6, x_name, anchor="end", fill=MUTED, size=11))
     if len(front) > 1:
         parts.append(line([(axis(x), values(y)) for x, y in front], MUTED, 1))
-    for point in shown:
+    for point in sorted(shown, key=lambda each: (each.is_marked, bool(each.said))):
         x, y, radius = axis(point.x), values(point.y), 6 if point.is_marked else 3
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{point.colour}"/>')
-        if point.said:
-            parts.append(text(x + 9, y + 4, point.said, size=11))
+    named: list[tuple[float, float]] = []
+    for point in sorted(shown, key=lambda each: not each.is_marked):
+        x, y = axis(point.x), values(point.y)
+        if point.said and all(abs(x - a) > _LABEL or abs(y - b) > _LINE for a, b in named):
+            named.append((x, y))
+            parts.append(text(x + 9, y - 5, point.said, size=11))
     return document(height, parts)
 
 

@@ -78,8 +78,8 @@ def _reasons(
     others = [x for x in answer.results if x.hours < inf and x is not best]
     cheaper = [x for x in others if x.dollars < best.dollars]
     if cheaper:
-        other = min(cheaper, key=lambda x: x.dollars)
-        lines.append(f"Cheaper, but it {_failing(other, wish)}: {_figures(other)}.")
+        other = max(cheaper, key=lambda x: x.dollars)
+        lines.append(f"Next cheaper, but it {_failing(other, wish)}: {_figures(other)}.")
     faster = [x for x in others if x.hours < best.hours]
     if faster:
         other = min(faster, key=lambda x: x.hours)

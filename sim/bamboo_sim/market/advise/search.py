@@ -129,8 +129,10 @@ def _near(results: Iterable[Result]) -> list[Result]:
     ended = [x for x in results if x.hours < inf]
 
     def beaten(one: Result) -> float:
-        """By how much the best other one is better, in time and in cost."""
-        return max(min(one.hours / other.hours, one.dollars / other.dollars) for other in ended)
+        """By how much the best other one is better, in time and in cost; below 1 on the front."""
+        others = (x for x in ended if x is not one)
+        ratios = (min(one.hours / x.hours, one.dollars / x.dollars) for x in others)
+        return max(ratios, default=0.0)
 
     rated = [(beaten(x), x.candidate.name, x) for x in ended]
     return [x for by, _, x in sorted(rated, key=lambda entry: entry[:2]) if by <= _NEAR]

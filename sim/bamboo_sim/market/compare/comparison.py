@@ -105,10 +105,10 @@ def compared(
     InventedWorkError: a policy has more samples than its nodes can train.
     """
     ready = prepared(setting, place, processes, told)
-    ready.until_known(lambda systems: _runs(systems, inf))
+    ready.until_known(lambda systems: _runs(systems, inf, ready.told))
     setting = ready.setting
     timelines: dict[Key, list[Timeline]] = {}
-    found = _runs(ready.systems, setting.best_per_node, timelines)
+    found = _runs(ready.systems, setting.best_per_node, ready.told, timelines)
     rows = _ranked([_row(*key, outcomes) for key, outcomes in found.items()])
     again = resampled(timelines)
     rows = [replace(row, interval=again[row.key].interval()) for row in rows]
@@ -220,7 +220,10 @@ def fleet_of(setting: Setting, name: str, events: tuple[FleetEvent, ...]) -> tup
 
 
 def _runs(
-    systems: Systems, best: float, timelines: dict[Key, list[Timeline]] | None = None
+    systems: Systems,
+    best: float,
+    told: Told,
+    timelines: dict[Key, list[Timeline]] | None = None,
 ) -> dict[Key, list[Outcome]]:
     """All systems on all fleets. ``timelines``: gets what happens over time."""
     fleets, found = systems.setting.fleets, dict[Key, list[Outcome]]()
@@ -233,6 +236,7 @@ def _runs(
                 watch = Timeline(fleets.until_ms)
                 timelines.setdefault(key, []).append(watch)
             found.setdefault(key, []).append(audited.ended(run(audited, of, terms, watch)))
+        told("fleets run", number + 1, len(fleets.events))
     return found
 
 

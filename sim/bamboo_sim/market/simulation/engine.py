@@ -156,7 +156,6 @@ class _Run:
         fleet, pace = self.fleet, self._pace
         before, again_ms = fleet.samples, self._repeated_ms
         if pace is not None and fleet.resume_ms is None:
-            activity = Activity.TRAINING
             if self._goal and (missing := (self._goal - fleet.samples) / pace.samples) <= (
                 ms / pace.step_ms
             ):
@@ -165,20 +164,28 @@ class _Run:
             if is_over and self._goal:
                 fleet.samples = min(fleet.samples, self._goal)
         elif fleet.resume_ms is not None:
-            activity = Activity.PAUSED
             self._paused_ms += ms
         elif fleet.ready:
-            activity = Activity.STANDING
             self._standing_ms += ms
         else:
-            activity = Activity.IDLE
             self._idle_ms += ms
         self._uses.add(ms)
         if self._watch is not None and ms:
-            times = self.now, self.now + ms, activity, self._repeated_ms - again_ms
-            self._watch(Span(*times, before, fleet.samples, self._uses.dollars_per_hour))
+            self._watch(self._span(ms, before, self._repeated_ms - again_ms))
         self.now += ms
         return is_over
+
+    def _span(self, ms: int, before: float, again_ms: int) -> Span:
+        """The time that :meth:`advance` has counted."""
+        fleet = self.fleet
+        if fleet.resume_ms is not None:
+            activity = Activity.PAUSED
+        elif self._pace is not None:
+            activity = Activity.TRAINING
+        else:
+            activity = Activity.STANDING if fleet.ready else Activity.IDLE
+        times = self.now, self.now + ms, activity, again_ms
+        return Span(*times, before, fleet.samples, self._uses.dollars_per_hour)
 
     def _train(self, ms: int, pace: Pace) -> None:
         """Count the steps of a time; :meth:`advance` counts the time."""

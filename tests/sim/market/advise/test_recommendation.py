@@ -51,7 +51,7 @@ def test_a_deadline_takes_the_cheapest_that_keeps_it() -> None:
     assert found.best is MIDDLE
     assert found.why[0].endswith("; 2 of 2 histories end within 8 h.")
     text = " ".join(found.why)
-    assert "Cheaper, but it is late in 100% of histories: 1 x 2 in mode None" in text
+    assert "Next cheaper, but it is late in 100% of histories: 1 x 2 in mode None" in text
     assert "The fastest: 1 x 6 in mode None on 6 nodes on demand, 4.00 h, 70.00 dollars." in text
     assert "The cheapest without spot nodes costs 2.9 times as much" in text
 

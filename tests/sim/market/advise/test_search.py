@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim.market.__main__ import main
+from bamboo_sim.market.advise import search
 from bamboo_sim.market.advise.candidates import Candidate, grids, plain, variants
+from bamboo_sim.market.advise.search import Result, Trial
 from bamboo_sim.market.policies.base.formula import Grid
 
 TRACE = "".join(f"0,add,node{n}\n" for n in range(1, 6))
@@ -142,6 +145,19 @@ def test_a_cheap_zone_is_taken_alone(place: Path) -> None:
     assert best["dollars"] == pytest.approx(2 * 0.5 * best["hours"])
     everywhere = [x for x in found["candidates"] if x["spot"] and not x["zones"]]
     assert all(x["dollars"] > best["dollars"] for x in everywhere)
+
+
+def test_what_is_near_the_front_is_kept_and_the_front_first() -> None:
+    def result(stages: int, hours: float, dollars: float) -> Result:
+        one = Candidate(Grid(1, stages), RedundancyMode.NONE)
+        return Result(one, (Trial(hours, dollars),))
+
+    fast, cheap, middle = result(2, 1, 9), result(3, 9, 1), result(4, 3, 3)
+    near, far, never = result(5, 3.3, 3.3), result(6, 4, 4), result(7, inf, 0.5)
+    assert search._near([never, far, near, middle, cheap, fast])[:3] == [fast, cheap, middle]
+    assert search._near([never, far, near, middle, cheap, fast])[3:] == [near]
+    assert search._near([fast]) == [fast]
+    assert search._near([never]) == []
 
 
 def test_candidates_are_all_grids_in_all_modes_and_without_spot() -> None:

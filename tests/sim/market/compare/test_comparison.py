@@ -124,6 +124,7 @@ def test_what_is_kept_changes_nothing(found: Comparison, place: Path) -> None:
     again = compared(small(), place, 1, lambda what, done, total: told.append(what))
     assert again.rows == found.rows
     assert [what for what in told if what.startswith("steps")] == []
+    assert told.count("fleets run") == 2  # once to see that nothing is asked for, and then to count
 
 
 def test_nodes_may_be_no_multiple_of_the_stages(place: Path) -> None:
