@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +51,20 @@ def told(error: BaseException) -> str:
     """The error's type, and its text if it has one."""
     text, kind = text_of(error), type(error).__name__
     return f"{kind}: {text}" if text.strip() else kind
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The causes of the error, as a traceback shows them; the nearest first."""
+    seen: set[int] = set()
+    cause = _cause(error)
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = _cause(cause)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _import(name: str, where: str) -> ModuleType:

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from bamboo_agent.device.random_state import seed_code
+from bamboo_agent.factory_names import causes as causes
 from bamboo_agent.factory_names import find_factory
 from bamboo_agent.factory_names import text_of as text_of
 from bamboo_agent.factory_names import told as told

@@ -18,6 +18,7 @@ from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.data.batches import SampleError
+from bamboo_agent.data.needs import Part
 from bamboo_agent.data.targets import UnevenTargetsError
 from bamboo_agent.device.digests import combined, digest
 from bamboo_agent.device.random_state import seed_forward
@@ -127,13 +128,11 @@ class Passes:
         if task.lo:
             value: Flow = self._store[entering(task.step, task.lo, task.index)]
             return value
-        return Flow.of(self._sample(task)[0])
+        return Flow.of(self._sample(task, Part.INPUT))
 
-    def _sample(self, task: Instruction) -> tuple[Any, Any]:
-        data = self._state.setup.data
-        if task.op is Op.V:
-            return data.validation(task.index)
-        return data.training(task.step, task.index)
+    def _sample(self, task: Instruction, part: Part) -> Any:
+        step = None if task.op is Op.V else task.step
+        return self._state.setup.data.part(part, step, task.index)
 
     def _run(
         self,
@@ -165,7 +164,7 @@ class Passes:
 
     def _loss(self, outputs: Flow, task: Instruction) -> tuple[torch.Tensor, Late]:
         """It with its graph, and its figures. LossError if it is of another kind than before."""
-        which, setup, target = _where(task), self._state.setup, self._sample(task)[1]
+        which, setup, target = _where(task), self._state.setup, self._sample(task, Part.TARGET)
         try:
             value = setup.model.loss(outputs.value, target)
         except _TOLD:

@@ -21,6 +21,7 @@ import torch
 from bamboo_agent.data.collate import collate, collated
 from bamboo_agent.data.content import content_hash
 from bamboo_agent.data.forms import MisfitError, check_dataset, listed, pair
+from bamboo_agent.data.needs import Need, Part, Source
 from bamboo_agent.data.order import permuted, sample_indices
 from bamboo_agent.data.targets import TargetWatch, count_targets
 from bamboo_agent.device.random_state import (
@@ -142,6 +143,7 @@ class Data:
         """Build both sets. FactoryError, DataTooSmallError. Later calls may raise SampleError."""
         self._device, self._seed = device, spec.seed
         self._reading: Reading = lambda: nullcontext(_nothing)
+        self._other: Source | None = None  # None: this process reads
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
         self._training = _build(spec.data, spec.seed, "spec.data")
@@ -150,9 +152,9 @@ class Data:
         if validation is not None:
             self._validation = _build(validation, spec.seed, "spec.data.validation")
         # copies of self share all of these
-        self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
+        self._cache: OrderedDict[tuple[int | None, int], dict[Part, Any]] = OrderedDict()
         self._hashes: dict[tuple[int | None, int], tuple[bytes, int]] = {}
-        self._watches: list[TargetWatch] = []
+        self.watches: list[TargetWatch] = []
         self._drew: dict[int, bool] = {}
         self._check(spec)
 
@@ -185,6 +187,10 @@ class Data:
         same._reading = reading
         return same
 
+    def read_by(self, other: Source) -> None:
+        """From now on another process reads what is needed."""
+        self._other = other
+
     def watch_targets(self, ignored: int | None) -> None:
         """Compare the number of targets that count in what is loaded from now on.
 
@@ -197,43 +203,62 @@ class Data:
         scored = None
         if self._validation is not None:
             scored = count_targets(self.validation(0)[1], ignored, self._size)
-        self._watches.append(TargetWatch(ignored, first, scored))
+        self.watches.append(TargetWatch(ignored, first, scored))
 
     def training(self, step: int, microbatch: int) -> tuple[Any, Any]:
         """(input, target) of a micro-batch of a step, on the device."""
-        return self._fetch(False, step, microbatch)
+        found = self._fetch(Need(step, microbatch))
+        return found[Part.INPUT], found[Part.TARGET]
 
     def validation(self, microbatch: int) -> tuple[Any, Any]:
         """(input, target) of a validation micro-batch, in the set's order, on the device."""
-        return self._fetch(True, 0, microbatch)
+        found = self._fetch(Need(None, microbatch))
+        return found[Part.INPUT], found[Part.TARGET]
 
-    def _fetch(self, validating: bool, step: int, microbatch: int) -> tuple[Any, Any]:
-        name = (validating, step, microbatch)
-        found = self._cache.get(name)
-        if found is None:
-            found = self._load(None if validating else step, microbatch)
-            self._cache[name] = found
+    def part(self, part: Part, step: int | None, microbatch: int) -> Any:
+        """One part of a micro-batch, on the device. step None: of the validation set."""
+        return self._fetch(Need(step, microbatch, part))[part]
+
+    def has(self, need: Need) -> bool:
+        """Whether nothing needs to be read for it."""
+        found = self._cache.get((need.step, need.microbatch), {})
+        return all(part in found for part in need.parts)
+
+    def _fetch(self, need: Need) -> Mapping[Part, Any]:
+        name = need.step, need.microbatch
+        if not self.has(need):
+            read = self._read(need)
+            found = self._cache.setdefault(name, {})
+            found |= {part: _to_device(value, self._device) for part, value in read.items()}
             if len(self._cache) > _REMEMBERED:
                 self._cache.popitem(last=False)
-        return found
+            return found
+        return self._cache[name]
 
-    def _load(self, step: int | None, microbatch: int) -> tuple[Any, Any]:
-        """A micro-batch of a step; step None: of the validation set."""
+    def _read(self, need: Need) -> Mapping[Part, Any]:
+        with self._reading() as note:
+            if self._other is not None:
+                return self._other.take(need)
+            inputs, targets = self.made(need.step, need.microbatch, note)
+        return {Part.INPUT: inputs, Part.TARGET: targets}
+
+    def made(
+        self, step: int | None, microbatch: int, note: Callable[[int | None], None]
+    ) -> tuple[Any, Any]:
+        """(input, target) of a micro-batch, read by this process, where the samples are. step None:
+        of the validation set. note: as in :data:`Reading`. SampleError, UnevenTargetsError."""
         source, indices = self._source(step), self._indices(step, microbatch)
         try:
-            with self._reading() as note, sampling(self._device):
+            with sampling(self._device):
                 source.check_length()
                 inputs, targets = self._made(step, microbatch, indices, note)
         except SampleError as error:
-            which = f"validation micro-batch {microbatch}"
-            if step is not None:
-                which = f"step {step}, micro-batch {microbatch}"
-            raise SampleError(f"{which}: {error}") from error.__cause__
-        for watch in self._watches:
+            raise SampleError(f"{which(step, microbatch)}: {error}") from error.__cause__
+        for watch in self.watches:
             watch.check(
                 targets, len(indices), factory=source.factory, step=step, microbatch=microbatch
             )
-        return _to_device(inputs, self._device), _to_device(targets, self._device)
+        return inputs, targets
 
     def origin(self, step: int, microbatch: int) -> str:
         """Name who has made a training micro-batch, and its samples, in words."""
@@ -407,6 +432,13 @@ def _is_key(error: BaseException, index: int) -> bool:
         return False
     key = error.args[0]
     return isinstance(key, Integral) and not isinstance(key, bool) and key == index
+
+
+def which(step: int | None, microbatch: int) -> str:
+    """A micro-batch, as errors begin with it. step None: of the validation set."""
+    if step is None:
+        return f"validation micro-batch {microbatch}"
+    return f"step {step}, micro-batch {microbatch}"
 
 
 def _spread(count: int) -> list[int]:

@@ -7,6 +7,7 @@ in the micro-batch. Then micro-batches must have equally many.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -64,31 +65,34 @@ def _equal(tensor: torch.Tensor, ignored: int) -> int:
     return int((tensor == ignored).sum())
 
 
+@dataclass(frozen=True)
 class TargetWatch:
-    """The first micro-batch of each set, which all others of the set are compared with."""
+    """The first micro-batch of each set, which all others of the set are compared with.
 
-    def __init__(self, ignored: int | None, training: Counted, validation: Counted | None) -> None:
-        """ignored: the value of targets that the loss leaves out, None: it takes all; validation:
-        None without one."""
-        self._ignored = ignored
-        self._training, self._validation = training, validation
+    ignored: the value of targets that the loss leaves out, None: it takes all; validation: None
+    without one.
+    """
+
+    ignored: int | None
+    training: Counted
+    validation: Counted | None
 
     def check(
         self, target: Any, samples: int, *, factory: str, step: int | None, microbatch: int
     ) -> None:
         """UnevenTargetsError unless as many targets of a sample count. step None: validation."""
-        first = self._validation if step is None else self._training
+        first = self.validation if step is None else self.training
         assert first is not None
-        found = count_targets(target, self._ignored, samples)
+        found = count_targets(target, self.ignored, samples)
         counting, expected = (x.targets - x.ignored for x in (found, first))
         if counting * first.samples == expected * found.samples:
             return
         which = f"validation micro-batch {microbatch}"
         if step is not None:
             which = f"micro-batch {microbatch} of step {step}"
-        what = f"ignores {found} targets ({self._ignored}), the first one ignores {first}"
+        what = f"ignores {found} targets ({self.ignored}), the first one ignores {first}"
         over = "the loss is a mean over what is left"
-        if self._ignored is None:
+        if self.ignored is None:
             what = f"has {found.targets} targets, the first one has {first.targets}"
             over = "the loss is a mean over all of them"
         raise UnevenTargetsError(

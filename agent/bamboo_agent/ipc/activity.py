@@ -23,6 +23,7 @@ TIMES_MEASURED = 20
 TIMES_UNKNOWN = 10
 """So many floors is the limit of one that has never run (it may compile), that loads, builds or
 copies layers, or that reads data."""
+_TIMES_LOADER = 10
 
 _READING_SHARE = 0.9  # of the limit
 _KINDS = (ActivityKind.IDLE, ActivityKind.RUNNING, ActivityKind.LOADING, ActivityKind.WAITING)
@@ -111,6 +112,12 @@ class ActivityWriter:
             return
         op, step, lo, hi, index = instruction[:5]
         self._begin(_LOADING, 0, _NUMBERS[op], step, lo, hi, index)
+
+    def wait_for_data(self, instruction: Instruction) -> None:
+        """The instruction cannot begin before its samples are here. The worker itself ends what
+        hangs over them, so the limit is far."""
+        op, step, lo, hi, index = instruction[:5]
+        self._begin(_LOADING, _TIMES_LOADER * self._unknown_ns, _NUMBERS[op], step, lo, hi, index)
 
     def rest(self) -> None:
         """There is no program, or it has ended."""

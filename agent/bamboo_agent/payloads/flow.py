@@ -51,7 +51,7 @@ class Flow(tuple[torch.Tensor, ...]):
         if is_plain and all(isinstance(part, torch.Tensor) for part in value):
             return Flow(value)
         tensors: list[torch.Tensor] = []
-        form = _take_apart(value, tensors, "")
+        form = take_apart(value, tensors, "")
         return Flow(tensors, form)
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Flow:
@@ -63,7 +63,7 @@ class Flow(tuple[torch.Tensor, ...]):
         """The value itself: a tensor, a tuple of tensors, or what the form says."""
         if self.form is None:
             return self[0] if len(self) == 1 else tuple(self)
-        return _put_together(self.form, iter(self))
+        return put_together(self.form, iter(self))
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -74,7 +74,9 @@ class Flow(tuple[torch.Tensor, ...]):
         return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def _take_apart(value: Any, tensors: list[torch.Tensor], where: str) -> Form:
+def take_apart(value: Any, tensors: list[torch.Tensor], where: str) -> Form:
+    """The form of a value, whose tensors are added to ``tensors``. where: it is, in errors.
+    FlowError names a part that cannot flow."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return [_TENSOR]
@@ -85,14 +87,14 @@ def _take_apart(value: Any, tensors: list[torch.Tensor], where: str) -> Form:
             if type(key) not in _KEYS:
                 raise FlowError(f"a key of type {type(key).__name__}{where}", "use texts as keys")
         parts = [
-            [key, _take_apart(part, tensors, f" under {key!r}{where}")]
+            [key, take_apart(part, tensors, f" under {key!r}{where}")]
             for key, part in value.items()
         ]
         return [_DICT, parts]
     if isinstance(value, tuple | list):
         kind = _TUPLE if isinstance(value, tuple) else _LIST
         forms = [
-            _take_apart(part, tensors, f" in place {i} of a {kind}{where}")
+            take_apart(part, tensors, f" in place {i} of a {kind}{where}")
             for i, part in enumerate(value)
         ]
         return [kind, forms]
@@ -102,15 +104,16 @@ def _take_apart(value: Any, tensors: list[torch.Tensor], where: str) -> Form:
     )
 
 
-def _put_together(form: Form, tensors: Iterator[torch.Tensor]) -> Any:
+def put_together(form: Form, tensors: Iterator[torch.Tensor]) -> Any:
+    """The value of a form, which is not None."""
     kind = form[0]
     if kind == _TENSOR:
         return next(tensors)
     if kind == _CONSTANT:
         return form[1]
     if kind == _DICT:
-        return {key: _put_together(part, tensors) for key, part in form[1]}
-    parts = [_put_together(part, tensors) for part in form[1]]
+        return {key: put_together(part, tensors) for key, part in form[1]}
+    parts = [put_together(part, tensors) for part in form[1]]
     return tuple(parts) if kind == _TUPLE else parts
 
 

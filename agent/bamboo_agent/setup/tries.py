@@ -6,6 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from bamboo_agent.data.batches import Data, SampleError
+from bamboo_agent.data.content import content_hash
+from bamboo_agent.data.needs import Need, Part
+from bamboo_agent.loading.errors import LoadingError
+from bamboo_agent.loading.loader import Loader
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.setup.probe.layers import Samples
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, UnreachableError
@@ -14,6 +18,8 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 
 log = logging.getLogger(__name__)
+
+_WITHOUT_LOADER = "with spec.data.workers: 0 agents read samples in the process that trains"
 
 
 def try_data(data: Data, microbatches: int, steps: int) -> Samples:
@@ -32,6 +38,24 @@ def try_data(data: Data, microbatches: int, steps: int) -> Samples:
         )
     except SampleError as error:
         raise FactoryError(str(error)) from error
+
+
+FIRST = Need(0, 0)
+"""The micro-batch by which the loader is tried."""
+
+
+def try_loader(loader: Loader, data: Data) -> None:
+    """FactoryError unless the loader makes the same first micro-batch as this process."""
+    try:
+        found = loader.take(FIRST)
+    except (SampleError, FactoryError, LoadingError) as error:
+        raise FactoryError(f"{error}; {_WITHOUT_LOADER}") from error
+    parts = found[Part.INPUT], found[Part.TARGET]
+    if content_hash(parts, 0) != content_hash(data.training(0, 0), 0):
+        raise FactoryError(
+            "the first micro-batch differs when another process reads it: a data set may depend on"
+            f" its args, the index and the global generators alone; {_WITHOUT_LOADER}"
+        )
 
 
 def check_fit(spec: JobSpec, model: Model, samples: Samples) -> None:

@@ -9,23 +9,14 @@ priority: the parent's heartbeats must not be delayed, since they show that this
 
 from __future__ import annotations
 
-import ctypes
 import os
 import runpy
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1
+from bamboo_agent.ipc.parent import die_with as die_with
+
 _NICENESS = 5
-
-
-def die_with(parent: int) -> None:
-    """Ask the kernel to SIGKILL this process when ``parent`` ends; SystemExit if it already has."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:
-        raise SystemExit(f"the parent process {parent} has already ended")
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ decides, and ends the job if it happens everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -20,7 +19,7 @@ from bamboo_agent.losses.forms import LossError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.storage.checkpoint import CheckpointError
-from bamboo_agent.user_code import text_of, told
+from bamboo_agent.user_code import causes, text_of, told
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -80,7 +79,7 @@ def _judge(error: Exception, *, ready: bool) -> Verdict:
     if reason is None:
         return Verdict(_reason(error, ready=ready), _typed(error), ExitCode.FAILED)
     line = _first_line(str(error)) or type(error).__name__
-    cause = next((e for e in _chain(error) if _is_of_node(e)), None)
+    cause = next((e for e in causes(error) if _is_of_node(e)), None)
     if cause is None:
         return Verdict(str(reason), line, ExitCode.USER)
     why = _first_line(text_of(cause)) or type(cause).__name__
@@ -92,8 +91,8 @@ def _root(error: Exception) -> Exception:
     """The error of the user's code that an instruction has ended with, or the error itself."""
     if isinstance(error, CorruptionError):
         return error
-    for cause in (error, *_chain(error)):
-        if isinstance(cause, _IN_MID_JOB) and not any(map(_is_of_node, _chain(cause))):
+    for cause in (error, *causes(error)):
+        if isinstance(cause, _IN_MID_JOB) and not any(map(_is_of_node, causes(cause))):
             return cause
     return error
 
@@ -109,20 +108,6 @@ def _is_of_node(error: BaseException) -> bool:
     return isinstance(error, _OF_NODE) or (
         isinstance(error, RuntimeError) and any(words in text for words in _OF_DEVICE)
     )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The causes of the error, as a traceback shows them; the nearest first."""
-    seen: set[int] = set()
-    cause = _cause(error)
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = _cause(cause)
-
-
-def _cause(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _typed(error: BaseException) -> str:

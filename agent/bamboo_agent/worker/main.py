@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import math
 import os
 import selectors
 import socket
@@ -20,20 +21,25 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from bamboo_agent import logs
+from bamboo_agent.data.batches import Data
 from bamboo_agent.device import properties
 from bamboo_agent.hooks.check import NameCheck
-from bamboo_agent.ipc.activity import ActivityWriter, pair_writer
+from bamboo_agent.ipc.activity import TIMES_UNKNOWN, ActivityWriter, pair_writer
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress
+from bamboo_agent.loading import server
+from bamboo_agent.loading.loader import Limits, Loader
+from bamboo_agent.loading.server import ReaderServer
 from bamboo_agent.setup.channel import choose_route, make_groups
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
 from bamboo_agent.setup.fingerprint import code_by_factory, make_ready
 from bamboo_agent.setup.lazy_dynamo import defer_import
-from bamboo_agent.setup.tries import try_origin, try_storage
+from bamboo_agent.setup.tries import FIRST, try_loader, try_origin, try_storage
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.storage.origin import identity_of, origin_of
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
@@ -42,7 +48,7 @@ from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
-from bamboo_core.api.spec import from_json
+from bamboo_core.api.spec import JobSpec, from_json
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
@@ -98,6 +104,7 @@ def _serve(process: _Process) -> int:
     try:
         make_deterministic()
         defer_import()
+        process.reader_server = server.fork()  # while there are neither threads nor a GPU
         process.run()
     except PipeClosedError:
         return ExitCode.FENCED  # the supervisor is gone
@@ -113,6 +120,7 @@ class _Process:
     ) -> None:
         self._agent, self._pipe, self._shared_progress = agent, pipe, shared_progress
         self._listening = listening
+        self.reader_server: ReaderServer | None = None
         self._worker: Worker | None = None
         self._activity: ActivityWriter | None = None
         self._is_ready = False
@@ -135,7 +143,8 @@ class _Process:
             elif not self._turn(self._worker):
                 if self._activity is not None:
                     self._worker.describe_wait(self._activity)
-                self._wait(_LEAVING_POLL_S if self._worker.is_leaving else None)
+                is_leaving = self._worker.is_leaving
+                self._wait(_LEAVING_POLL_S if is_leaving else self._worker.due_in_s)
 
     def fail(self, error: Exception) -> int:
         """Log the traceback, send the essential line to the operator, return the exit code."""
@@ -190,6 +199,7 @@ class _Process:
         device = properties.choose_device(spec.worker.asks)
         memory_bytes = properties.free_memory(device)
         setup, profile = build_setup(self._agent, spec, device)
+        loader = self._make_loader(welcome, spec, setup.data)
         checkpoints = None
         shared = self._shared_progress
         if spec.checkpoint is not None:
@@ -210,6 +220,8 @@ class _Process:
         )
         self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
         ready = make_ready(spec, setup, profile)
+        if loader is not None:
+            try_loader(loader, setup.data)
         identity = identity_of(spec, ready.fingerprint, code_by_factory(spec))
         origin = origin_of(spec, identity, shared.count_traffic)
         worker = Worker(
@@ -221,6 +233,7 @@ class _Process:
             activity=self._activity,
             identity=identity,
             origin=origin,
+            loader=loader,
         )
         for source in worker.sources:
             self._selector.register(source, selectors.EVENT_READ)
@@ -231,6 +244,24 @@ class _Process:
         hooks.finish()
         self._send(replace(ready, storage_error=storage_error, memory_bytes=memory_bytes))
         self._is_ready = True
+
+    def _make_loader(self, welcome: Welcome, spec: JobSpec, data: Data) -> Loader | None:
+        """None: the job wants none. It begins with what :func:`try_loader` takes."""
+        forked, self.reader_server = self.reader_server, None
+        if not spec.data.workers:
+            if forked is not None:
+                forked.close()
+            return None
+        loader = Loader(
+            spec,
+            welcome.spec_json,
+            Limits(welcome.start_s or math.inf, TIMES_UNKNOWN * welcome.instruction_floor_s),
+            partial(server.spawn, "bamboo_agent.worker.reader_server"),
+            server=forked,
+        )
+        loader.watch(data.watches)
+        loader.want(FIRST)
+        return loader
 
 
 def end(code: int) -> NoReturn:

@@ -6,6 +6,7 @@ import time
 
 from bamboo_agent.compute.held import HeldLayers
 from bamboo_agent.device.host_blocks import Tally
+from bamboo_agent.worker.feeding import Feeding
 from bamboo_core.api.progress import Ahead, Goodput, Sent
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import COMPUTE, Instruction, Op
@@ -15,15 +16,17 @@ from bamboo_core.protocol.messages import CommitRecord, Progress
 class Meter:
     """Counts from one end of a step to the next; host memory, from the start.
 
-    ahead: the share of host memory of what is computed ahead.
+    ahead: the share of host memory of what is computed ahead. feeding: how long the worker has
+    waited for samples, which its peers do, too.
     """
 
-    def __init__(self, ahead: Tally, held: HeldLayers) -> None:
+    def __init__(self, ahead: Tally, held: HeldLayers, feeding: Feeding) -> None:
         self._sent_bytes = 0  # at the last end of a step
         self.dropped = 0  # forwards computed ahead, for want of room
         self.failed = 0  # slices that ended in an error
         self._slices, self._host, self._held = 0, ahead, held
         self._busy_s = 0.0
+        self._feeding, self._waited_s = feeding, 0.0  # at the last end of a step
         self._ended_at = time.perf_counter()
 
     def add(self, instruction: Instruction, elapsed_s: float) -> None:
@@ -46,7 +49,7 @@ class Meter:
             commit,
             fence,
             step_s=now - self._ended_at,
-            busy_s=self._busy_s,
+            busy_s=self._busy_s + self._feeding.waited_s - self._waited_s,
             sent_bytes=sent_bytes - self._sent_bytes,
             ahead=self._ahead(),
             hosted=self._held.figures,
@@ -54,6 +57,7 @@ class Meter:
             goodput=goodput,
         )
         self._sent_bytes, self._busy_s, self._ended_at = sent_bytes, 0.0, now
+        self._waited_s = self._feeding.waited_s
         return progress
 
     def _ahead(self) -> Ahead:

@@ -17,6 +17,7 @@ from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.device.completions import Stream, stream_of
 from bamboo_agent.ipc.activity import ActivityWriter
+from bamboo_agent.loading.loader import Loader
 from bamboo_agent.payloads.frames import Frame
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.serialization import pack, unpack
@@ -31,11 +32,12 @@ from bamboo_agent.user_code import told
 from bamboo_agent.worker import failures
 from bamboo_agent.worker.checkpointing import Checkpointing, Told
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
+from bamboo_agent.worker.feeding import Feeding
 from bamboo_agent.worker.given import Given
 from bamboo_agent.worker.meter import Meter
+from bamboo_agent.worker.waiting import describe_wait
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.claims import DisputedError
-from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.execution.issued import ON_DEVICE
@@ -87,6 +89,7 @@ class Worker:
     send: sends a message to the operator. checkpoints: None if the job keeps none. activity: where
     the supervisor sees what this worker does. identity: for manifests; origin: the checkpoint with
     which the job begins; see :mod:`bamboo_agent.storage.origin`. stream: of the device.
+    loader: reads samples; None: this process does so.
     """
 
     def __init__(
@@ -101,11 +104,19 @@ class Worker:
         identity: Mapping[str, str] | None = None,
         origin: Origin | None = None,
         stream: Stream | None = None,
+        loader: Loader | None = None,
     ) -> None:
         self._stream = stream = stream or stream_of(setup.device)
         layers = len(setup.sizes)
         self.executor = Executor(setup.agent, layers, ahead=stream.ahead, patience=Patience())
-        watched = replace(setup, data=setup.data.watched(lambda: self._given.reading_data()))
+        by_loader = loader is not None
+        watched = replace(
+            setup,
+            data=setup.data.watched(lambda: self._given.reading_data(by_loader=by_loader)),
+        )
+        if loader is not None:
+            watched.data.read_by(loader)
+        self._feeding = Feeding(loader, watched.data, self.executor)
         self.backend = Backend(watched, self._read_layer, self.executor.commits)
         log_file = open_log(setup.agent, layers, stream.ahead)
         self._events = LoggedExecutor(self.executor, log_file)
@@ -116,7 +127,7 @@ class Worker:
         self._pending: Instruction | None = None
         self._manifest: Manifest | None = None
         self._farewell: Left | Finished | None = None  # waits until all is written and sent
-        self._meter = Meter(self.backend.host_memory.tally, self.backend.held)
+        self._meter = Meter(self.backend.host_memory.tally, self.backend.held, self._feeding)
         self._given = Given(stream, self._meter, activity)
 
     # ------------------------------------------------------------ events
@@ -130,7 +141,11 @@ class Worker:
         if stop.want_manifests:
             self._storage.begin_listing(stop.fence, stop.suspect)
         self._perform(self._events.stop(stop))
-        if self.executor.is_stopping and self.waits_for_storage:
+        if self.executor.is_stopping and self._waits_for_data:
+            while self._given:
+                self._hear_device(wait=True)
+            self._abandon()
+        elif self.executor.is_stopping and self.waits_for_storage:
             self._abandon()
 
     def install(self, directive: Directive) -> None:
@@ -145,15 +160,20 @@ class Worker:
             self._manifest = directive.manifest
             self._storage.begin(directive)
         self._perform(self._events.install(directive))
+        if directive.fence == self.executor.installed:
+            self._feeding.begin_plan()
 
     def proceed(self, continuation: Continuation) -> None:
         """The programs after the plan's first step."""
         directive = self.executor.directive
-        if directive is not None and self.executor.takes(continuation):
+        is_new = directive is not None and self.executor.takes(continuation)
+        if directive is not None and is_new:
             peers = {peer.agent: peer for peer in continuation.peers}
             self._transport.introduce(fence=continuation.fence, key=directive.key, peers=peers)
             self._storage.meet(directive, continuation.peers)
         self._perform(self._events.proceed(continuation))
+        if is_new:
+            self._feeding.begin_plan()
 
     def turn(self) -> bool:
         """Handle all events, then run at most one instruction, or wait for the device. False: there
@@ -161,8 +181,9 @@ class Worker:
         has_news = self._hear_peers()
         has_news |= self._hear_storage()
         has_news |= self._hear_device()
+        has_news |= self._feeding.hear()
         self._say_farewell()
-        if self._pending is None or self.waits_for_storage:
+        if self._pending is None or self.waits_for_storage or self._waits_for_data:
             return has_news or self._hear_device(wait=True)
         self._run(self._pending)
         return True
@@ -173,9 +194,18 @@ class Worker:
         return self._given.longest_s
 
     @property
-    def sources(self) -> list[Transport | Saver | Sealer | Reader]:
+    def sources(self) -> list[Transport | Saver | Sealer | Reader | Loader]:
         """Objects whose descriptors can wake the worker."""
-        return [self._transport, *self._storage.sources]
+        return [self._transport, *self._storage.sources, *self._feeding.sources]
+
+    @property
+    def due_in_s(self) -> float | None:
+        """Call :meth:`turn` after so many seconds at the latest; None: when it is woken."""
+        return self._feeding.due_in_s
+
+    @property
+    def _waits_for_data(self) -> bool:
+        return self._feeding.waits(self._pending)
 
     @property
     def waits_for_storage(self) -> bool:
@@ -189,20 +219,13 @@ class Worker:
 
     def describe_wait(self, activity: ActivityWriter) -> None:
         """Tell the supervisor what the worker waits for, now that a turn had nothing to do."""
-        executor = self.executor
-        task = executor.running or executor.current
-        if executor.running is not None:
-            activity.wait_for_storage(executor.running)
-        elif (record := executor.awaited_record) is not None and not self._storage.is_writing:
-            activity.wait_for(record, record.peer)
-        elif executor.waits_for_files or (self._farewell is not None and self._storage.is_writing):
-            activity.wait_for_storage(None)
-        elif executor.is_over:
-            activity.rest()
-        elif task is None:
-            activity.wait_for_operator()
-        else:
-            activity.wait_for(task, _sender(task, executor))
+        describe_wait(
+            activity,
+            self.executor,
+            data_for=self._pending if self._waits_for_data else None,
+            is_writing=self._storage.is_writing,
+            has_farewell=self._farewell is not None,
+        )
 
     @property
     def is_leaving(self) -> bool:
@@ -216,6 +239,7 @@ class Worker:
 
     def close(self) -> None:
         """Finish writing files and close all connections."""
+        self._feeding.close()
         self._storage.close()
         self._transport.close()
         self._events.close()
@@ -477,9 +501,3 @@ class Worker:
         assert directive is not None
         seed, batch = self._spec.seed, directive.batch
         return Header(attempt, step, seed=seed, batch=batch, identity=self._identity)
-
-
-def _sender(task: Instruction, executor: Executor) -> AgentId:
-    """The agent that the instruction waits for; empty if there is no single one."""
-    voters = (a for a in task.agents if not executor.has(Item.vote(task.step, a)))
-    return task.peer or next(voters, AgentId(""))

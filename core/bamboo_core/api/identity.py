@@ -19,10 +19,12 @@ def identity(spec: JobSpec) -> str:
     for name, usual in _LATER.items():  # jobs that began without these fields keep their text
         if training[name] == usual:
             del training[name]
+    data = records.encode(spec.data)
+    del data["workers"]  # says who reads a sample, not which
     return json.dumps(
         {
             "spec.model": records.encode(spec.model),
-            "spec.data": records.encode(spec.data),
+            "spec.data": data,
             "spec.training": training,
             "spec.numerics": spec.numerics,
             "spec.seed": spec.seed,

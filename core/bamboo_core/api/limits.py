@@ -19,6 +19,7 @@ _PIPELINES = 1024
 _STAGES = 256
 _TEN_YEARS_S = 315_360_000
 _COUNT = 1000
+_READERS = 16
 MOST_AGENTS = 1024
 """Pipelines times stages."""
 MOST_HOOKS = 8
@@ -39,6 +40,7 @@ _LEAST_GBPS, _MOST_GBPS = 0.001, 100_000
 
 LIMITS: Mapping[str, Limits] = {
     "spec.seed": Limits(0, _SEED),
+    "spec.data.workers": Limits(0, _READERS),
     "spec.training.steps": Limits(1, _STEPS),
     "spec.training.globalBatchSize": Limits(1, _SAMPLES),
     "spec.training.microBatchSize": Limits(1, _SAMPLES),

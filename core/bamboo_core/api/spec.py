@@ -137,11 +137,13 @@ class ModelSpec(FactorySpec):
 
 @dataclass(frozen=True)
 class DataSpec:
-    """``factory`` returns the training set, ``validation`` the validation set, if any."""
+    """``factory`` returns the training set, ``validation`` the validation set, if any. workers:
+    processes of each agent that read samples ahead; 0: the agent reads them when it needs them."""
 
     factory: str
     args: dict[str, Json] = field(default_factory=dict)
     validation: FactorySpec | None = None
+    workers: int = 0
 
 
 @dataclass(frozen=True)

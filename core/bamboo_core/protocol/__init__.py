@@ -2,5 +2,6 @@
 arbiter.
 
 Public: ``messages``, ``exit_codes``, ``admission``, ``channels``, ``clock``; for agents and
-simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``, ``watch``.
+simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``,
+``upcoming``, ``watch``.
 """

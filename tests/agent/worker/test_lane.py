@@ -77,7 +77,7 @@ class Unreadable:
     def __getattr__(self, name):
         return getattr(self._data, name)
 
-    def training(self, step, microbatch):
+    def part(self, part, step, microbatch):
         raise OSError(f"sample of step {step}, micro-batch {microbatch}: I/O error")
 
 

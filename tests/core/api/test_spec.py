@@ -129,6 +129,9 @@ def test_identity_covers_what_decides_the_bits_and_nothing_else() -> None:
     assert of() != of(training=training | {"clipNorm": 1.0})
     assert of() == of(training=training | {"onNonFinite": {"skip": 3}})
     assert of() == of(hooks=[{"factory": "pkg.trackers:build"}])  # hooks decide no bit
+    data = manifest()["spec"]["data"]
+    assert of() == of(data=data | {"workers": 3})  # who reads a sample decides no bit, either
+    assert "workers" not in of()
     assert "onNonFinite" not in of()  # so jobs keep the identity that they have
 
 

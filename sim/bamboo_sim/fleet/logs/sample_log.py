@@ -8,27 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_agent.data.batches import Data
+from bamboo_agent.data.needs import Part
 from bamboo_sim.fleet.injection.effects import patched
 
-SampleLog = dict[tuple[int, int], str]
-"""(step, micro-batch) -> digest of its inputs and targets."""
+SampleLog = dict[tuple[int, int], dict[str, str]]
+"""(step, micro-batch) -> digests of its inputs and its targets, by the name of the part."""
 
 
 def install(path: Path) -> None:
     """Log the samples of this process into ``path`` from now on."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    fetch = Data.training
+    fetch = Data.part
 
-    def training(self: Data, step: int, microbatch: int) -> tuple[Any, Any]:
-        pair = fetch(self, step, microbatch)
-        os.write(file, f"{step} {microbatch} {_digest(pair)}\n".encode())
-        return pair
+    def logged(self: Data, part: Part, step: int | None, microbatch: int) -> Any:
+        found = fetch(self, part, step, microbatch)
+        if step is not None:
+            line = f"{step} {microbatch} {part.name} {_digest(found)}\n"
+            os.write(file, line.encode())
+        return found
 
-    patched(Data, "training", training)
+    patched(Data, "part", logged)
 
 
-def _digest(pair: tuple[Any, Any]) -> str:
-    return hashlib.sha256(b"".join(x.cpu().numpy().tobytes() for x in pair)).hexdigest()[:16]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(value.cpu().numpy().tobytes()).hexdigest()[:16]
 
 
 def read(folder: Path, steps: int) -> SampleLog:
@@ -39,8 +42,9 @@ def read(folder: Path, steps: int) -> SampleLog:
     ledger: SampleLog = {}
     for path in sorted(folder.iterdir()):
         for line in path.read_text().splitlines():
-            step, microbatch, digest = line.split()
+            step, microbatch, part, digest = line.split()
             if int(step) < steps:
-                known = ledger.setdefault((int(step), int(microbatch)), digest)
+                parts = ledger.setdefault((int(step), int(microbatch)), {})
+                known = parts.setdefault(part, digest)
                 assert known == digest, f"{path.name}: different samples in {line}"
     return ledger

@@ -108,9 +108,12 @@ def test_slices_of_different_code_are_not_counted_together(
 
 
 def test_workers_that_compute_with_different_samples_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("0 0 aa\n0 1 bb\n9 0 cc\n")
-    (tmp_path / "b").write_text("0 1 bb\n")
-    assert sample_log.read(tmp_path, 9) == {(0, 0): "aa", (0, 1): "bb"}
-    (tmp_path / "b").write_text("0 1 other\n")
-    with pytest.raises(AssertionError, match=r"b: .*0 1 other"):
+    (tmp_path / "a").write_text("0 0 INPUT aa\n0 0 TARGET dd\n0 1 INPUT bb\n9 0 INPUT cc\n")
+    (tmp_path / "b").write_text("0 1 INPUT bb\n")
+    assert sample_log.read(tmp_path, 9) == {
+        (0, 0): {"INPUT": "aa", "TARGET": "dd"},
+        (0, 1): {"INPUT": "bb"},
+    }
+    (tmp_path / "b").write_text("0 1 INPUT other\n")
+    with pytest.raises(AssertionError, match=r"b: .*0 1 INPUT other"):
         sample_log.read(tmp_path, 9)
