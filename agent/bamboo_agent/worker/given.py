@@ -28,10 +28,19 @@ def _nothing(sample: int | None = None) -> None:
 
 
 class Given:
-    """What the device has. activity: where the supervisor sees the oldest of it."""
+    """What the device has. activity: where the supervisor sees the oldest of it. has_loader: another
+    process reads samples."""
 
-    def __init__(self, stream: Stream, meter: Meter, activity: ActivityWriter | None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        meter: Meter,
+        activity: ActivityWriter | None,
+        *,
+        has_loader: bool = False,
+    ) -> None:
         self._stream, self._meter, self._activity = stream, meter, activity
+        self._has_loader = has_loader
         self._tasks = deque[_Task]()
         self._new = _Task(Instruction(Op.COMMIT), 0.0)  # that is being issued, or was issued last
         self._ended = 0.0  # when one ended last
@@ -47,14 +56,14 @@ class Given:
             self._activity.run(instruction)
 
     @contextmanager
-    def reading_data(self, *, by_loader: bool) -> Iterator[Callable[[int | None], None]]:
+    def reading_data(self) -> Iterator[Callable[[int | None], None]]:
         """Leave out the time in which samples are read: it is the user's storage that takes it.
         Gives what is called with each sample before it is read, and with None behind the last. What
         takes too long raises there, unless a loader reads, which has a limit of its own."""
         started, activity = time.perf_counter(), self._activity
         if activity is None:
             yield _nothing
-        elif by_loader:
+        elif self._has_loader:
             activity.read_data()
             yield _nothing
             activity.go_on()

@@ -109,11 +109,7 @@ class Worker:
         self._stream = stream = stream or stream_of(setup.device)
         layers = len(setup.sizes)
         self.executor = Executor(setup.agent, layers, ahead=stream.ahead, patience=Patience())
-        by_loader = loader is not None
-        watched = replace(
-            setup,
-            data=setup.data.watched(lambda: self._given.reading_data(by_loader=by_loader)),
-        )
+        watched = replace(setup, data=setup.data.watched(lambda: self._given.reading_data()))
         if loader is not None:
             watched.data.read_by(loader)
         self._feeding = Feeding(loader, watched.data, self.executor)
@@ -128,7 +124,7 @@ class Worker:
         self._manifest: Manifest | None = None
         self._farewell: Left | Finished | None = None  # waits until all is written and sent
         self._meter = Meter(self.backend.host_memory.tally, self.backend.held, self._feeding)
-        self._given = Given(stream, self._meter, activity)
+        self._given = Given(stream, self._meter, activity, has_loader=loader is not None)
 
     # ------------------------------------------------------------ events
 
