@@ -28,8 +28,8 @@ def _nothing(sample: int | None = None) -> None:
 
 
 class Given:
-    """What the device has. activity: where the supervisor sees the oldest of it. has_loader: another
-    process reads samples."""
+    """What the device has. activity: where the supervisor sees the oldest of it. has_loader:
+    another process reads samples."""
 
     def __init__(
         self,
