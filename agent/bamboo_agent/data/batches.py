@@ -40,7 +40,8 @@ _SPREAD, _FURTHER = 8, 24  # samples of the fingerprints
 _FURTHER_BYTES = 16 * 2**20
 
 
-Reading = Callable[[], AbstractContextManager[Callable[[int | None], None]]]
+Note = Callable[[int | None], None]
+Reading = Callable[[], AbstractContextManager[Note]]
 """Gives a context with what is called with each sample before it is read, and with None behind the
 last one."""
 
@@ -242,9 +243,7 @@ class Data:
             inputs, targets = self.made(need.step, need.microbatch, note)
         return {Part.INPUT: inputs, Part.TARGET: targets}
 
-    def made(
-        self, step: int | None, microbatch: int, note: Callable[[int | None], None]
-    ) -> tuple[Any, Any]:
+    def made(self, step: int | None, microbatch: int, note: Note = _nothing) -> tuple[Any, Any]:
         """(input, target) of a micro-batch, read by this process, where the samples are. step None:
         of the validation set. note: as in :data:`Reading`. SampleError, UnevenTargetsError."""
         source, indices = self._source(step), self._indices(step, microbatch)
@@ -269,7 +268,7 @@ class Data:
         step: int | None,
         microbatch: int,
         indices: list[int],
-        note: Callable[[int | None], None] = _nothing,
+        note: Note = _nothing,
     ) -> tuple[Any, Any]:
         """A micro-batch, read and made anew. Call it inside :func:`sampling`. note: as in
         :data:`Reading`."""
