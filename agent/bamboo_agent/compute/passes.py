@@ -158,7 +158,7 @@ class Passes:
             return stage.run_layers(layers, inputs, seed_layer, statistics)
         except _TOLD:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kind = type(layers[at - first].module).__name__
             raise ForwardError(f"{_where(task)}, layer {at}, {kind}: {told(error)}") from error
 
@@ -169,7 +169,7 @@ class Passes:
             value = setup.model.loss(outputs.value, target)
         except _TOLD:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ForwardError(f"{which}, the loss: {told(error)}") from error
         found = take_as(setup.loss_form, value, which)
         return found.tensor, Late(found, which)

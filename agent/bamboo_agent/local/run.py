@@ -93,6 +93,11 @@ class _Operator(LocalOperator):
         self._tell(local_run.Happened(record.reason, record.message, record.severity))
 
     @property
+    def is_failing(self) -> bool:
+        """Whether the job ends by an error of the user's code."""
+        return self.arbiter is not None and bool(self.arbiter.durable.failing)
+
+    @property
     def doing(self) -> str:
         """Say what goes on before the first step, or instead of the next one; empty: nothing.
         Also from another thread."""
@@ -285,6 +290,8 @@ class LocalRun:
             is_known = bool(failed) and failed in self._seen  # another would fail alike
             self._seen.add(failed)
             is_over = self._failures > self._spec.run_policy.backoff_limit
+            if self._operator.is_failing:
+                return  # it ends the run itself, with a last checkpoint
             if code == ExitCode.USER or is_known or is_over:
                 self._wrong = self._wrong or text
                 return

@@ -22,6 +22,7 @@ from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.user_code import causes, text_of, told
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS: dict[type[Exception], Reason] = {
@@ -50,12 +51,33 @@ _OF_DEVICE = (  # what torch says in a plain RuntimeError
 )
 
 
+_OF_USERS = frozenset({Op.F, Op.V, Op.B, Op.I, Op.W, Op.UPDATE})
+"""They run code of the user's."""
+
+
+class TaskError(Exception):
+    """An instruction has failed. The text names it. The worker must exit.
+
+    place: the instruction, if it runs code of the user's, and no device or file has failed.
+    """
+
+    def __init__(self, text: str, place: str = "") -> None:
+        super().__init__(text)
+        self.place = place
+
+
 class Verdict(NamedTuple):
     """reason: one word; line: the essential line of the error, at most MOST_LINE_BYTES of UTF-8."""
 
     reason: str
     line: str
     code: ExitCode
+
+
+def task_error(instruction: Instruction, error: BaseException) -> TaskError:
+    """The error with which a worker ends after an instruction has failed."""
+    is_code = instruction.op in _OF_USERS and not _is_any_of_node(error)
+    return TaskError(f"{instruction}: {told(error)}", str(instruction) if is_code else "")
 
 
 def judge(error: Exception, *, ready: bool) -> Verdict:
@@ -95,6 +117,11 @@ def _root(error: Exception) -> Exception:
         if isinstance(cause, _IN_MID_JOB) and not any(map(_is_of_node, causes(cause))):
             return cause
     return error
+
+
+def _is_any_of_node(error: BaseException) -> bool:
+    """Whether the error, or one of its causes, may be the fault of one node."""
+    return any(map(_is_of_node, (error, *causes(error))))
 
 
 def _reason(error: Exception, *, ready: bool) -> str:

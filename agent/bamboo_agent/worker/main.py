@@ -45,7 +45,7 @@ from bamboo_agent.storage.origin import identity_of, origin_of
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
-from bamboo_agent.worker.failures import judge
+from bamboo_agent.worker.failures import TaskError, judge
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
 from bamboo_core.api.spec import JobSpec, from_json
@@ -153,7 +153,8 @@ class _Process:
         reason, line, code = judge(error, ready=self._is_ready)
         is_users = code is ExitCode.USER
         try:
-            self._send(Failure(reason, line, user_error=is_users, exit_code=int(code)))
+            place = error.place if isinstance(error, TaskError) else ""
+            self._send(Failure(reason, line, is_users, int(code), place))
             self._flush_all()
         except PipeClosedError:
             return int(code)

@@ -32,6 +32,7 @@ from bamboo_agent.user_code import told
 from bamboo_agent.worker import failures
 from bamboo_agent.worker.checkpointing import Checkpointing, Told
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
+from bamboo_agent.worker.failures import TaskError
 from bamboo_agent.worker.feeding import Feeding
 from bamboo_agent.worker.given import Given
 from bamboo_agent.worker.meter import Meter
@@ -77,10 +78,6 @@ _CHANGE_NOTHING = frozenset({Op.F, Op.V})
 """Before they have made their results."""
 _KEPT = frozenset({Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD, Kind.PIECE})
 """They are sent as they are stored, and stored as they come, until all that reads them is done."""
-
-
-class TaskError(Exception):
-    """An instruction has failed. The text names it. The worker must exit."""
 
 
 class Worker:
@@ -397,7 +394,7 @@ class Worker:
                 self._hear_rest()
                 if self._halts(instruction, error):
                     return
-                raise TaskError(text) from error
+                raise failures.task_error(instruction, error) from error
             log.warning("what would have been computed ahead is left out: %s", text)
             self._meter.failed += 1
             self._skip()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from bamboo_agent.data.order import sample_indices
 from bamboo_agent.datasets import text
 from bamboo_core.api import local_run
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import FactorySpec, ModelSpec, RedundancySpec
+from bamboo_core.api.spec import FactorySpec, JobSpec, ModelSpec, RedundancySpec
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -138,13 +137,13 @@ def test_what_cannot_be_built_is_refused(
     assert message in run.ended.message
 
 
-@pytest.mark.parametrize("error", ["ValueError", "OSError"])  # of the code, and of a node perhaps
-def test_a_sample_that_raises_in_mid_run_ends_it_with_the_sample(
-    error: str, tmp_path: Path
-) -> None:
+def damaged(folder: Path, statement: str, *, pipelines: int) -> tuple[JobSpec, Path, int]:
+    """A job, its code, and the sample of step 7 that does this instead of being read."""
     code = written(
-        tmp_path / "code",
+        folder / "code",
         f"""
+        import os
+
         from bamboo_agent.datasets import text
 
         def build(**args):
@@ -159,29 +158,37 @@ def test_a_sample_that_raises_in_mid_run_ends_it_with_the_sample(
 
             def __getitem__(self, index):
                 if index == BAD:
-                    raise {error}("a torn record")
+                    {statement}
                 return self.texts[index]
 
         BAD = 0
         """,
     )
-    spec = job(tmp_path, pipelines=2, stages=1)
-    of_step = partial(
-        sample_indices,
+    spec = job(folder, pipelines=pipelines, stages=1)
+    indices = sample_indices(
         seed=spec.seed,
+        step=7,
         microbatch=0,
         microbatches=spec.training.microbatches,
         size=spec.training.micro_batch_size,
         samples=len(text.build(**spec.data.args)),
     )
-    bad = of_step(step=7)[0]
-    (code / "mine.py").write_text((code / "mine.py").read_text().replace("BAD = 0", f"BAD = {bad}"))
+    bad = f"BAD = {indices[0]}"
+    (code / "mine.py").write_text((code / "mine.py").read_text().replace("BAD = 0", bad))
     spec = replace(
         spec,
         data=replace(spec.data, factory="mine:build"),
         redundancy=RedundancySpec(),
         checkpoint=replace(spec.checkpoint, every_steps=2),
     )
+    return spec, code, indices[0]
+
+
+@pytest.mark.parametrize("error", ["ValueError", "OSError"])  # of the code, and of a node perhaps
+def test_a_sample_that_raises_in_mid_run_ends_it_with_the_sample(
+    error: str, tmp_path: Path
+) -> None:
+    spec, code, bad = damaged(tmp_path, f'raise {error}("a torn record")', pipelines=2)
     run = Run(spec, tmp_path, code=code)
     assert run.to_end() == 1
     assert run.ended.outcome is Outcome.FAILED
@@ -189,6 +196,17 @@ def test_a_sample_that_raises_in_mid_run_ends_it_with_the_sample(
     assert told in run.ended.message
     assert "/step-0000000" in run.ended.checkpoint  # what is there stays
     assert len(run.all_of(local_run.Step)) >= 7
+
+
+def test_a_sample_that_ends_two_processes_ends_the_run_with_all_steps(tmp_path: Path) -> None:
+    """The third agent has the layers of the two."""
+    spec, code, bad = damaged(tmp_path, "os._exit(3)", pipelines=3)
+    run = Run(spec, tmp_path, code=code)
+    assert run.to_end() == 1
+    assert run.ended.outcome is Outcome.FAILED
+    assert "UserCodeFailed: the worker ended with code 3, in F[" in run.ended.message
+    assert f"m0 @7 reads sample {bad} of spec.data; 7 committed steps in" in run.ended.message
+    assert run.ended.checkpoint.endswith("/step-00000007")
 
 
 def test_agents_that_build_unequal_layers_end_the_run(tmp_path: Path) -> None:

@@ -102,14 +102,16 @@ def test_other_errors_end_the_worker_as_before(error):
     fleet = grid()
     agent = plan(fleet, FIRST).pipelines[0][0]
     fail(fleet, agent, lambda task: task.op is Op.F, error)
-    with pytest.raises(TaskError):
+    with pytest.raises(TaskError) as found:
         fleet.run_to_end(FIRST)
     fleet.close()
     assert not halted(fleet)
+    is_code = str(error) == "x"
+    assert found.value.place.startswith("F[") == is_code == bool(found.value.place)
 
 
 def test_an_error_in_a_backward_ends_the_worker():
-    """Its sums may be half made."""
+    """Its sums may be half made. It says where, so the job ends if another one has it, too."""
     fleet = grid()
     agent = plan(fleet, FIRST).pipelines[0][0]
     backend = fleet.workers[agent].backend
@@ -121,10 +123,11 @@ def test_an_error_in_a_backward_ends_the_worker():
         return run(task)
 
     backend.run = raising
-    with pytest.raises(TaskError):
+    with pytest.raises(TaskError) as found:
         fleet.run_to_end(FIRST)
     fleet.close()
     assert not halted(fleet)
+    assert found.value.place.startswith(("B[", "I["))
 
 
 def raise_in_layer(fleet, agent, monkeypatch, is_it, error):
@@ -143,8 +146,9 @@ def raise_in_layer(fleet, agent, monkeypatch, is_it, error):
     return met
 
 
+@pytest.mark.parametrize("error", [IndexError("77 is out of bounds"), SystemExit(3)], ids=repr)
 @pytest.mark.parametrize(("stage", "op"), [(0, Op.F), (1, Op.F), (1, Op.V)])
-def test_an_error_in_a_layer_names_it(monkeypatch, stage, op):
+def test_an_error_in_a_layer_names_it(monkeypatch, stage, op, error):
     fleet = grid()
     before = plan(fleet, FIRST)
     agent = before.pipelines[0][stage]
@@ -152,11 +156,11 @@ def test_an_error_in_a_layer_names_it(monkeypatch, stage, op):
     def is_it(task, index):
         return task.op is op and task.step == STEP[op] and index == task.hi - 1
 
-    met = raise_in_layer(fleet, agent, monkeypatch, is_it, IndexError("77 is out of bounds"))
+    met = raise_in_layer(fleet, agent, monkeypatch, is_it, error)
     fleet.wait(lambda: bool(halted(fleet)))
     ((_, message),), ((index, kind),) = halted(fleet), met
     which = f"{'validation ' if op is Op.V else ''}micro-batch 0 of step {STEP[op]}"
-    assert message.message == f"{which}, layer {index}, {kind}: IndexError: 77 is out of bounds"
+    assert message.message == f"{which}, layer {index}, {kind}: {type(error).__name__}: {error}"
     plan(fleet, SECOND, before=before)
     fleet.run_to_end(SECOND)
     fleet.close()
