@@ -43,4 +43,5 @@ class Tracker:
 def values(record):
     names = ("loss", "grad_norm", "validation_loss", "samples_per_s", "agents")
     found = {name: getattr(record, name) for name in names}
+    found["samples_per_s"] = record.samples_per_s or None  # 0: not known
     return {name: x for name, x in {**found, **record.metrics}.items() if x is not None}

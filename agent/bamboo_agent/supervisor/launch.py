@@ -23,7 +23,7 @@ def main() -> None:
     """Entry point."""
     parent, module, *arguments = sys.argv[1:]
     die_with(int(parent))
-    os.nice(_NICENESS)
+    os.nice(max(0, _NICENESS - os.nice(0)))  # the parent may be launched so, too
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent handles them
     sys.argv = [module, *arguments]

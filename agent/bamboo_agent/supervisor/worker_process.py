@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
 
 _KEPT = 8192
+_FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
+"""With what faulthandler begins, before the stacks and a list of modules."""
 
 
 class WorkerProcess:
@@ -148,9 +151,12 @@ class WorkerProcess:
         self._on_exit(*self._verdict(code))
 
     def _verdict(self, code: int) -> tuple[int, str]:
-        line = _essential_line(self._errors.decode("utf-8", "replace"))
+        errors = self._errors.decode("utf-8", "replace")
+        line = _essential_line(errors)
         if code >= 0:
             return code, line
+        if fatal := _FATAL.search(errors):  # the stack stays in the log
+            return 128 - code, fatal[0]
         try:
             name = signal.Signals(-code).name
         except ValueError:

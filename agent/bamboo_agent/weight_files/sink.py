@@ -118,7 +118,8 @@ class OneFile(Sink):
     def close(self) -> None:
         """Write the file."""
         if self._is_torch:
-            torch.save(self._tensors, self._path)
+            with open(self._path, "wb") as file:  # else its name would be in the bytes
+                torch.save(self._tensors, file)
         else:
             safetensors.torch.save_file(self._tensors, self._path, _METADATA)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import logging
 import math
 import os
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("--fd", "--data-fd", "--progress-fd"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args(arguments)
+    faulthandler.enable()  # the stack of a crash, for the log
     process = _Process(
         AgentId(given.agent),
         Pipe(socket.socket(fileno=given.fd)),

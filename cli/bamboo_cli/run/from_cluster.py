@@ -21,7 +21,7 @@ from bamboo_cli.run.progress import (
     standstills,
 )
 from bamboo_core.api.events import EventFact, EventReason
-from bamboo_core.api.reasons import JobPhase
+from bamboo_core.api.reasons import ConditionType, JobPhase
 
 
 def from_cluster(
@@ -48,7 +48,7 @@ def from_cluster(
     zones = {agent: zone for agent, (zone, _) in places.items()}
     stops = standstills(known, zones)
     halts = pauses(stops, span)
-    if job.phase == JobPhase.RECOVERING:
+    if job.phase in (JobPhase.RECOVERING, JobPhase.FAILED):
         halts += lasting(known, zones, span)
     found = lives_of(job.name, known, pods, places, span, began_at(job.name, scheduled))
     if any(life.zone == NO_ZONE for life in found) and not has_history:
@@ -114,12 +114,20 @@ def _events_gone(before: float, *, has_history: bool) -> str:
 
 
 def _end(status: Manifest, known: Sequence[JobEvent], now: float) -> float:
-    """The last pause may end in the second in which the job does, which the status gives without
-    its fraction."""
-    ended = instant(status.get("completionTime"))
+    """When the job has ended, or rests since. The last pause may end in the same second, of which
+    the status gives no fraction."""
+    ended = instant(status.get("completionTime")) or _suspended_at(status)
     if ended is None:
         return now
     return max([ended, *(event.at for event in known if event.at < ended + 1.0)])
+
+
+def _suspended_at(status: Manifest) -> float | None:
+    """When the agents of a job that rests have gone."""
+    if status.get("phase") != JobPhase.SUSPENDED:
+        return None
+    found = (c for c in status.get("conditions") or () if c["type"] == ConditionType.SUSPENDED)
+    return next((instant(c.get("lastTransitionTime")) for c in found), None)
 
 
 def _account(cost: Manifest, until: float) -> Account | None:

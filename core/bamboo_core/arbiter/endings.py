@@ -204,10 +204,11 @@ def end_failing(state: State, why: str = "") -> None:
     found = state.durable.failing
     if state.job.spec.checkpoint is not None and state.durable.plan != Fence():
         steps, manifest = _unsaved(state)
-        left = unsaved(state) if steps else "no step was committed"
-        if manifest is not None and not steps:
+        lost = f"{counted(steps, 'committed step')} since {_source(manifest)} are lost"
+        left = lost if steps else "no step was committed"
+        if manifest is not None:
             done = counted(manifest.step, "committed step")
-            left = (
+            left = f"{lost}; " * bool(steps) + (
                 f"{done} in {_source(manifest)}: spec.checkpoint.from begins a job with it, and its"
                 " accept takes what you have repaired"
             )

@@ -204,5 +204,6 @@ def test_mlflow_has_a_run_for_each_attempt_and_each_step_once(mlflow: MlflowServ
     found = [(x.step, x.value) for x in mlflow.points["ns/job-1"] if x.key == "loss"]
     assert found == [(x, float(x)) for x in range(8)]
     assert {(x.key, x.step) for x in mlflow.points["ns/job-2"]} == {
-        (name, 4) for name in ("grad_norm", "validation_loss", "samples_per_s", "agents")
+        (name, 4)
+        for name in ("grad_norm", "validation_loss", "agents")  # no speed is known
     }

@@ -50,6 +50,7 @@ def squares(output, target):
 
 
 MODELS = {
+    "pictures": lambda: Model([lambda: nn.Conv2d(1, 1, 3)], squares),
     "raises": broken_model,
     "returns_none": lambda: None,
     "has_no_layers": lambda: Model([], squares),
@@ -103,6 +104,13 @@ class Ragged(Pairs):
         return torch.zeros(index + 1), torch.zeros(1)
 
 
+class Swapped(Pairs):
+    """The label comes first."""
+
+    def __getitem__(self, index):
+        return torch.tensor(index % 2), torch.zeros(1, 4, 4)
+
+
 class Labels(Pairs):
     """The usual value for "no target" stands in one sample, which is not among the first."""
 
@@ -139,7 +147,9 @@ def module(monkeypatch):
     made = ModuleType("users_code")
     vars(made).update(MODELS, points=Points, pairs=Pairs, nothing=lambda: None, number=3)
     vars(made).update(scalars=Scalars, unreadable=Unreadable, ragged=Ragged)
-    vars(made).update(lengthless=Lengthless, labels=Labels, ids=Ids, doubled=Doubled)
+    vars(made).update(
+        lengthless=Lengthless, labels=Labels, ids=Ids, doubled=Doubled, swapped=Swapped
+    )
     monkeypatch.setitem(sys.modules, "users_code", made)
 
 
@@ -185,6 +195,12 @@ def job(model="fine", data="pairs", **changes):
 def test_a_bad_model_is_told_in_one_line(model, complaint):
     with pytest.raises(FactoryError, match=complaint):
         build_setup(AGENT, job(model), CPU)
+
+
+def test_a_layer_that_gets_the_labels_is_told_that_they_may_be_swapped():
+    swapped = job("pictures", data="swapped")
+    with pytest.raises(FactoryError, match=r"2 int64: .*; .* input and target may be swapped"):
+        build_setup(AGENT, swapped, CPU)
 
 
 def test_data_of_numpys_own_dtype_are_refused_with_the_remedy():

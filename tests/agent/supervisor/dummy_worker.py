@@ -4,6 +4,7 @@ ns/job        Ready, reports to STOPs, Finished after a Directive
 ns/silent     Ready, never reports
 ns/raise      a traceback, exit 1
 ns/user       a message on standard error, exit 2
+ns/crash      a crash in native code
 ns/garbage    bytes that are no message
 ns/leave      Ready, Left after a Directive
 ns/slow       never Ready
@@ -13,7 +14,9 @@ ns/second     Ready, reports from the second STOP on
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -78,6 +81,9 @@ class DummyWorker:
             print("spec.model.factory: no module named 'nowhere'", file=sys.stderr)
             print('{"level": "info", "message": "a line of the log"}', file=sys.stderr)
             raise SystemExit(2)
+        if job == "ns/crash":
+            faulthandler.enable()
+            os.kill(os.getpid(), signal.SIGSEGV)
         if job == "ns/garbage":
             os.write(self.socket.fileno(), b"\0\0\0\3\xff\xff\xff")
             return

@@ -298,6 +298,11 @@ async def test_sigterm_in_the_plan_ends_when_it_has_left(
             marks=IN_TURN,
         ),
         (
+            "ns/crash",
+            1,
+            Failure("WorkerExited", "Fatal Python error: Segmentation fault", False, 139),
+        ),
+        (
             "ns/user",
             2,
             Failure("WorkerExited", "spec.model.factory: no module named 'nowhere'", True, 2),

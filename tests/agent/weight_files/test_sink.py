@@ -76,6 +76,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write(tmp_path / "file" / "w", 1.0)
 
 
+def test_files_of_equal_tensors_are_equal_whatever_their_names(tmp_path: Path) -> None:
+    for name in ("a.pt", "b"):
+        sink = OneFile(tmp_path / name, is_torch=True)
+        sink.add({"x": torch.ones(3)})
+        sink.close()
+    assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def test_a_name_of_two_layers_is_refused(tmp_path: Path) -> None:
     sink = OneFile(tmp_path / "w", is_torch=True)
     sink.add({"x": torch.ones(1)})

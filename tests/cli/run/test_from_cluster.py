@@ -117,6 +117,28 @@ def test_pauses_and_progress_come_from_the_events(finished: dict[str, Any]) -> N
     assert sum(rate * span.seconds for span, rate in rates) == pytest.approx((20 - 4) * 32)
 
 
+def test_a_job_that_rests_is_shown_until_its_agents_have_gone(finished: dict[str, Any]) -> None:
+    del finished["status"]["completionTime"]
+    since = {"lastTransitionTime": "1970-01-01T00:00:30Z", "status": "True", "reason": "x"}
+    finished["status"] |= {"phase": "Suspended", "conditions": [{"type": "Suspended"} | since]}
+    run = from_cluster(finished, EVENTS, [], [], [], now=99.0)
+    assert run.span.end == 30.0
+    assert max(life.span.end for life in run.lives) == 30.0
+    finished["status"]["phase"] = "Suspending"
+    assert from_cluster(finished, EVENTS, [], [], [], now=99.0).span.end == 99.0
+
+
+def test_the_pause_with_which_a_job_fails_is_told(finished: dict[str, Any]) -> None:
+    finished["status"]["phase"] = "Failed"
+    failed = [
+        event(38.0, Reason.WORKER_FAILED, agents=A),
+        event(38.0, Reason.AGENT_LOST, agents=A),
+        event(38.1, Reason.STOPPED, epoch=4, agents=A),
+    ]
+    run = from_cluster(finished, [*EVENTS, *failed], [], [], [], now=99.0)
+    assert [(pause.begin, pause.end) for pause in run.pauses][1:] == [(38.1, 40.0)]
+
+
 LEFT_AND_BACK = [
     event(2.0, Reason.PLANNED, epoch=1, agents=f"{A},{B}"),
     event(5.0, Reason.AGENT_LEFT, agents=B),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bamboo_core.api.events import EventReason
@@ -162,7 +164,7 @@ def test_a_job_whose_last_state_cannot_be_written_says_what_is_repeated() -> Non
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
     assert TEXT in over.message
     assert "could not be written for 60 s" in over.message
-    assert over.message.endswith(f"; {STEP} committed steps since the start will be repeated")
+    assert over.message.endswith(f"; {STEP} committed steps since the start are lost")
 
 
 def test_a_lost_layer_ends_a_failing_job_too() -> None:
@@ -174,7 +176,7 @@ def test_a_lost_layer_ends_a_failing_job_too() -> None:
     fleet.wait(400.0, step_s=5.0)
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
-    assert over.message.endswith(f"{STEP} committed steps since the start will be repeated")
+    assert over.message.endswith(f"{STEP} committed steps since the start are lost")
     assert not restores(fleet)
 
 
@@ -209,6 +211,23 @@ def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
     assert over.message.startswith("a2: UserCodeFailed: crashed in thread 7; ")
+
+
+def test_a_job_that_loses_steps_says_how_many_and_what_is_left() -> None:
+    """The only holders crash before they can write."""
+    fleet = running(1, 2, steps=40, every=4, mode=NONE)
+    fleet.until(lambda: committed(fleet, 5))
+    crash(fleet, "a0")
+    fleet.add("n0", "z0")
+    fleet.until(lambda: committed(fleet, 5))
+    crash(fleet, "n0")
+    over = ended(fleet)
+    assert over.reason == "UserCodeFailed"
+    assert re.search(
+        r"; \d committed steps since the checkpoint of step 4 are lost; 4 committed steps in the"
+        r" checkpoint of step 4: spec.checkpoint.from begins a job with it, and its accept",
+        over.message,
+    ), over.message
 
 
 @pytest.mark.parametrize("places", [("", ""), (PLACE, "F[0:1] m3 @10"), (PLACE, "")])

@@ -253,6 +253,10 @@ def _text(digests: Sequence[int | str]) -> str:
     return hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
 
+def _is_of_numbers(value: torch.Tensor) -> bool:
+    return value.dim() == 1 and not value.is_floating_point()
+
+
 def _given(subject: Subject, error: BaseException) -> str:
     """The input of a layer that has failed, and what to change if that is not what it takes."""
     before = f"layer {subject.index - 1}" if subject.index else "the data set"
@@ -263,6 +267,9 @@ def _given(subject: Subject, error: BaseException) -> str:
         _OF_SHAPES.search(text_of(error))
     ):
         text += f": make layer {subject.index} take what {before} gives"
+    is_number = all(map(_is_of_numbers, subject.values))
+    if not subject.index and is_number and isinstance(error, RuntimeError):
+        text += "; a number for each sample may be its target: input and target may be swapped"
     return text
 
 
