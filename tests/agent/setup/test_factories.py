@@ -199,7 +199,7 @@ def test_a_bad_model_is_told_in_one_line(model, complaint):
 
 def test_a_layer_that_gets_the_labels_is_told_that_they_may_be_swapped():
     swapped = job("pictures", data="swapped")
-    with pytest.raises(FactoryError, match=r"2 int64: .*; .* input and target may be swapped"):
+    with pytest.raises(FactoryError, match=r"2 int64; .* input and target may be swapped"):
         build_setup(AGENT, swapped, CPU)
 
 
