@@ -38,7 +38,7 @@ _IDENTITY = (
 _KEYS = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
 _SECRET = (
     f"the Secret with {' and '.join(_KEYS)} that envFrom of container agent names in"
-    " spec.worker.podTemplate (bamboo-job-s3 in docs/buckets.md)"
+    " spec.worker.podTemplate (docs/buckets.md calls it bamboo-job-s3)"
 )
 _NO_KEYS = (
     f"the server of AWS_ENDPOINT_URL takes keys: make {_SECRET}; a run on your machine takes them"

@@ -57,7 +57,7 @@ def job_row(manifest: Manifest, events: Iterable[Manifest], now: float | None = 
     """now: as for :func:`read_job`."""
     status, spec = manifest.get("status") or {}, manifest["spec"]
     job = read_job(manifest, now)
-    speed = 0.0 if job.silent_s else job.samples_per_s
+    speed = 0.0 if job.silent_s or _is_stalled(status) else job.samples_per_s
     batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
     cost = status.get("cost") or {}
     return JobRow(
@@ -108,6 +108,11 @@ def _agent_row(
         trouble,
         _caused(known, name),
     )
+
+
+def _is_stalled(status: Manifest) -> bool:
+    found = (c["status"] for c in status.get("conditions") or () if c["type"] == "Stalled")
+    return "True" in found
 
 
 def _ready(status: Manifest) -> str:

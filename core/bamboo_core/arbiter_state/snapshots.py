@@ -8,9 +8,11 @@ from bamboo_core.api.progress import Unwritten
 from bamboo_core.arbiter_state import successors
 from bamboo_core.arbiter_state.durable import eligible, shown_best
 from bamboo_core.arbiter_state.events import ArbiterStatus, Glance
-from bamboo_core.arbiter_state.state import Over, State
+from bamboo_core.arbiter_state.state import Collecting, Over, State
 from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import layers_of
+
+_LONG_S = 20.0  # an instruction that keeps a stop waiting is told from then on
 
 
 def glance(state: State) -> Glance:
@@ -52,7 +54,7 @@ def status(state: State) -> ArbiterStatus:
         copies=_copies(state),
         route=membership.route(state.job.spec),
         network=state.wire.network(),
-        stall=_stall(state),
+        stall="; ".join(filter(None, (_stall(state), _late(state)))),
         unreachable=_waits_for(state),
         stalls=dict(state.stalls.counts),
         slow=tuple(sorted(membership.slow & membership.members)),
@@ -89,6 +91,24 @@ def _unwritten(state: State) -> Unwritten | None:
 def _stall(state: State) -> str:
     """All that holds up the training; empty: nothing."""
     return "; ".join(filter(None, (state.stalls.text, *state.stalls.told.values())))
+
+
+def _late(state: State) -> str:
+    """The member for which a stop waits longest, and its instruction; empty: none takes long. It
+    looks at every agent, so it is no part of a glance, which follows every event."""
+    phase = state.phase
+    if not isinstance(phase, Collecting):
+        return ""
+    known, members = state.stalls.activities, state.membership.members
+    late = [a for a, x in known.items() if x.age_s >= _LONG_S and a not in phase.reports]
+    agent = max(sorted(members.intersection(late)), key=lambda a: known[a].age_s, default=None)
+    if agent is None:
+        return ""
+    found = known[agent]
+    return (
+        f"the stop waits for {found.instruction or found.kind} on {agent}, which has taken more"
+        f" than {_LONG_S:.0f} s; at most {found.limit_s:.0f} s are expected"
+    )
 
 
 def _copies(state: State) -> dict[int, int]:

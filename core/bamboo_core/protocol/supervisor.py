@@ -90,6 +90,9 @@ class Timing:
 
 _REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Disputed, Halted, Left, Finished)
 START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+_SIGNALS = 128  # exit codes above are signals
+_ITS_CODE = "code that it runs may not end the process, and has to raise an error instead"
+_CRASH = "native code has crashed; the agent's log has the stack"
 _NEVER = Fence()
 
 
@@ -309,7 +312,7 @@ class Supervisor:
         message = text or f"the worker ended with code {code}"
         place = self._place_of_end(code)
         if place:
-            message += f", in {place}"
+            message += f", in {place}: {_ITS_CODE if code < _SIGNALS else _CRASH}"
         return self._failed(Failure("WorkerExited", message, user_error, code, place))
 
     def _place_of_end(self, code: int) -> str:

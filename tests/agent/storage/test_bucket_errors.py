@@ -28,7 +28,7 @@ RIGHTS = "to list, read, write and delete there"
 IDENTITY = "give the agents' pods an identity of the cloud"
 SECRET = (
     "the Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that envFrom of container agent"
-    " names in spec.worker.podTemplate (bamboo-job-s3 in docs/buckets.md)"
+    " names in spec.worker.podTemplate (docs/buckets.md calls it bamboo-job-s3)"
 )
 MUTE = "; if the keys are wrong, correct them: this answer does not tell"
 ALLOW = f"is refused: allow the user of the keys in {SECRET} {RIGHTS}"

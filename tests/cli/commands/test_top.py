@@ -56,6 +56,12 @@ def test_a_job_with_its_figures(training: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
+def test_a_job_that_is_stalled_has_no_speed(training: dict[str, Any]) -> None:
+    assert job_row(training, EVENTS).samples_per_s
+    training["status"]["conditions"] = [{"type": "Stalled", "status": "True"}]
+    assert job_row(training, EVENTS).samples_per_s is None
+
+
 def test_an_agent_that_failed_by_itself_is_no_preemption(training: dict[str, Any]) -> None:
     failed = event(9.9, Reason.WORKER_FAILED, agents=AGENT)
     assert job_row(training, [failed, *EVENTS]).last_loss_at is None

@@ -171,6 +171,11 @@ def test_an_instruction_that_may_still_run_has_its_time_to_report() -> None:
         fleet.idle(2.0)
         busy = Activity(ActivityKind.RUNNING, float(age_s), 300.0, "SAVE[0:1]")
         fleet.receive(late, Heartbeat(1, 0, 0, fleet.arbiter.fence, busy))
+        assert bool(fleet.arbiter.status().stall) == (age_s >= 20)
+    assert fleet.arbiter.status().stall == (
+        f"the stop waits for SAVE[0:1] on {late}, which has taken more than 20 s; at most 300 s are"
+        " expected"
+    )
     assert late in fleet.arbiter.status().members
     busy = Activity(ActivityKind.RUNNING, 300.0, 300.0, "SAVE[0:1]")
     fleet.receive(late, Heartbeat(1, 0, 0, fleet.arbiter.fence, busy))

@@ -123,12 +123,12 @@ async def test_code_that_ends_two_processes_at_one_place_ends_the_job(
     """Others hold copies of the layers that end with the processes."""
     file, pipelines, mode = tmp_path / "damaged", 2, RedundancyMode.REPLICA
     spec = job(tmp_path / "a", pipelines=pipelines, mode=mode, file=file, exits=True)
-    damage(file, spec)
+    bad = damage(file, spec)
     async with LocalFleet(spec, tmp_path / "a/fleet", forkserver=forkserver) as fleet:
         await fleet.add(ZONES)
         over = await fleet.over(deadline_s=120.0)
         assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed"), fleet.record()
         assert f"the worker ended with code {CODE}, in F[" in over.message
-        assert f"m{MICROBATCH} @{STEP} reads data; " in over.message
+        assert f"m{MICROBATCH} @{STEP} reads sample {bad} of spec.data: " in over.message
         assert f"{STEP} committed steps in the checkpoint of step {STEP}" in over.message
         assert not fleet.recorded(EventReason.RESTORING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -74,7 +75,7 @@ def train(
             f"give --local to train on this machine; on a cluster, use kubectl apply -f {file}."
         )
     name, given = read_manifest(file)
-    folder = _new_folder(out or Path("bamboo-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = _new_folder(out or _unused(name))
     first = None if initial_from is None else _absolute(initial_from)
     spec = local_spec(given, Changes(**grid, initial_from=first), folder)
     (folder / JOB_FILE).write_text(to_json(spec), encoding="utf-8")
@@ -96,6 +97,13 @@ def train(
 def _absolute(initial_from: str) -> str:
     """An address as it is, and a path from the root."""
     return initial_from if "://" in initial_from else str(Path(initial_from).resolve())
+
+
+def _unused(name: str) -> Path:
+    """A folder that does not exist, also for several runs in one second."""
+    first = Path("bamboo-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
+    return next(folder for folder in itertools.chain([first], others) if not folder.exists())
 
 
 def _new_folder(folder: Path) -> Path:

@@ -85,6 +85,16 @@ def test_a_new_folder_has_name_and_time(stand: Stand, tmp_path: Path) -> None:
     assert stand.asked["folder"] == made
 
 
+def test_two_runs_in_one_second_have_two_folders(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.strftime", lambda form: "now")
+    for _ in range(3):
+        assert train("--local").exit_code == 0
+    found = sorted(folder.name for folder in (tmp_path / "bamboo-runs").iterdir())
+    assert found == ["quickstart-now", "quickstart-now-2", "quickstart-now-3"]
+
+
 @pytest.mark.parametrize(
     ("where", "text"), [("there", "exists; give a new folder"), ("file/run", "cannot be made")]
 )
