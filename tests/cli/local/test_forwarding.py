@@ -30,10 +30,14 @@ ENDS = "catch(); say(local_run.Ended(Outcome.SUSPENDED, 'with a checkpoint'))"
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[list[object]]:
-    """Before and after the test, and they must be the same."""
+    """Before and after the test, and they must be the same. A shell that starts the tests in the
+    background ignores signals, and the command would, too."""
+    outer = {number: signal.signal(number, signal.SIG_DFL) for number in forwarding.NUMBERS}
     before = [signal.getsignal(number) for number in forwarding.NUMBERS]
     yield before
     assert [signal.getsignal(number) for number in forwarding.NUMBERS] == before
+    for number, handler in outer.items():
+        signal.signal(number, handler)
 
 
 def kill_self(number: int) -> None:
