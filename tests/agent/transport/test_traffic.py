@@ -61,10 +61,13 @@ def test_agents_of_one_process_count_too() -> None:
 
 def test_a_worker_reports_sums_since_its_start_and_what_the_step_added() -> None:
     held: Any = SimpleNamespace(figures=Hosted())
-    meter, commit = Meter(Tally(), held), CommitRecord(0)
+    feeding: Any = SimpleNamespace(waited_s=2.0)
+    meter, commit = Meter(Tally(), held, feeding), CommitRecord(0)
     first = meter.end_step(commit, Fence(), (Sent("a", 1, 2, 4),))
+    feeding.waited_s = 5.0
     second = meter.end_step(commit, Fence(), (Sent("a", 1, 2, 4), Sent("b", 5)))
     assert (first.sent_bytes, second.sent_bytes) == (7, 5)
+    assert (first.busy_s, second.busy_s) == (2.0, 3.0)
     assert second.sent == (Sent("a", 1, 2, 4), Sent("b", 5))
 
 
