@@ -18,8 +18,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction
 
 
-class ForwardError(Exception):
-    """The user's code has raised in a forward: a layer, or the loss, on what it was given."""
+class CodeError(Exception):
+    """The user's code has raised in mid-job: a layer, the loss or an optimizer."""
 
 
 class CorruptionError(Exception):

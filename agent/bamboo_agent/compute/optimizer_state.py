@@ -23,6 +23,7 @@ import torch
 from bamboo_agent.model import FactoryError
 from bamboo_agent.payloads import plain_values
 from bamboo_agent.payloads.plain_values import StateError
+from bamboo_agent.user_code import told
 
 RATE = "bamboo_rate"
 """Attribute of an optimizer: step -> learning rate, or None."""
@@ -30,6 +31,10 @@ SCHEDULE = "bamboo_schedule"
 """Attribute of an optimizer: step -> factor of the learning rates of its groups, or None. At most
 one of the two is set."""
 _OWN = ""
+
+
+class RateError(FactoryError):
+    """The user's code gives no learning rate for a step."""
 
 
 class OptimizerState:
@@ -54,7 +59,7 @@ class OptimizerState:
         return self._rate is not None or self._schedule is not None
 
     def set_rate(self, step: int) -> None:
-        """The learning rates of the step. FactoryError if the schedule gives none.
+        """Set the learning rates of the step. RateError if there are none.
 
         With a rate: rate(step), scaled for groups with a rate of their own. A group with the
         optimizer's own rate gets rate(step) itself, bit for bit. With a schedule: each group's own
@@ -68,18 +73,22 @@ class OptimizerState:
             else:
                 group["lr"] = rate
 
+    def check_rate(self, step: int) -> None:
+        """RateError if there are no learning rates for the step. It changes nothing."""
+        if self._sets_rates:
+            self._rates(step)
+
     def _rates(self, step: int) -> list[float]:
         owns = [float(fresh["lr"]) for fresh in self._fresh]
         if self._schedule is not None:
-            factor = self._schedule(step)
+            field = "spec.training.optimizer.schedule"
+            factor = _number(self._schedule, step, field)
             if not 0 <= factor < math.inf:
-                raise FactoryError(
-                    f"spec.training.optimizer.schedule gives {factor} for step {step}; it must give"
-                    " a number from 0 on"
-                )
+                raise RateError(f"{field} gives {factor} for step {step}; {_WANTED}")
             return [own * factor for own in owns]
         assert self._rate is not None
-        rate, default = self._rate(step), self._default
+        field = "the rate that spec.training.optimizer.factory returns"
+        rate, default = _number(self._rate, step, field), self._default
         return [rate if own == default else rate * (own / default) for own in owns]
 
     def groups_text(self) -> str:
@@ -246,6 +255,19 @@ class OptimizerState:
             return tensor.to(device, copy=True)
         empty = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=device)
         return empty.copy_(tensor)
+
+
+_WANTED = "it must give a number from 0 on"
+
+
+def _number(function: Callable[[int], float], step: int, field: str) -> float:
+    """What the user's function gives for a step. RateError if it raises, or gives no number."""
+    try:
+        found = function(step)
+        float(found)  # so that it is a number of any kind
+    except (Exception, SystemExit) as error:
+        raise RateError(f"{field} raised {told(error)} for step {step}; {_WANTED}") from error
+    return found
 
 
 def _about(value: Any) -> str:

@@ -6,13 +6,14 @@ go to, what is computed twice, and what is claimed about it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from bamboo_agent.compute import stage
-from bamboo_agent.compute.checks import CorruptionError, ForwardError, digest_of
+from bamboo_agent.compute.checks import CodeError, CorruptionError, digest_of
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.state import State
@@ -32,9 +33,11 @@ from bamboo_core.model import claims
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op, layers_done
 
+log = logging.getLogger(__name__)
+
 _TOLD = (
     *(OSError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, CorruptionError),
-    *(FactoryError, NormError, SampleError, StateError, UnevenTargetsError),
+    *(CodeError, FactoryError, NormError, SampleError, StateError, UnevenTargetsError),
 )
 """Errors that say themselves what is wrong, or are no fault of the user's code."""
 
@@ -160,7 +163,7 @@ class Passes:
             raise
         except (Exception, SystemExit) as error:
             kind = type(layers[at - first].module).__name__
-            raise ForwardError(f"{_where(task)}, layer {at}, {kind}: {told(error)}") from error
+            raise CodeError(f"{_where(task)}, layer {at}, {kind}: {told(error)}") from error
 
     def _loss(self, outputs: Flow, task: Instruction) -> tuple[torch.Tensor, Late]:
         """It with its graph, and its figures. LossError if it is of another kind than before."""
@@ -170,7 +173,7 @@ class Passes:
         except _TOLD:
             raise
         except (Exception, SystemExit) as error:
-            raise ForwardError(f"{which}, the loss: {told(error)}") from error
+            raise CodeError(f"{which}, the loss: {told(error)}") from error
         found = take_as(setup.loss_form, value, which)
         return found.tensor, Late(found, which)
 
@@ -267,13 +270,46 @@ class Passes:
         parameters: Sequence[torch.Tensor],
         run: Callable[[stage.Activation], stage.Gradients],
     ) -> stage.Gradients:
-        """Run a backward, which may use up the task's activation. Returns the result of ``run``."""
+        """Run a backward, which may use up the task's activation. Returns the result of ``run``.
+
+        CodeError if the user's code raises: the activation and the sums that it adds to are spoilt.
+        """
         made = self._activation(task)
-        if not self._checks.is_task_due(task):
-            return run(made)
-        return self._checks.gradients(
-            task, parameters, lambda: run(made), lambda: run(self._again(task, made))
-        )
+        try:
+            if not self._checks.is_task_due(task):
+                return run(made)
+            return self._checks.gradients(
+                task, parameters, lambda: run(made), lambda: run(self._again(task, made))
+            )
+        except _TOLD:
+            raise
+        except (Exception, SystemExit) as error:
+            where = self._failing_layer(task, made)
+            for parameter in parameters:
+                parameter.grad = None
+            raise CodeError(f"{_where(task)}, {where}: {told(error)}") from error
+
+    def _failing_layer(self, task: Instruction, made: stage.Activation) -> str:
+        """The layer whose backward has failed, which autograd does not say: each runs alone, from
+        the last one on, until one fails again."""
+        values, runs, end = made.inputs, [], len(self._state.setup.sizes)
+        try:
+            for layer in range(task.lo, task.hi):
+                entered = stage.detached(values, first=layer == 0)
+                begun = stage.Activation(entered, entered)
+                runs.append((layer, self._run_forward(task, begun, layer, layer + 1)))
+                values = runs[-1][1].outputs
+            gradients = self._output_gradient(task)
+        except Exception:
+            log.debug("the forwards of %s fail, too", task, exc_info=True)
+            return "a backward"
+        for layer, run in reversed(runs):
+            try:
+                gradients = stage.backward(run, gradients if layer + 1 < end else None)
+            except (Exception, SystemExit):
+                kind = type(self._layers[layer].module).__name__
+                return f"the backward of layer {layer}, {kind}"
+        return "a backward"
 
     def _halves(self, task: Instruction) -> Halves:
         return min(self._state.setup.halves[task.lo : task.hi])

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import torch
 
 from bamboo_agent.compute import optim
+from bamboo_agent.compute.checks import CodeError
 from bamboo_agent.compute.state import State
 from bamboo_agent.compute.sums import GradientSums
 from bamboo_agent.device.random_state import seed_update
 from bamboo_agent.losses.totals import rescale
 from bamboo_agent.payloads.kinds import LayerRecord
+from bamboo_agent.user_code import told
 from bamboo_core.model.program import Instruction, updating
 
 
@@ -57,7 +59,12 @@ class Versions:
 
         def update() -> None:
             seed_update(self._state.setup.seed, task.step, layer)
-            optim.update(found, gradient[: found.size], scale=scale, step=task.step)
+            try:
+                optim.update(found, gradient[: found.size], scale=scale, step=task.step)
+            except (Exception, SystemExit) as error:
+                made = f"{type(found.optimizer).__name__} for layer {layer}"
+                which = f"the update of step {task.step} by {made}"
+                raise CodeError(f"{which}, {type(found.module).__name__}: {told(error)}") from error
             found.statistics.update(gradient[found.size :], count)
 
         def checked() -> None:

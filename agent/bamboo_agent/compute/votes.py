@@ -138,7 +138,8 @@ class Votes:
         self._checks, self._claims = state.checks, state.claims
 
     def vote(self, task: Instruction) -> None:
-        """VOTE: norms, losses and claims of this agent."""
+        """VOTE: norms, losses and claims of this agent. RateError: a layer that it votes for has no
+        learning rate, which must be known before the step is committed."""
         norms: dict[int, float] = {}
         groups: dict[int, tuple[float, ...]] = {}
         losses: LateLosses = {}
@@ -146,6 +147,9 @@ class Votes:
         sums = [(cut, slices) for cut, _, slices in voted(task.ranges)]
         for cut, held, (_, slices) in voted(task.ranges):
             for layer in range(*held):
+                state = self._layers[layer].optimizer_state
+                if state is not None:
+                    state.check_rate(task.step)
                 gradient = self._sums.of_layer(task.step, sums, layer, once=True)
                 flat = gradient[: outlines[layer].trained]
                 norm = gradient_norm(flat)

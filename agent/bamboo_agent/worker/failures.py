@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from bamboo_agent.compute.checks import CorruptionError, ForwardError
+from bamboo_agent.compute.checks import CodeError, CorruptionError
+from bamboo_agent.compute.optimizer_state import RateError
 from bamboo_agent.data.batches import DataTooSmallError, SampleError
 from bamboo_agent.data.targets import UnevenTargetsError
 from bamboo_agent.device.properties import GpuUnsupportedError
@@ -28,7 +29,7 @@ from bamboo_core.protocol.exit_codes import ExitCode
 _USERS: dict[type[Exception], Reason] = {
     FactoryError: Reason.USER_CODE_FAILED,
     SampleError: Reason.USER_CODE_FAILED,
-    ForwardError: Reason.USER_CODE_FAILED,
+    CodeError: Reason.USER_CODE_FAILED,
     StateError: Reason.USER_CODE_FAILED,
     GpuUnsupportedError: Reason.USER_CODE_FAILED,
     DataTooSmallError: Reason.DATA_TOO_SMALL,
@@ -36,7 +37,8 @@ _USERS: dict[type[Exception], Reason] = {
 }
 _IN_MID_JOB = (
     SampleError,
-    ForwardError,
+    CodeError,
+    RateError,
     UnevenTargetsError,
     LossError,
     StateError,

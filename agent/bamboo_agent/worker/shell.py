@@ -74,8 +74,8 @@ log = logging.getLogger(__name__)
 
 
 _OF_CHECKPOINTS = frozenset({Op.SAVE, Op.SEAL, Op.LOAD})
-_CHANGE_NOTHING = frozenset({Op.F, Op.V})
-"""Before they have made their results."""
+_HALTING = frozenset({Op.F, Op.V, Op.B, Op.I, Op.W, Op.VOTE})
+"""They run code of the user's, and change no layer."""
 _KEPT = frozenset({Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD, Kind.PIECE})
 """They are sent as they are stored, and stored as they come, until all that reads them is done."""
 
@@ -414,9 +414,8 @@ class Worker:
                 self._hear_device(wait=True)
 
     def _halts(self, instruction: Instruction, error: BaseException) -> bool:
-        """Whether only a STOP is waited for: the user's code has failed in a forward, which has
-        changed nothing, so the agent's state is as good as before."""
-        if instruction.op not in _CHANGE_NOTHING or self._given or isinstance(error, SystemExit):
+        """Whether only a STOP is waited for: the user's code has failed, and changed no layer."""
+        if instruction.op not in _HALTING or self._given or isinstance(error, SystemExit):
             return False
         assert isinstance(error, Exception)
         line = failures.in_mid_job(error)
@@ -456,7 +455,7 @@ class Worker:
         return loaded[layer - task.lo]
 
     def _abandon(self) -> None:
-        """Give up the instruction, which has done nothing; only a STOP helps."""
+        """Give up the instruction; only a STOP helps."""
         self._pending = None
         self._storage.forget_layers()
         self._perform(self._events.abandon())

@@ -204,6 +204,7 @@ def _message(x: Instruction, batch: BatchShape, layers: int) -> Rule:
 
 
 _I, _W = Op.I, Op.W
+_BACKWARDS = frozenset({Op.B, Op.I, Op.W})
 _RULES: dict[Op, Callable[[Instruction, BatchShape, int], Rule]] = {
     Op.INIT: _fresh,
     Op.LOAD: _fresh,
@@ -238,6 +239,14 @@ class Prepared(NamedTuple):
     releases: tuple[Item, ...]  # items that it drops if they were received
     versions_made: tuple[tuple[int, int], ...]  # (layer, version) that it makes
     items_made: tuple[Item, ...]
+
+
+def spoilt(task: Prepared) -> list[Item]:
+    """What an instruction that has failed half-way may have changed: the activation of a backward,
+    and the sum that it adds to."""
+    if task.instruction.op not in _BACKWARDS:
+        return []
+    return [item for item in task.items if item.kind in (Kind.ACT, Kind.PART)]
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program, layers_done
-from bamboo_core.model.rules import Prepared, prepare
+from bamboo_core.model.rules import Prepared, prepare, spoilt
 from bamboo_core.protocol.effects import Drop as Drop
 from bamboo_core.protocol.effects import Effect as Effect
 from bamboo_core.protocol.effects import ProtocolError as ProtocolError
@@ -224,11 +224,13 @@ class Executor:
         return effects + self._advance()
 
     def abandon(self) -> list[Effect]:
-        """The running instruction did nothing (a torn file, a slow storage): wait for a STOP."""
+        """The running instruction has failed (a torn file, the user's code): wait for a STOP. What
+        it may have changed is dropped."""
         if self.running is not None and self.running.op is Op.SAVE:
             self._files.give_up(self.running)
+        effects = [] if self._running is None else self._drop(spoilt(self._running))
         self._running, self._program = None, None
-        return self._adopt() if self._asked is not None else []
+        return effects + (self._adopt() if self._asked is not None else [])
 
     def skip(self) -> list[Effect]:
         """The running slice of the lane made nothing: what is left of its forward is left out."""

@@ -36,7 +36,7 @@ def fleet(request):
     fleet.close()
 
 
-def plan(fleet, fence, *, void=None, before=None, question=None):
+def plan(fleet, fence, *, void=None, before=None, question=None, costs=()):
     for agent in fleet.agents():
         fleet.send(agent, Stop(fence, void=void or Fence()))
     fleet.wait(lambda: len(reports(fleet, fence)) == len(fleet.agents()))
@@ -49,6 +49,7 @@ def plan(fleet, fence, *, void=None, before=None, question=None):
         validation_samples=fleet.validation_samples,
         before=before,
         question=question,
+        costs=costs,
     )
     fleet.install(decided)
     return decided.plan

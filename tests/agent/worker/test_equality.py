@@ -204,8 +204,8 @@ def test_a_loss_over_groups_changes_no_bit(pipelines, stages, mode, started, tmp
     fleet.run_to_end(second)
     assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
     assert all("is a new plan" in (tmp_path / agent).read_text() for agent in others)
-    # whether slices are computed depends on how long agents wait, but not whether they may be
+    # whether slices pay depends on costs that a busy machine measures
     has_lane = any(x.lane for x in decided.continuations.values())
-    assert has_lane is (mode is RedundancyMode.EAGER)
+    assert mode is RedundancyMode.EAGER or not has_lane
     slices = [m.ahead.slices > 0 for _, m in fleet.messages if isinstance(m, Progress)]
     assert has_lane or not any(slices)

@@ -1,20 +1,24 @@
-"""The user's code fails in a forward: the worker keeps its state, and goes on with another plan."""
+"""The user's code fails in mid-job: the worker keeps its state, and goes on with another plan."""
 
 import errno
 from dataclasses import replace
 
 import pytest
+import torch
 from tests.agent.worker.test_disputes import FIRST, SECOND, plan
 from tests.agent.worker.test_losses import assert_exact
 
+from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.data.batches import SampleError
 from bamboo_agent.device.completions import HostStream
 from bamboo_agent.losses.forms import LossError
+from bamboo_agent.worker import failures
 from bamboo_agent.worker.shell import TaskError
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.messages import Halted
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import Halted, LayerCost
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -29,10 +33,10 @@ def late():
     return LateStream("halted", ahead=2, most=4, computes_late=False)
 
 
-def grid(*, mode=RedundancyMode.NONE, stream=HostStream):
-    job = plans.grid_of(tiny_gpt(), pipelines=1, stages=2)
+def grid(*, mode=RedundancyMode.NONE, stream=HostStream, stages=2):
+    job = plans.grid_of(tiny_gpt(), pipelines=1, stages=stages)
     job = replace(job, redundancy=RedundancySpec(mode))
-    return InProcessFleet(job, plans.names(2), stream=lambda _: stream())
+    return InProcessFleet(job, plans.names(stages), stream=lambda _: stream())
 
 
 def fail(fleet, agent, is_it, error, *, times=1):
@@ -48,6 +52,13 @@ def fail(fleet, agent, is_it, error, *, times=1):
 
     passes._run = raising
     return left
+
+
+def begun(fleet, agent):
+    """The agent's worker, once it has its layers."""
+    worker = fleet.workers[agent]
+    fleet.wait(lambda: bool(worker.backend.layers))
+    return worker
 
 
 def halted(fleet):
@@ -110,24 +121,162 @@ def test_other_errors_end_the_worker_as_before(error):
     assert found.value.place.startswith("F[") == is_code == bool(found.value.place)
 
 
-def test_an_error_in_a_backward_ends_the_worker():
-    """Its sums may be half made. It says where, so the job ends if another one has it, too."""
+HALVES = {"backward": Op.B, "backward_input": Op.I, "backward_weight": Op.W}
+SPLIT = LayerCost(1.0, 2.0, 1, 1, 1.0, 1.0, can_split=True)
+
+
+@pytest.mark.parametrize("stream", [HostStream, late])
+@pytest.mark.parametrize("mode", [RedundancyMode.NONE, RedundancyMode.EAGER])
+@pytest.mark.parametrize("half", HALVES)
+def test_a_backward_that_fails_half_way_leaves_no_wrong_sum(half, mode, stream, monkeypatch):
+    stages, op = (2, Op.B) if half == "backward" else (4, HALVES[half])
+    fleet = grid(mode=mode, stream=stream, stages=stages)
+    costs = () if op is Op.B else (SPLIT,) * fleet.layers
+    before = plan(fleet, FIRST, costs=costs)
+    running, met = [], []
+    for agent, worker in fleet.workers.items():
+
+        def perform(task, agent=agent, run=worker.backend._perform[op]):
+            running.append((agent, task))
+            run(task)
+            running.pop()
+
+        worker.backend._perform[op] = perform
+    run_half = getattr(stage, half)
+
+    def raising(*arguments):
+        found = run_half(*arguments)
+        agent, task = running[-1] if running else (None, None)
+        if task is None or met or task.step != 1 or task.index % 2 == 0:
+            return found
+        met.append((agent, task))
+        for parameter in fleet.workers[agent].backend.state.summed(task.lo, task.hi):
+            if parameter.grad is not None:
+                parameter.grad.add_(1.0)  # autograd adds in place to what is there
+        raise RuntimeError("77 is out of bounds")
+
+    monkeypatch.setattr(stage, half, raising)
+    fleet.wait(lambda: bool(halted(fleet)))
+    ((agent, message),), ((guilty, task),) = halted(fleet), met
+    assert agent == guilty
+    which = f"micro-batch {task.index} of step 1"
+    assert message.message == f"{which}, a backward: RuntimeError: 77 is out of bounds"
+    plan(fleet, SECOND, before=before, costs=costs)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert len(halted(fleet)) == 1
+    assert_exact(fleet)
+
+
+class Raising(torch.autograd.Function):
+    """The identity, whose backward raises the error as long as ``broken`` names a layer."""
+
+    @staticmethod
+    def forward(context, value, error, broken):
+        context.error, context.broken = error, broken
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context, gradient):
+        if context.broken:
+            raise context.error
+        return gradient, None, None
+
+
+@pytest.mark.parametrize("error", [IndexError("77 is out of bounds"), SystemExit(3)], ids=repr)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("stage", [0, 1])
+def test_an_error_in_a_backward_names_the_layer(stage, last, error, monkeypatch):
     fleet = grid()
-    agent = plan(fleet, FIRST).pipelines[0][0]
-    backend = fleet.workers[agent].backend
-    run = backend.run
+    before = plan(fleet, FIRST)
+    agent, call = before.pipelines[0][stage], Layer.call
+    worker = begun(fleet, agent)
+    lo, hi = before.wants[agent][0]
+    index = hi - 1 if last else lo
+    broken = [worker.backend.layers[index]]
 
-    def raising(task):
-        if task.op in (Op.B, Op.I, Op.W):
-            raise SampleError(TEXT)
-        return run(task)
+    def broken_call(layer, *arguments):
+        made = call(layer, *arguments)
+        is_it = layer in broken and worker.executor.step == 1
+        return Raising.apply(made, error, broken) if is_it else made
 
-    backend.run = raising
+    monkeypatch.setattr(Layer, "call", broken_call)
+    fleet.wait(lambda: bool(halted(fleet)))
+    ((_, message),) = halted(fleet)
+    kind = type(broken.pop().module).__name__
+    which = f"micro-batch 0 of step 1, the backward of layer {index}, {kind}"
+    assert message.message == f"{which}: {type(error).__name__}: {error}"
+    plan(fleet, SECOND, before=before)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert_exact(fleet)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "x"), RuntimeError("CUDA error: x")], ids=repr
+)
+def test_a_backward_that_meets_a_broken_node_ends_the_worker(error, monkeypatch):
+    fleet = grid()
+    plan(fleet, FIRST)
+
+    def raising(*arguments):
+        raise error
+
+    for half in HALVES:
+        monkeypatch.setattr(stage, half, raising)
     with pytest.raises(TaskError) as found:
         fleet.run_to_end(FIRST)
     fleet.close()
     assert not halted(fleet)
-    assert found.value.place.startswith(("B[", "I["))
+    assert not found.value.place
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_step_without_a_learning_rate_is_not_committed(place):
+    fleet = grid()
+    before = plan(fleet, FIRST)
+    guilty = before.pipelines[0][place]
+    worker, (lo, _) = begun(fleet, guilty), before.wants[guilty][0]
+    state, left = worker.backend.layers[lo].optimizer_state, [IndexError("list index")]
+
+    def raising(step):
+        if step == 2 and left:
+            raise left.pop()
+        return 1.0
+
+    state._schedule = raising
+    fleet.wait(lambda: bool(halted(fleet)))
+    ((agent, message),) = halted(fleet)
+    assert agent == guilty
+    assert message.message == (
+        "spec.training.optimizer.schedule raised IndexError: list index for step 2; it must give a"
+        " number from 0 on"
+    )
+    assert max(worker.executor.commits) == 1
+    assert set(worker.executor.versions.values()) == {2}
+    plan(fleet, SECOND, before=before)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert_exact(fleet)
+
+
+def test_an_error_in_an_update_names_the_layer():
+    """Its state may be half changed, so its worker ends."""
+    fleet = grid()
+    agent = plan(fleet, FIRST).pipelines[0][0]
+    layer = begun(fleet, agent).backend.layers[0]
+
+    def raising():
+        raise IndexError("77 is out of bounds")
+
+    layer.optimizer.step = raising
+    with pytest.raises(TaskError) as found:
+        fleet.run_to_end(FIRST)
+    fleet.close()
+    kind = type(layer.module).__name__
+    text = f"the update of step 0 by AdamW for layer 0, {kind}: IndexError: 77 is out of bounds"
+    verdict = failures.judge(found.value, ready=True)
+    assert (verdict.line, verdict.code) == (text, ExitCode.USER)
 
 
 def raise_in_layer(fleet, agent, monkeypatch, is_it, error):
