@@ -77,7 +77,7 @@ def check_failed(world: World, before: Durable, after: Durable) -> None:
     and after: the leader's facts."""
     if before.outcome is not None or after.reason != Reason.USER_CODE_FAILED:
         return
-    if world.bad_step < 0:
+    if world.bad_code is None:
         raise Violation(f"the job fails, and nobody else has met the error: {after.message}")
     attempt, newest = world.newest
     step, base = newest + 1, before.manifest

@@ -194,7 +194,7 @@ def judge(world: World) -> str:
             return "suspended"
         if ended.reason == Reason.CHECKPOINT_FAILED and world.has_storage_failed:
             return "unsaved"
-        if ended.reason == Reason.USER_CODE_FAILED and world.bad_step >= 0:
+        if ended.reason == Reason.USER_CODE_FAILED and world.bad_code is not None:
             return "failed by its code"
         if ended.outcome is not Outcome.COMPLETE:
             raise Violation(f"the job ends as {ended.outcome}: {ended.message}")

@@ -76,7 +76,7 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: ("files back",),
         lambda: ("misread", name, 1),
         lambda: ("fail", name, rng.random() < 0.5),
-        lambda: ("halt", name),
+        lambda: (rng.choice(("halt", "halt backward")), name),
         lambda: ("bad sample",) if rng.random() < 0.3 else ("halt", name),
         lambda: ("cut quietly", *links(rng.randrange(2), names, rng)),
         lambda: ("drop", rng.randrange(9)),

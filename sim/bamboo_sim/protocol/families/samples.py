@@ -22,18 +22,20 @@ from bamboo_sim.protocol.world.state import World
 
 
 def samples(base: History, part: Part = WHOLE) -> Histories:
-    """A forward fails on one or two agents, or a sample is bad for everybody, or ends the process
+    """A forward or a backward fails on one or two agents, or on all, or a sample ends the process
     of whoever reads it. Meanwhile agents die, leave, come or are heard again, leaders change, the
     disk fills up, and the job is suspended."""
     rng, job = random.Random(base.seed), base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
         one, other = rng.choice(names), rng.choice(names)
-        halting = inject(at, 0, ("halt", one))
+        is_back = bool(n % 2)
+        halts, spoils = ("halt backward", "bad backward") if is_back else ("halt", "bad sample")
+        halting = inject(at, 0, (halts, one))
         yield snapshot(halting)
-        yield inject(halting, rng.randrange(60), ("halt", other))
+        yield inject(halting, rng.randrange(60), (halts, other))
         yield inject(halting, rng.randrange(60), ("kill", other, n % 3))
-        bad = inject(at, 0, ("bad sample",))
+        bad = inject(at, 0, (spoils,))
         yield snapshot(bad)
         changes: tuple[Fault, ...] = (
             ("kill", one, n % 3),
@@ -48,7 +50,7 @@ def samples(base: History, part: Part = WHOLE) -> Histories:
             ("full disk", rng.choice((0.5, 20.0, 90.0))),
             ("stand still", "storage", OPERATOR, 20.0),
             ("fail planner", 1),
-            ("halt", one),
+            (halts, one),
         )
         yield inject(bad, rng.randrange(120), rng.choice(changes))
         fatal = inject(at, 0, ("fatal sample",))

@@ -247,6 +247,15 @@ class Symbolic:
         if task.lo:
             self._backward_input(task)
 
+    def spoil(self, task: Instruction) -> None:
+        """A backward fails half-way: its activation, and the sum that it adds to, are wrong now."""
+        k, span, m = task.step, (task.lo, task.hi), task.index
+        acts, out = self.store[act := Item.act(k, span, m)]
+        self.store[act] = tuple((symbol(_FLIPPED, x), w) for x, w in acts), symbol(_FLIPPED, out)
+        if task.op is not Op.I and (before := m % self.batch.leaf_size):
+            total = Item.partial(k, span, self.batch.leaf_of(m), before)
+            self.store[total] = tuple(symbol(_FLIPPED, x) for x in self.store[total])
+
     def _fold(self, task: Instruction) -> None:
         k, span, (first, end) = task.step, (task.lo, task.hi), task.ranges[0]
         left = self.store[Item.sum(k, span, (first, task.index))]

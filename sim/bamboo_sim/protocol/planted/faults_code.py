@@ -5,7 +5,7 @@ from __future__ import annotations
 from bamboo_core.arbiter import endings, last_write, losses
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol import supervisor
+from bamboo_core.protocol import executor, supervisor
 from bamboo_core.protocol.messages import Halted
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.planted.patches import Planted, patched
@@ -55,4 +55,6 @@ PLANTS: tuple[Planted, ...] = (
             patched(losses, "_can_spare", lambda state, agent: True), (("samples", MOVING),)),
     Planted("agents that leave press for a plan again and again", "U6",
             patched(last_write, "pause", press_again), (("samples", SAVING),)),
+    Planted("what a backward has spoilt before it failed is used again", "U7",
+            patched(executor, "spoilt", lambda task: []), (("samples", SAVING),)),
 )  # fmt: skip

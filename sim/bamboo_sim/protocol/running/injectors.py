@@ -18,6 +18,7 @@ from bamboo_sim.protocol.parts.messages import FindLeader, Look
 from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
 from bamboo_sim.protocol.parts.symbolic import Flip
+from bamboo_sim.protocol.parts.users_code import BACKWARDS, FORWARDS, READING
 from bamboo_sim.protocol.running import users_code
 from bamboo_sim.protocol.running.agent_shell import (
     break_channel,
@@ -429,9 +430,11 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
     "fail": users_code.fail,
     "fail slices": users_code.fail_slices,
-    "halt": users_code.halt,
-    "bad sample": users_code.spoil_a_sample,
-    "fatal sample": lambda w: users_code.spoil_a_sample(w, is_fatal=True),
+    "halt": lambda w, name: users_code.halt(w, name, FORWARDS),
+    "halt backward": lambda w, name: users_code.halt(w, name, BACKWARDS),
+    "bad sample": lambda w: users_code.spoil(w, READING),
+    "bad backward": lambda w: users_code.spoil(w, BACKWARDS),
+    "fatal sample": lambda w: users_code.spoil(w, READING, is_fatal=True),
     "flip": _flip,
     "alter": _alter,
     "start": lambda w, name: w.start(name),

@@ -55,8 +55,7 @@ class Simulation(World):
         if name in self.nodes or name in self.dead:
             return
         node = Node(name, self.job, self.sealed)
-        node.worker.bad_step = self.bad_step
-        node.worker.is_sample_fatal = self.is_sample_fatal
+        node.worker.bad_code = self.bad_code
         self.nodes[name] = node
         if name not in self.pods:
             self.pods.append(name)

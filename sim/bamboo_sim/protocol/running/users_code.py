@@ -1,11 +1,13 @@
-"""Faults of the user's code: one agent's, or a sample that nobody can read."""
+"""Faults of the user's code: one agent's, or what fails on all of them."""
 
 from __future__ import annotations
 
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import Failure
 from bamboo_core.protocol.supervisor import FromWorker
+from bamboo_sim.protocol.parts.users_code import BadCode
 from bamboo_sim.protocol.running.agent_shell import inform
 from bamboo_sim.protocol.world.state import World
 
@@ -25,23 +27,25 @@ def fail_slices(world: World, name: AgentId, count: int) -> None:
         world.nodes[name].worker.failing = count
 
 
-def halt(world: World, name: AgentId) -> None:
-    """The agent's next forward fails, and it keeps its state. It may be replaced all the same."""
+def halt(world: World, name: AgentId, ops: frozenset[Op]) -> None:
+    """The agent's next forward or backward fails, and it keeps its state. It may be replaced all
+    the same."""
     if name in world.nodes:
         world.losses += 1
         world.has_expelled = True
-        world.nodes[name].worker.hiccup = f"{name} cannot read at event {world.events}"
+        worker = world.nodes[name].worker
+        worker.hiccup, worker.hiccup_in = f"{name} fails at event {world.events}", ops
 
 
-def spoil_a_sample(world: World, *, is_fatal: bool = False) -> None:
-    """Nobody can read a sample of one of the next steps. is_fatal: it ends the process."""
+def spoil(world: World, ops: frozenset[Op], *, is_fatal: bool = False) -> None:
+    """A forward or backward of one of the next steps fails on every agent. is_fatal: it ends the
+    process."""
     world.losses += 1
     world.has_expelled = True
     world.causes += 3  # two agents meet it, and the job ends with another plan
-    world.bad_step = min(world.newest[1] + 2, world.job.steps - 1)
-    world.is_sample_fatal = is_fatal
+    step = min(world.newest[1] + 2, world.job.steps - 1)
+    world.bad_code = BadCode(step, ops, is_fatal)
     if is_fatal:  # other cuts and slices computed ahead are other places
         world.causes += 2 * len(world.nodes)
     for node in world.nodes.values():
-        node.worker.bad_step = world.bad_step
-        node.worker.is_sample_fatal = is_fatal
+        node.worker.bad_code = world.bad_code

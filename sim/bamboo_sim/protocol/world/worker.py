@@ -47,6 +47,7 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import ContradictionError, Symbolic
+from bamboo_sim.protocol.parts.users_code import BACKWARDS, FORWARDS, BadCode
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.device import Device
 from bamboo_sim.protocol.world.folder import Folder
@@ -78,9 +79,9 @@ class Worker:
         self.farewell: Any = None  # waits until all is written
         self.disputed: frozenset[tuple[int, int, int, int]] = frozenset()  # it has told of these
         self.failing = 0  # so many of its next slices fail
-        self.hiccup = ""  # error of its next forward; empty: there is none
-        self.bad_step = -1  # with a sample that nobody can read
-        self.is_sample_fatal = False  # it ends the process of whoever reads it
+        self.hiccup = ""  # error of its next forward or backward; empty: there is none
+        self.hiccup_in = FORWARDS
+        self.bad_code: BadCode | None = None  # that fails on every agent
         self.has_halted = False  # at any time, by the user's code
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
@@ -190,17 +191,17 @@ class Worker:
         self.pending = None
         record = None
         attempt = self.executor.fence.attempt
-        if self.is_sample_fatal and task.op in (Op.F, Op.R) and self._reads_bad_sample(task):
+        if self.bad_code is not None and self.bad_code.is_fatal and self._is_bad(task):
             text = f"{self.name} has crashed"
             self.said.append(Failure("WorkerExited", text, False, 128 + 11, str(task)))
             return None
-        if task.op is Op.R and (self.failing or self._reads_bad_sample(task)):
+        if task.op is Op.R and (self.failing or self._is_bad(task)):
             self.failing -= self.failing > 0
             self.backend.left_out |= {name_of(task)}
             self.perform(self.executor.skip())
             return None
-        if task.op in (Op.F, Op.V) and (error := self._error_of(task)):
-            self._halt(error)
+        if text := self._error_of(task):
+            self._halt(task, text)
             return None
         if task.op is Op.SAVE:
             for layer in range(task.lo, task.hi):
@@ -237,23 +238,29 @@ class Worker:
             self.perform(self.executor.done(record))
         return record
 
-    def _reads_bad_sample(self, task: Instruction) -> bool:
-        """Whether the forward begins with the sample that nobody can read."""
+    def _is_bad(self, task: Instruction) -> bool:
+        """Whether it is the first layer's forward or backward that fails on every agent."""
+        bad = self.bad_code
+        if bad is None or task.step != bad.step or task.op not in bad.ops or task.index:
+            return False
         first = task.ranges[0][0] if task.op is Op.R else layers_done(task)
-        is_first = task.lo == first == 0 and task.index == 0
-        return is_first and task.op is not Op.V and task.step == self.bad_step
+        return task.lo == first == 0
 
     def _error_of(self, task: Instruction) -> str:
-        """The error of the user's code in the forward; empty: there is none."""
-        if self._reads_bad_sample(task):
-            return f"sample 0 of step {task.step} cannot be read"
+        """The error of the user's code in the instruction; empty: there is none."""
+        if self._is_bad(task):
+            return f"micro-batch 0 of step {task.step} fails"
+        if task.op not in self.hiccup_in:
+            return ""
         error, self.hiccup = self.hiccup, ""
         return error
 
-    def _halt(self, error: str) -> None:
+    def _halt(self, task: Instruction, error: str) -> None:
         """Only a STOP helps. What the device has been given before counts."""
         while self.device.is_busy:
             self.complete()
+        if task.op in BACKWARDS:
+            self.backend.spoil(task)
         self.has_halted = True
         self.said.append(Halted(self.executor.fence, error))
         self._abandon()
