@@ -68,6 +68,17 @@ def test_everybody_s_error_ends_the_job_and_its_state_is_written(
     assert not restores(fleet)
 
 
+@pytest.mark.parametrize("op", [Op.B, Op.VOTE])
+def test_an_error_after_the_forwards_loses_no_step_either(op: Op) -> None:
+    fleet = failing(1, 2, mode=NONE)
+    fleet.raises = lambda agent, x: TEXT if (x.op, x.step) == (op, STEP) else ""
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert f"{STEP} committed steps in the checkpoint of step {STEP}" in over.message
+    assert fleet.sealed[-1].step == STEP
+    assert (lost(fleet), restores(fleet)) == ([], [])
+
+
 def test_one_machine_s_error_costs_an_agent_that_can_be_spared() -> None:
     fleet = failing(2, 2, mode=NONE)
     broken = fleet.arbiter.durable.pipelines[1][0]

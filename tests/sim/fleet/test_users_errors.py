@@ -4,6 +4,7 @@ has computed in a checkpoint, from which a job with the repaired sample goes on 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +116,39 @@ async def test_no_step_is_lost(
         assert (await fleet.over(deadline_s=120.0)).outcome is Outcome.COMPLETE, fleet.record()
         expected = fleet.weights()
     assert not [name for name in expected if not torch.equal(found[name], expected[name])]
+
+
+def broken(*, file: str) -> Callable[[int], float]:
+    """A schedule that raises once the file is there."""
+
+    def factor(step: int) -> float:
+        if Path(file).is_file():
+            raise ValueError("no factor")
+        return 1.0
+
+    return factor
+
+
+async def test_a_schedule_that_raises_in_mid_job_loses_no_step(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
+    """All agents meet it at once, before anything of the step is changed."""
+    file, mode = tmp_path / "broken", RedundancyMode.NONE
+    spec = job(tmp_path / "a", pipelines=1, mode=mode, file=tmp_path / "none")
+    schedule = FactorySpec(f"{__name__}:broken", {"file": str(file)})
+    optimizer = replace(spec.training.optimizer, schedule=schedule)
+    spec = replace(spec, training=replace(spec.training, optimizer=optimizer, steps=1000))
+    async with LocalFleet(spec, tmp_path / "a/fleet", forkserver=forkserver) as fleet:
+        await fleet.add(dict(list(ZONES.items())[:2]))
+        await fleet.committed(STEP)
+        file.touch()
+        over = await fleet.over(deadline_s=120.0)
+        assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed"), fleet.record()
+        said = "spec.training.optimizer.schedule raised ValueError: no factor for step "
+        step = int(over.message.partition(said)[2].partition(";")[0])
+        assert step >= STEP
+        assert f"; {step} committed steps in the checkpoint of step {step}:" in over.message
+        assert not fleet.recorded(EventReason.RESTORING)
 
 
 async def test_code_that_ends_two_processes_at_one_place_ends_the_job(

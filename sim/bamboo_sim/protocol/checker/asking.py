@@ -11,7 +11,7 @@ import re
 from math import inf
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter_state.durable import Durable, eligible
+from bamboo_core.arbiter_state.durable import Durable, eligible, with_newer
 from bamboo_core.arbiter_state.events import Received, Tick
 from bamboo_core.arbiter_state.state import (
     Collecting,
@@ -124,7 +124,7 @@ def check_rest(world: World, operator: Operator, before: Durable, after: Durable
     that are back were asked. It says what it will repeat."""
     if before.outcome is not None or after.outcome is not Outcome.SUSPENDED:
         return
-    _check_words(operator, after)
+    _check_words(world, operator, after)
     waited_s, wait_s = _waited_s(world, operator), world.job.arbiter_job.timing.voter_wait_s
     alive, there = operator.suspects & world.nodes.keys(), operator.unasked & world.nodes.keys()
     is_short = bool(before.voters) and "too few" in after.message
@@ -137,9 +137,12 @@ def check_rest(world: World, operator: Operator, before: Durable, after: Durable
         raise Violation(f"suspended, but {text}: {after.message}")
 
 
-def _check_words(operator: Operator, after: Durable) -> None:
-    """The message says how many committed steps will be repeated, if any."""
-    saved = max((m.step for m in eligible(after)), default=0)
+def _check_words(world: World, operator: Operator, after: Durable) -> None:
+    """The message says how many committed steps will be repeated, if any. An attempt that has
+    committed nothing leaves no newer checkpoint behind."""
+    attempt, step = world.newest
+    facts = with_newer(after, step if attempt == after.attempt else -1)
+    saved = max((m.step for m in eligible(facts)), default=0)
     found = re.search(r"([1-9]\d*) committed steps? since .* will be repeated", after.message)
     is_written = "suspended after" in after.message  # the last plan has run
     if operator.done > saved and not is_written and not found:

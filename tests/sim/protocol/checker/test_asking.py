@@ -10,6 +10,7 @@ import pytest
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter import rounds
 from bamboo_core.protocol.clock import Backlog
+from bamboo_core.protocol.messages import Fork, Manifest
 from bamboo_sim.protocol.checker.asking import check_asked, check_rest
 from bamboo_sim.protocol.exploration.time_budget import MOVING
 from bamboo_sim.protocol.histories.history import History, apply, replay, violation
@@ -149,6 +150,21 @@ def test_a_job_that_rests_says_what_it_will_repeat(world):
             check_rest(world, operator, before, state.durable)
     state.out.save(message="2 committed steps since the start will be repeated")
     check_rest(world, operator, before, state.durable)
+
+
+def test_an_attempt_that_has_committed_nothing_leaves_no_checkpoint_behind(world):
+    """Its fork is gone, so a newer checkpoint that the leader finds counts."""
+    operator = leader(world)
+    before, state = world.operators.durable, operator.arbiter.state
+    operator.done, world.newest = 3, (0, 2)
+    found = {"attempt": 1, "forks": (Fork(1, 0),), "manifests": (Manifest(0, 3, "0/3", ""),)}
+    message = "0 committed steps since the checkpoint of step 3 will be repeated"
+    state.out.save(outcome=Outcome.SUSPENDED, message=message, **found)
+    operator.suspects = {"gone"}
+    check_rest(world, operator, before, state.durable)
+    world.newest = (1, 0)
+    with pytest.raises(Exception, match="3 steps will be repeated, but"):
+        check_rest(world, operator, before, state.durable)
 
 
 def test_sessions_that_come_back_one_by_one_cost_no_restore():
