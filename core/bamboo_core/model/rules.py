@@ -242,7 +242,7 @@ class Prepared(NamedTuple):
 
 
 def spoilt(task: Prepared) -> list[Item]:
-    """What an instruction that has failed half-way may have changed: the activation of a backward,
+    """List what an instruction that has failed half-way may have changed: a backward's activation,
     and the sum that it adds to."""
     if task.instruction.op not in _BACKWARDS:
         return []
