@@ -261,7 +261,7 @@ _WANTED = "it must give a number from 0 on"
 
 
 def _number(function: Callable[[int], float], step: int, field: str) -> float:
-    """The number that the user's function gives for a step. RateError if it raises, or gives no number."""
+    """The number that the user's function gives for a step. RateError: it gives none."""
     try:
         found = function(step)
         float(found)  # so that it is a number of any kind
