@@ -67,6 +67,8 @@ class EventReason(StrEnum):
     """A new attempt starts from a newer checkpoint than was known when it was decided on."""
     CHECKPOINT_BAD = "CheckpointBad"
     """A checkpoint could not be written, or was read and is wrong."""
+    SUSPENDED = "Suspended"
+    """The job is suspended, and all its agents may go."""
     AGENTS_RELEASED = "AgentsReleased"
     """All is done but the last checkpoint, which cannot be written: agents that are not needed for
     it have ended."""
@@ -214,6 +216,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_FOUND: (EventFact.ATTEMPT, EventFact.STEP),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
+    EventReason.SUSPENDED: (),
     EventReason.AGENTS_RELEASED: (EventFact.AGENTS, EventFact.STEP),
     EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
     EventReason.CORRUPTION: (
