@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bamboo_cli.job import left
-from bamboo_cli.job.remedies import remedy_of
 from bamboo_cli.job.state import Job, paused_text
 from bamboo_cli.run.model import NOTICED, Account, Hazard, Pause, Run, amount_text, clock
-from bamboo_core.api.reasons import ConditionType
 from bamboo_core.model.counts import counted, duration
 
 _NO_EVENT = "no event tells of them"
@@ -22,17 +20,6 @@ def head(run: Run) -> str:
         f"{grid}, {job.phase}. Shown:"
         f" {clock(span.begin)} to {clock(span.end)} ({duration(span.seconds)})."
     )
-
-
-def failure(job: Job) -> list[str]:
-    """Why a failed job has failed, and what to do, as `bamboo explain` says it; empty: it has not
-    failed."""
-    line = job.condition(ConditionType.FAILED)
-    if line is None or line.status != "True":
-        return []
-    said = f"{line.type} ({line.reason})" + (f": {line.message}" if line.message else "")
-    remedy = remedy_of(line.reason, line.message)
-    return [said, *([f"What to do: {remedy}."] if remedy else [])]
 
 
 def _number(count: int, what: str) -> str:

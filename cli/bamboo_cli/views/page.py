@@ -8,10 +8,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
+from bamboo_cli.job.diagnosis import failure
 from bamboo_cli.run.cost import costs, has_amounts, money_text
 from bamboo_cli.run.figures import (
     facts,
-    failure,
     hazard_text,
     head,
     pause_text,

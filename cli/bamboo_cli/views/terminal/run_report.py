@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.job.diagnosis import failure
 from bamboo_cli.run.cost import costs, has_amounts, money_text
 from bamboo_cli.run.figures import (
     facts,
-    failure,
     hazard_text,
     head,
     pause_text,
