@@ -54,7 +54,7 @@ def test_money_is_never_invented(priced: Run) -> None:
 
 
 def test_agent_hours_have_one_format() -> None:
-    """Of a job of 30 s, too. What is shorter than the last digit is not 0."""
+    """A job of 30 s has some. What is shorter than the last digit is not 0, either."""
     shown = [hours_text(seconds / 3600) for seconds in (0.1, 1, 30, 36, 3600, 3.6e6, 0)]
     assert shown == ["<0.0001", "0.0003", "0.0083", "0.0100", "1.0000", "1000.0000", "not known"]
 
