@@ -32,10 +32,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.api.events import EventFact, EventReason, StallCause
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet

@@ -13,10 +13,9 @@ import yaml
 from scripts.reference import fields, figures, meanings, series
 from scripts.reference.__main__ import pages
 
-from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause
+from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, StallCause
 from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase, Reason
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.validation.reading import from_manifest
 
 ROOT = Path(__file__).resolve().parents[2]

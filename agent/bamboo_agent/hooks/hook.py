@@ -30,11 +30,12 @@ _DEAF_S = 1.0
 class Hook:
     """Call :meth:`turn` several times a second. Times are in seconds of one monotonic clock.
 
-    warning: what went wrong first; empty: nothing. start: makes a process; OSError if it cannot.
+    warning: what went wrong first; empty: nothing. untold: what it was not told when the agent
+    ended; empty: nothing. start: makes a process; OSError if it cannot.
     """
 
     def __init__(self, spec: FactorySpec, start: Callable[[], Running]) -> None:
-        self.warning = ""
+        self.warning = self.untold = ""
         self._spec, self._make = spec, start
         self._backlog, self._restarts, self._printed = Backlog(), Restarts(), Printed()
         self._process: Running | None = None
@@ -85,7 +86,9 @@ class Hook:
         first = self._backlog.first
         if first is not None and not self._is_refused:
             count = counted(len(self._backlog), "record")
-            self._warn(f"{NOT_TOLD} {count}, from step {first.step} on, when the agent ended")
+            text = f"{NOT_TOLD} {count}, from step {first.step} on, when the agent ended"
+            self._warn(text)
+            self.untold = f"{self._spec.factory} {text}"
         self.end()
 
     def end(self) -> None:

@@ -61,8 +61,9 @@ class Hooks:
             self._turn()
             await asyncio.sleep(TURN_S)
 
-    async def close(self, wait_s: float) -> None:
-        """Tell what is left and close the trackers, for ``wait_s`` at most; then kill them."""
+    async def close(self, wait_s: float) -> str:
+        """Tell what is left and close the trackers, for ``wait_s`` at most; then kill them. Says
+        what they were not told; empty: nothing."""
         for hook in self._hooks:
             hook.finish()
         ends_at = asyncio.get_running_loop().time() + wait_s
@@ -73,6 +74,7 @@ class Hooks:
             await asyncio.sleep(TURN_S)
         for hook in self._hooks:
             hook.abandon()
+        return "; ".join(hook.untold for hook in self._hooks if hook.untold)
 
     def _tell(self, steps: list[Progress]) -> None:
         for progress in steps:

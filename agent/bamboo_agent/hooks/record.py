@@ -8,7 +8,8 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.protocol.messages import Progress
 
 NOT_TOLD = "was not told"
-"""In the warning of an agent that ends: no event can have it, since the job is over."""
+"""In the warning of an agent that ends. Its termination message has it, too, and from there the
+job's condition: no event can, since the job is over."""
 
 
 @dataclass(frozen=True)

@@ -124,14 +124,18 @@ class SupervisorShell:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._liveness.close()
         await self._worker.close()
-        await self._finish_hooks(HOOKS_S if decision.code == ExitCode.RELEASED else 0.0)
+        untold = await self._finish_hooks(HOOKS_S if decision.code == ExitCode.RELEASED else 0.0)
+        if untold:
+            text = f"{decision.reason}{texts.UNTOLD}{untold}"
+            write_termination(self._config.termination_file, text)
         if self._event_log is not None:
             self._event_log.close()
 
-    async def _finish_hooks(self, wait_s: float) -> None:
-        if self._hooks is not None and self._hooks_task is not None:
-            self._hooks_task.cancel()
-            await self._hooks.close(wait_s)
+    async def _finish_hooks(self, wait_s: float) -> str:
+        if self._hooks is None or self._hooks_task is None:
+            return ""
+        self._hooks_task.cancel()
+        return await self._hooks.close(wait_s)
 
     # ------------------------------------------------------------ events
 

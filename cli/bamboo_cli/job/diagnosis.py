@@ -82,6 +82,17 @@ def explain(
     return Explanation(job, found, training, outlooks, is_unreadable)
 
 
+def failure(job: Job) -> list[str]:
+    """Why a failed job has failed, and what to do, line by line; empty: it has not
+    failed."""
+    line = job.condition(ConditionType.FAILED)
+    if line is None or line.status != "True":
+        return []
+    said = f"{line.type} ({line.reason})" + (f": {line.message}" if line.message else "")
+    remedy = remedy_of(line.reason, line.message)
+    return [said, *([f"What to do: {remedy}."] if remedy else [])]
+
+
 def _unseen(manifest: Manifest) -> list[Finding]:
     """The operator has not read the newest spec."""
     status, metadata = manifest.get("status") or {}, manifest["metadata"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bamboo_cli.job.state import Manifest
-from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
+from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason, RestoreCause
 
 GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT, EventReason.AGENTS_RELEASED)
 
@@ -47,6 +47,12 @@ _FAILURES = (EventReason.WORKER_FAILED, EventReason.AGENT_REFUSED)
 def failed_by_themselves(known: Iterable[JobEvent]) -> frozenset[str]:
     """Agents that were not taken away, whatever an AgentLost says of them later."""
     return frozenset[str]().union(*(e.agents for e in known if e.reason in _FAILURES))
+
+
+def is_resume(event: JobEvent) -> bool:
+    """Whether a suspended job goes on, with new agents."""
+    cause = event.facts.get(EventFact.CAUSE)
+    return event.reason == EventReason.RESTORING and cause == RestoreCause.RESUMED
 
 
 def read_events(events: Iterable[Manifest]) -> list[JobEvent]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from bamboo_cli.job.events import GONE, JobEvent, failed_by_themselves
+from bamboo_cli.job.events import GONE, JobEvent, failed_by_themselves, is_resume
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.state import Manifest, instant
 from bamboo_cli.run.model import NO_ZONE, Gone, Life, Span
@@ -80,13 +80,14 @@ def lives_of(
 
 
 def _planned(known: Sequence[JobEvent], whole: Span, began: Mapping[str, float]) -> dict[str, Span]:
-    """Agent -> from its begin, or the first plan with it, until an event tells its end, or a plan
-    is without it and no later one has it.
+    """Agent -> from its begin, or the first plan with it, until an event tells its end, or the job
+    rests, or a plan is without it and no later one has it.
 
     Plans after the loss of an event may be missing; then the agent lives until the next plan.
     """
     begins: dict[str, float] = {}
     ends: dict[str, float] = {}
+    before = whole.begin
     for event in known:
         if event.reason == EventReason.PLANNED:
             for agent in event.agents:
@@ -97,6 +98,11 @@ def _planned(known: Sequence[JobEvent], whole: Span, began: Mapping[str, float])
         elif event.reason in GONE:
             begins |= {agent: event.at for agent in event.agents & began.keys() - begins.keys()}
             ends |= dict.fromkeys(event.agents & begins.keys(), event.at)
+        elif event.reason == EventReason.SUSPENDED:
+            ends = dict.fromkeys(begins, event.at) | ends
+        elif is_resume(event):  # an earlier version has told nothing when the job came to rest
+            ends = dict.fromkeys(begins, before) | ends
+        before = event.at
     return {
         agent: Span(min(begin, began.get(agent, begin)), ends.get(agent, whole.end))
         for agent, begin in begins.items()

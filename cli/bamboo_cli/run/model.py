@@ -17,7 +17,8 @@ from bamboo_cli.job.state import Job
 from bamboo_core.controller.view import Slot, parse_pod_name
 
 NO_ZONE = "zone not known"
-_LEAST_SHOWN = 0.01  # of hours and USD with two decimals
+_LEAST_SHOWN = 0.01  # of USD with two decimals
+_LEAST_HOURS = 0.0001  # with four decimals: a third of a second
 SOON_S = 60.0
 """What begins so soon after another thing begins with it."""
 
@@ -313,12 +314,15 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def hours_text(hours: float) -> str:
-    """Agent-hours. No agent is rounded away; 0 is not known, since agents are shown that ran."""
-    return amount_text(hours) if hours else "not known"
+    """Agent-hours, everywhere with so many decimals that a job of seconds has some. 0 is not known,
+    since agents are shown that ran."""
+    if not hours:
+        return "not known"
+    return f"{hours:.4f}" if hours >= _LEAST_HOURS else f"<{_LEAST_HOURS}"
 
 
 def amount_text(amount: float) -> str:
-    """With two decimals, and less than that with two digits."""
+    """USD with two decimals, and less than that with two digits."""
     return f"{amount:.2g}" if 0 < amount < _LEAST_SHOWN else f"{amount:.2f}"
 
 

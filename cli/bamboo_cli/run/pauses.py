@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bamboo_cli.job.events import JobEvent
-from bamboo_core.api.events import EventFact, EventReason
-from bamboo_core.api.totals import PauseCause
+from bamboo_core.api.events import EventFact, EventReason, StallCause
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.totals import PauseCause, cause_told_by, gravest
 
 _TOGETHER_S = 1.0
 """What is recorded so shortly before a stop has led to it."""
@@ -62,6 +63,8 @@ def why(cause: str, found: Sequence[JobEvent], earlier: Before, zones: Zones) ->
         case PauseCause.CORRUPTION:
             odd = _agents(found, EventReason.CORRUPTION) or stoppers
             return f"wrong bits: {names(odd, zones) or 'agents not known'}"
+        case PauseCause.USER_CODE:
+            return _of_users(found, stoppers, zones)
         case PauseCause.STALL:
             return _stalled(found, zones)
         case PauseCause.RESTORE:
@@ -78,8 +81,9 @@ def why(cause: str, found: Sequence[JobEvent], earlier: Before, zones: Zones) ->
 def guess(found: Sequence[JobEvent]) -> str:
     """The cause of a pause that is not over, or whose cause an earlier version has not told; empty:
     its events do not say."""
-    if _newest(found, EventReason.RESTORING) is not None:
-        return PauseCause.RESTORE
+    causes = [cause_told_by(each.reason, each.facts.get(EventFact.CAUSE, "")) for each in found]
+    if known := [cause for cause in causes if cause is not None]:
+        return gravest(known)
     return PauseCause.LOSS if _agents(found, EventReason.AGENT_LOST) else ""
 
 
@@ -97,6 +101,16 @@ def _agents(found: Iterable[JobEvent], reason: EventReason) -> frozenset[str]:
 
 def _newest(found: Sequence[JobEvent], reason: EventReason) -> JobEvent | None:
     return next((event for event in reversed(found) if event.reason == reason), None)
+
+
+def _of_users(found: Sequence[JobEvent], stoppers: frozenset[str], zones: Zones) -> str:
+    """An error comes after a sample was awaited in vain, so it says more."""
+    told = {(e.reason, e.facts.get(EventFact.CAUSE)): e.agents for e in found}
+    failed = told.get((EventReason.WORKER_FAILED, Reason.USER_CODE_FAILED), frozenset())
+    if not failed and (EventReason.STALLED, StallCause.DATA) in told:
+        return "a sample of your data does not come"
+    agents = names(failed or stoppers, zones)
+    return "error of your code" + (f" on {agents}" if agents else "")
 
 
 def _stalled(found: Sequence[JobEvent], zones: Zones) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
+from bamboo_cli.job.diagnosis import failure
 from bamboo_cli.run.cost import costs, has_amounts, money_text
 from bamboo_cli.run.figures import (
     facts,
@@ -34,6 +35,7 @@ def page(run: Run, prices: Mapping[str, float] | None, verdicts: Sequence[str] =
     return environment.get_template("report.html.j2").render(
         run=run,
         head=head(run),
+        failure=failure(run.job),
         facts=facts(run),
         charts=drawn,
         colours=zone_colours(run),

@@ -67,6 +67,8 @@ class EventReason(StrEnum):
     """A new attempt starts from a newer checkpoint than was known when it was decided on."""
     CHECKPOINT_BAD = "CheckpointBad"
     """A checkpoint could not be written, or was read and is wrong."""
+    SUSPENDED = "Suspended"
+    """The job is suspended, and all its agents may go."""
     AGENTS_RELEASED = "AgentsReleased"
     """All is done but the last checkpoint, which cannot be written: agents that are not needed for
     it have ended."""
@@ -144,8 +146,8 @@ class EventFact(StrEnum):
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
     step has reported in time), Corruption, Resumed or UserRequested (by spec.restore). Why an agent
     failed: its own word, such as WorkerExited. Why training stands still: InstructionOverdue,
-    WaitCycle, ItemNotSent, LinkTooSlow, SeveralOverdue or StorageSlow. Why training had stopped
-    that goes on: as in status.totals.pauses, and nothing at the first start."""
+    WaitCycle, ItemNotSent, LinkTooSlow, SeveralOverdue, StorageSlow or DataSlow. Why training had
+    stopped that goes on: as in status.totals.pauses, and nothing at the first start."""
 
 
 class RestoreCause(StrEnum):
@@ -162,6 +164,25 @@ class RestoreCause(StrEnum):
     """The user resumed a suspended job, or raised spec.training.steps of a complete one."""
     USER_REQUESTED = "UserRequested"
     """The user asked for it by spec.restore."""
+
+
+class StallCause(StrEnum):
+    """Why training stands still although all agents live."""
+
+    OVERDUE = "InstructionOverdue"
+    """An instruction takes far longer than ever before."""
+    CYCLE = "WaitCycle"
+    """Agents wait for each other."""
+    NOT_SENT = "ItemNotSent"
+    """Agents wait for one that has nothing to do."""
+    STORAGE = "StorageSlow"
+    """Agents wait for storage."""
+    DATA = "DataSlow"
+    """An agent waits for a sample of the user's data."""
+    COMMON = "SeveralOverdue"
+    """Instructions of several agents take far longer than ever before."""
+    TRICKLE = "LinkTooSlow"
+    """A link passes hardly anything of what is awaited."""
 
 
 FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
@@ -214,6 +235,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_FOUND: (EventFact.ATTEMPT, EventFact.STEP),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
+    EventReason.SUSPENDED: (),
     EventReason.AGENTS_RELEASED: (EventFact.AGENTS, EventFact.STEP),
     EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
     EventReason.CORRUPTION: (

@@ -15,6 +15,8 @@ MOST_EVENT_BYTES: Final = 1024
 """Of an Event's message. The API server refuses a longer one."""
 MOST_TERMINATION_BYTES: Final = 4096
 """Of a container's termination message. The kubelet takes no more."""
+UNTOLD: Final = "; spec.hooks: "
+"""In a container's termination message: which hooks were not told all steps follows."""
 MOST_LINE_BYTES: Final = 1000
 """Of the essential line of an error: it fits an event."""
 

@@ -5,11 +5,13 @@ They are kept in the job's status, so another operator goes on from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from bamboo_core.api.events import EventReason, StallCause
 from bamboo_core.api.progress import Ahead, Hosted, Way
+from bamboo_core.api.reasons import Reason
 
 
 class PauseCause(StrEnum):
@@ -30,10 +32,38 @@ class PauseCause(StrEnum):
     """Agents failed by themselves."""
     STALL = "Stall"
     """Training stood still although all agents lived."""
+    USER_CODE = "UserCode"
+    """The user's code failed on an agent, or a sample does not come. Either that agent tries again,
+    or another one computes the same; the second time the job ends."""
     CORRUPTION = "Corruption"
     """Two agents got different bits from the same forward."""
     RESTORE = "Restore"
     """A new attempt begins from a checkpoint or from the start."""
+
+
+_TOLD = {
+    EventReason.CORRUPTION: PauseCause.CORRUPTION,
+    EventReason.STALLED: PauseCause.STALL,
+    EventReason.WORKER_FAILED: PauseCause.FAILURE,
+    EventReason.RESTORING: PauseCause.RESTORE,
+}
+_OF_USERS = (
+    (EventReason.STALLED, StallCause.DATA),
+    (EventReason.WORKER_FAILED, Reason.USER_CODE_FAILED),
+)
+
+
+def cause_told_by(reason: str, why: str) -> PauseCause | None:
+    """The cause that an event gives to the pause in which it is recorded. why: the cause that the
+    event itself names."""
+    if (reason, why) in _OF_USERS:
+        return PauseCause.USER_CODE
+    return next((cause for told, cause in _TOLD.items() if told == reason), None)
+
+
+def gravest(causes: Iterable[PauseCause]) -> PauseCause:
+    """The one of several causes that counts."""
+    return max(causes, key=list(PauseCause).index)
 
 
 class PausePhase(StrEnum):

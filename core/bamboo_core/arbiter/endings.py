@@ -181,6 +181,8 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
     state.deadlines.clear()
     state.out.withdraw(lambda e: isinstance(e, Send))
     state.phase = OverPhase(message)
+    if outcome is Outcome.SUSPENDED:
+        state.record(EventReason.SUSPENDED, message)
     state.out.after_facts(Over(outcome, str(reason), message))
     for agent in sorted(membership.agents):
         state.out.after_facts(Send(agent, Release(0, str(reason))))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from math import inf
 
-from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.events import EventReason, Severity, StallCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason, user_reason
 from bamboo_core.arbiter import last_write, redundancy, refusals
@@ -17,9 +17,9 @@ from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning
 from bamboo_core.evidence.liveness import expel
 from bamboo_core.evidence.stalls import (
     SlowLink,
-    StallCause,
     find,
     several_overdue,
+    slow_data,
     slow_links,
     slow_storage,
 )
@@ -328,6 +328,7 @@ def _mend_stall(state: State, now: float) -> None:
         if now >= _answered_at(state.in_force, a, x) + wait_s
     }
     _tell(state, StallCause.STORAGE, slow_storage(known, members))
+    _tell(state, StallCause.DATA, slow_data(known, members))
     _tell(state, StallCause.COMMON, several_overdue(known, members))
     if _mend_slow_links(state, slow_links(known, members), now):
         return

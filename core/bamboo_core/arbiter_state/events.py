@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.events import EventFact, EventReason, Severity, StallCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import BestCheckpoint, Network, TrainingProgress, Unwritten
 from bamboo_core.api.spec import JobSpec, RedundancyMode, RestoreSpec
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.evidence.liveness import Patience
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Comparison, PlanRequest, PlanResult

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
+from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity, StallCause
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import (
@@ -29,7 +29,6 @@ from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.waits import Deadlines, Incident
 from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.evidence.speed import Speeds
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.evidence.wire import Wire
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.processors import ProcessorKind

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from bamboo_core.api import texts
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import BestCheckpoint, Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
@@ -282,6 +283,19 @@ def conclude(
     memory = _keep_clocks(spec, training, memory, job=job, now=now)
     memory = _check_failures(spec, training, memory, now=now)
     return _check_deadlines(spec, training, memory, now=now)
+
+
+def with_untold(view: ClusterView, memory: Memory, before: str) -> Memory:
+    """The message of a job that has ended, with the hooks that were not told all steps: their
+    agents say so as they end, which is later, and their pods may go. before: the message so far."""
+    if memory.terminal is None:
+        return memory
+    found = {pod.untold for pod in view.pods} - {""}
+    words = "; ".join(sorted(found)) or before.partition(texts.UNTOLD)[2]
+    if not words:
+        return memory
+    message = memory.message.partition(texts.UNTOLD)[0]
+    return replace(memory, message=f"{message}{texts.UNTOLD}{words}")
 
 
 def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, now: float) -> Memory:

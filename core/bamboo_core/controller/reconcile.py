@@ -109,7 +109,9 @@ def step(
     records = failure_limits.start_records(before, memory.failures)
     bad, good = memory.failures.avoided, _good_types(view, training)
     view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, bad, good))
+    said = memory.message
     memory = lifecycle.conclude(spec, training, memory, job=job, now=now)
+    memory = lifecycle.with_untold(view, memory, said)
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now)

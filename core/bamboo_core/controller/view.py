@@ -187,6 +187,7 @@ class PodView:
     ended_at: float | None = None  # when its container ended, by the clock of its node
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
+    untold: str = ""  # which hooks its agent has not told all steps when it ended
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
     avoids_types: frozenset[str] = frozenset()  # instance types of such nodes
     template: str = ""  # short for what it was made from; empty: not known

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
+from bamboo_core.api.events import StallCause
 from bamboo_core.evidence.liveness import Link
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Activity, ActivityKind
@@ -25,17 +25,6 @@ _STORAGE_S = 120.0  # a wait for storage, or for a sample, that users should kno
 
 DATA_REMEDY = "its [] has not returned: give what it waits for a time-out that raises"
 """About data that are read for far too long."""
-
-
-class StallCause(StrEnum):
-    """Why nothing goes on."""
-
-    OVERDUE = "InstructionOverdue"  # an instruction takes far longer than ever before
-    CYCLE = "WaitCycle"  # agents wait for each other
-    NOT_SENT = "ItemNotSent"  # agents wait for one that has nothing to do
-    STORAGE = "StorageSlow"  # agents wait for storage
-    COMMON = "SeveralOverdue"  # instructions of several agents take far longer than ever before
-    TRICKLE = "LinkTooSlow"  # a link passes hardly anything of what is awaited
 
 
 @dataclass(frozen=True)
@@ -90,27 +79,37 @@ def _all_idle(
 
 
 def slow_storage(activities: Mapping[AgentId, Activity], members: Collection[AgentId]) -> str:
-    """Which members have waited for storage or the user's data for long, in words; empty: none."""
-    loading = [
+    """Which members have waited for storage for long, in words; empty: none."""
+    files = [(s, a) for s, a in _loading(activities, members) if activities[a].limit_s == 0.0]
+    if not files:
+        return ""
+    names, longest = _names(sorted(a for _, a in files)), max(files)[0]
+    return f"storage is slow: {names} have waited for files for up to {longest:.0f} s"
+
+
+def slow_data(activities: Mapping[AgentId, Activity], members: Collection[AgentId]) -> str:
+    """Which member has waited for a sample of the user's data for long, in words; empty: none."""
+    loading = _loading(activities, members)
+    data = [(s, a) for s, a in loading if _is_data(activities[a]) and activities[a].limit_s > s]
+    if not data:
+        return ""
+    age_s, agent = max(data)
+    does, limit_s = activities[agent].instruction, activities[agent].limit_s
+    return (
+        f"data are slow: {does} on {agent} has taken {age_s:.0f} s, at most {limit_s:.0f} s are"
+        f" expected; {DATA_REMEDY}"
+    )
+
+
+def _loading(
+    activities: Mapping[AgentId, Activity], members: Collection[AgentId]
+) -> list[tuple[float, AgentId]]:
+    """(seconds, member) of waits for storage or data of which users should know."""
+    return [
         (x.age_s, a)
         for a, x in activities.items()
         if a in members and x.kind is ActivityKind.LOADING and x.age_s >= _STORAGE_S
     ]
-    files = [(age_s, a) for age_s, a in loading if activities[a].limit_s == 0.0]
-    data = [(s, a) for s, a in loading if _is_data(activities[a]) and activities[a].limit_s > s]
-    parts = []
-    if files:
-        names = _names(sorted(a for _, a in files))
-        longest = max(files)[0]
-        parts.append(f"storage is slow: {names} have waited for files for up to {longest:.0f} s")
-    if data:
-        age_s, agent = max(data)
-        does, limit_s = activities[agent].instruction, activities[agent].limit_s
-        parts.append(
-            f"data are slow: {does} on {agent} has taken {age_s:.0f} s, at most {limit_s:.0f} s are"
-            f" expected; {DATA_REMEDY}"
-        )
-    return "; ".join(parts)
 
 
 def _is_data(activity: Activity) -> bool:

@@ -10,19 +10,19 @@ from dataclasses import replace
 
 from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.progress import increase
-from bamboo_core.api.totals import PauseCause, PausePhase, Totals, with_pause
+from bamboo_core.api.totals import (
+    PauseCause,
+    PausePhase,
+    Totals,
+    cause_told_by,
+    gravest,
+    with_pause,
+)
 from bamboo_core.arbiter_state.events import ArbiterPhase, Record
 from bamboo_core.job.growth import Growth
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Progress
 
-_ORDER = list(PauseCause)
-_CAUSES = {
-    EventReason.CORRUPTION: PauseCause.CORRUPTION,
-    EventReason.STALLED: PauseCause.STALL,
-    EventReason.WORKER_FAILED: PauseCause.FAILURE,
-    EventReason.RESTORING: PauseCause.RESTORE,
-}
 _PHASES = {
     ArbiterPhase.RETURNING: PausePhase.STOP,
     ArbiterPhase.COLLECTING: PausePhase.STOP,
@@ -53,9 +53,12 @@ class Counting:
             self._add(count=0, seconds=max(0.0, now - self._at))
         self._at = now
 
-    def hear(self, record: Record, leaving: AbstractSet[AgentId]) -> Record:
+    def hear(
+        self, record: Record, leaving: AbstractSet[AgentId], *, is_failing: bool = False
+    ) -> Record:
         """An event, which is told as it is returned: the end of a pause with the pause's cause.
-        leaving: agents with notice, or that are drained."""
+        leaving: agents with notice, or that are drained; is_failing: the job ends by an error of
+        the user's code."""
         reason, totals = record.reason, self.totals
         if reason is EventReason.CORRUPTION:
             self.totals = replace(totals, corruptions=totals.corruptions + 1)
@@ -73,9 +76,10 @@ class Counting:
         elif reason is EventReason.RESUMED:
             steps = int(record.facts.get(EventFact.UNDONE_STEPS, 0))
             self.totals = replace(totals, repeated_steps=totals.repeated_steps + steps)
-        self._heard = max(self._heard, self._cause_of(record, leaving), key=_ORDER.index)
+        cause = self._cause_of(record, leaving, is_failing=is_failing)
+        self._heard = gravest((self._heard, cause))
         if self._cause is not None:
-            self._cause = max(self._cause, self._heard, key=_ORDER.index)
+            self._cause = gravest((self._cause, self._heard))
         if reason is EventReason.STOPPED:
             self._stopped()
         elif reason is EventReason.RESUMED and self._cause is not None:
@@ -83,14 +87,19 @@ class Counting:
             self._cause = None
         return record
 
-    def _cause_of(self, record: Record, leaving: AbstractSet[AgentId]) -> PauseCause:
+    def _cause_of(
+        self, record: Record, leaving: AbstractSet[AgentId], *, is_failing: bool
+    ) -> PauseCause:
         is_stop = record.reason is EventReason.STOPPED
+        if is_stop and is_failing:
+            return PauseCause.USER_CODE
         if is_stop and self._phase is ArbiterPhase.RETURNING:
             return PauseCause.NEW_LEADER
         if record.reason is EventReason.AGENT_LOST or (is_stop and record.agents):
             is_noticed = all(agent in leaving for agent in record.agents)
             return PauseCause.NOTICE if is_noticed else PauseCause.LOSS
-        return _CAUSES.get(record.reason, PauseCause.CHANGE)
+        why = str(record.facts.get(EventFact.CAUSE, ""))
+        return cause_told_by(record.reason, why) or PauseCause.CHANGE
 
     def _stopped(self) -> None:
         """The first start of a job is no pause, and a second stop is part of the first."""

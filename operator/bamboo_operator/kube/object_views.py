@@ -81,6 +81,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         exit_reason=ended.get("reason") or "",
         ended_at=_instant(ended.get("finishedAt")),
         waiting=waiting.get("reason") or "",
+        untold=_untold(ended),
         trouble=_said(ended) or _shortened(waiting.get("message")),
         template=str(annotations.get(TEMPLATE_ANNOTATION) or ""),
         is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
@@ -233,10 +234,16 @@ def _runs_on(status: Object) -> bool:
 def _said(ended: Object) -> str:
     """A container's last words. Agents say what has ended them in one line. Several lines are the
     end of a log, and the last of them tells most."""
-    words = texts.whole(own_log.without(texts.whole(ended.get("message") or "")))
+    message = texts.whole(ended.get("message") or "").partition(texts.UNTOLD)[0]
+    words = texts.whole(own_log.without(message))
     if "\n" in words:
         return texts.end(words, _MOST_LOG_BYTES)
     return texts.cut(words, texts.MOST_LINE_BYTES)
+
+
+def _untold(ended: Object) -> str:
+    """Which hooks were not told all steps."""
+    return _shortened((ended.get("message") or "").partition(texts.UNTOLD)[2])
 
 
 def _shortened(message: str | None) -> str:

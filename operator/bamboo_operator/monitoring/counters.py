@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from bamboo_core.api.events import StallCause
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.totals import PauseCause, PausePhase, Pauses, TimeState
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_operator.monitoring.job_figures import JOB_LABELS, JobFigures, Row
 from bamboo_operator.monitoring.job_figures import counters as counters_of
 

@@ -106,7 +106,7 @@ def test_the_process_gets_the_factory_then_the_records_then_the_end() -> None:
     bench.turn()
     assert bench.hook.is_idle
     assert bench.process.is_closed
-    assert bench.hook.warning == ""
+    assert (bench.hook.warning, bench.hook.untold) == ("", "")
     bench.turn(1000.0)
     assert len(bench.processes) == 1
 
@@ -238,7 +238,9 @@ def test_what_was_not_told_when_the_agent_ends_is_warned_of() -> None:
     bench.turn()
     bench.hook.finish()
     bench.hook.abandon()  # its process has not become ready
-    assert "was not told 2 records, from step 3 on, when the agent ended" in bench.hook.warning
+    text = "was not told 2 records, from step 3 on, when the agent ended"
+    assert text in bench.hook.warning
+    assert bench.hook.untold.endswith(f" {text}")
     assert bench.process.is_closed
 
 

@@ -26,11 +26,13 @@ from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
+    CommitRecord,
     Directive,
     Fingerprint,
     Finished,
     Left,
     OperatorMessage,
+    Progress,
     Ready,
     Stop,
     Welcome,
@@ -69,6 +71,8 @@ class DummyWorker:
                     self.say(AgentReport(message.fence, message.fence, {}, frozenset()))
             case Directive():
                 self.progress.progress, self.progress.step = 7, message.target
+                if self.job == "ns/hooks":
+                    self.say(Progress(CommitRecord(message.target), message.fence))
                 self.say(Left(message.fence) if self.job == "ns/leave" else Finished(message.fence))
 
     def begin(self, job: str) -> None:

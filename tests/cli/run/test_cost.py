@@ -10,7 +10,7 @@ import pytest
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.state import read_job
 from bamboo_cli.run.cost import Cost, costs, money_text, prices_of, read_prices, total, unused
-from bamboo_cli.run.model import Life, Run, Span
+from bamboo_cli.run.model import Life, Run, Span, hours_text
 
 HOUR = Span(0.0, 3600.0)
 
@@ -45,11 +45,18 @@ def test_money_is_never_invented(priced: Run) -> None:
     assert money_text(priced, {}).startswith("No prices given: --price POOL=USD")
     assert money_text(priced, {"spot": 1.5}) == "No price given for b, so there is no total."
     text = money_text(priced, {"spot": 1.5, "b": 2.0})
-    assert text.startswith("5.00 USD for 3.00 agent-hours, 10.00 USD per million samples.")
-    assert money_text(replace(priced, progress=[]), {"others": 1.0}).startswith("3.00 USD for 3.00")
+    assert text.startswith("5.00 USD for 3.0000 agent-hours, 10.00 USD per million samples.")
+    still = money_text(replace(priced, progress=[]), {"others": 1.0})
+    assert still.startswith("3.00 USD for 3.0000")
     assert money_text(replace(priced, lives=[]), {"spot": 1.0}) == (
         "No price given for every pool, so there is no total."
     )
+
+
+def test_agent_hours_have_one_format() -> None:
+    """A job of 30 s has some. What is shorter than the last digit is not 0, either."""
+    shown = [hours_text(seconds / 3600) for seconds in (0.1, 1, 30, 36, 3600, 3.6e6, 0)]
+    assert shown == ["<0.0001", "0.0003", "0.0083", "0.0100", "1.0000", "1000.0000", "not known"]
 
 
 @pytest.mark.parametrize("text", ["spot", "=3", "spot=", "spot=-1", "spot=nan", "spot=x", "a=1e9"])

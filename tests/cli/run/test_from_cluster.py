@@ -23,7 +23,7 @@ from bamboo_cli.views.terminal.run_report import text_report
 from bamboo_core.api.events import EventReason as Reason
 from bamboo_core.controller.view import Slot
 
-A, B, C = "gpt-p0-s0-i0", "gpt-p0-s1-i0", "gpt-p0-s1-i1"
+A, B, C, D = "gpt-p0-s0-i0", "gpt-p0-s1-i0", "gpt-p0-s1-i1", "gpt-p0-s0-i1"
 EVENTS = [
     event(2.0, Reason.PLANNED, epoch=1, step=0, agents=f"{A},{B}"),
     event(10.0, Reason.AGENT_LOST, agents=B),
@@ -87,6 +87,52 @@ def test_an_agent_that_no_plan_had_ran_from_when_its_pod_got_a_node(
     assert list(run.lives) == [Life(B, "c", "", Span(1.5, 3.5))]
     without = from_cluster(finished, [lost], [], nodes(), [], now=99.0)
     assert not without.lives
+
+
+SUSPENSION = [
+    EVENTS[0],
+    event(4.0, Reason.PLANNED, epoch=2, step=9, agents=f"{A},{B}"),
+    event(5.0, Reason.CHECKPOINT_SEALED, step=10),
+    event(6.0, Reason.SUSPENDED),
+    event(25.0, Reason.RESTORING, attempt=1, step=10, repeated_steps=0, cause="Resumed"),
+    event(34.0, Reason.PLANNED, epoch=3, step=10, agents=f"{C},{D}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "until"),
+    [((), 6.0), ((4,), 6.0), ((3,), 5.0), ((2, 3), 4.0)],
+    ids=["whole", "its resume is gone", "of an earlier version", "without a checkpoint"],
+)
+def test_agents_of_a_suspended_job_do_not_count_while_it_rests(
+    finished: dict[str, Any], left_out: tuple[int, ...], until: float
+) -> None:
+    """Nor while the resumed job waits for agents: the next plan comes long after."""
+    known = [each for n, each in enumerate(SUSPENSION) if n not in left_out]
+    started = [scheduled(C, "n1"), scheduled(D, "n1")]
+    for each in started:
+        each["eventTime"] = "1970-01-01T00:00:30Z"
+    run = from_cluster(finished, known, [], nodes(), started, now=99.0)
+    assert [(life.agent, life.span) for life in run.lives] == [
+        (A, Span(2.0, until)), (B, Span(2.0, until)), (D, Span(30.0, 40.0)), (C, Span(30.0, 40.0)),
+    ]  # fmt: skip
+
+
+def test_a_job_that_was_resumed_and_waits_has_only_the_agents_that_are_there(
+    finished: dict[str, Any],
+) -> None:
+    pod = make_pod(C, "n1")
+    pod["status"]["startTime"] = "1970-01-01T00:00:30Z"
+    run = from_cluster(finished, SUSPENSION[:-1], [pod], nodes(), [], now=99.0)
+    assert [(life.agent, life.span.end) for life in run.lives] == [(A, 6.0), (B, 6.0), (C, 40.0)]
+    at_rest = [[n for at, n in run.fleet(zone) if at <= 27.0][-1] for zone in run.zones]
+    assert at_rest == [0, 0]
+
+
+def test_a_restore_of_a_job_that_trains_ends_no_agent(finished: dict[str, Any]) -> None:
+    lost = event(25.0, Reason.RESTORING, attempt=1, step=10, repeated_steps=3, cause="LayerLost")
+    run = from_cluster(finished, [EVENTS[0], lost], [], nodes(), [], now=99.0)
+    assert [life.span.end for life in run.lives] == [40.0, 40.0]
 
 
 def test_short_lives_are_not_rounded_away(finished: dict[str, Any]) -> None:

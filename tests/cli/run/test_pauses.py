@@ -20,6 +20,8 @@ BEGUN = [
     event(3.0, Reason.RESUMED, epoch=1, step=0, pause_s=2.0, cause=""),
 ]
 
+USERS = event(19.9, Reason.WORKER_FAILED, agents=A, cause="UserCodeFailed")
+
 
 def run_of(training: dict[str, Any], *events: dict[str, Any]) -> Run:
     training["status"]["startTime"] = "1970-01-01T00:00:00Z"
@@ -48,6 +50,13 @@ def resumed(cause: str, at: float = 21.0) -> dict[str, Any]:
         ([stopped(B)], "Notice", f"drain of {B} in zone b"),
         ([event(19.9, Reason.WORKER_FAILED, agents=A), stopped(A)], "Failure",
          f"failure of {A} in zone a"),
+        ([USERS, stopped(A)], "UserCode", f"error of your code on {A} in zone a"),
+        ([USERS, event(20.0, Reason.AGENT_LOST, agents=A), stopped(A)], "UserCode",
+         f"error of your code on {A} in zone a"),
+        ([stopped(B), event(20.5, Reason.STALLED, cause="DataSlow", agents="")], "UserCode",
+         "a sample of your data does not come"),
+        ([stopped(A)], "UserCode", f"error of your code on {A} in zone a"),
+        ([stopped()], "UserCode", "error of your code"),
         ([event(20.0, Reason.STALLED, cause="WaitCycle", agents=A), stopped(A)], "Stall",
          f"standstill (WaitCycle) because of {A} in zone a"),
         ([event(20.0, Reason.CORRUPTION, agents=f"{A},{B}"), stopped()], "Corruption",
@@ -102,6 +111,34 @@ def test_a_pause_that_is_not_over_is_listed(training: dict[str, Any]) -> None:
     assert (run.halts.total, run.halts.unlisted, run.paused_s) == (1, 0, 80.0)
     training["status"]["phase"] = "Running"  # the event of its end is on its way
     assert list(run_of(training, stopped(B)).pauses) == []
+
+
+@pytest.mark.parametrize("phase", ["Recovering", "Failed"])
+@pytest.mark.parametrize(
+    ("events", "cause", "why"),
+    [
+        ([USERS, event(20.0, Reason.AGENT_LOST, agents=A)], "UserCode",
+         f"error of your code on {A} in zone a"),
+        ([USERS], "UserCode", f"error of your code on {A} in zone a"),
+        ([event(20.0, Reason.AGENT_LOST, agents=B),
+          event(50.0, Reason.STALLED, cause="DataSlow", agents="")], "UserCode",
+         "a sample of your data does not come"),
+        ([event(19.9, Reason.WORKER_FAILED, agents=A, cause="TaskFailed"),
+          event(20.0, Reason.AGENT_LOST, agents=A)], "Failure", f"failure of {A} in zone a"),
+        ([event(20.0, Reason.STALLED, cause="WaitCycle", agents=A)], "Stall",
+         f"standstill (WaitCycle) because of {A} in zone a"),
+        ([event(20.0, Reason.CORRUPTION, agents=A)], "Corruption", f"wrong bits: {A} in zone a"),
+    ],
+)  # fmt: skip
+def test_a_pause_that_is_not_over_is_called_as_the_operator_counts_it(
+    training: dict[str, Any], events: list[dict[str, Any]], cause: str, why: str, phase: str
+) -> None:
+    """An agent that the operator leaves out because of the user's code was called lost."""
+    training["status"]["phase"] = phase
+    training["status"]["totals"]["pauses"] = [{"cause": cause, "count": 1, "seconds": {}}]
+    run = run_of(training, *events, stopped(A))
+    assert [(pause.cause, pause.why) for pause in run.pauses] == [(cause, why)]
+    assert dict(facts(run))["pauses since the start"].endswith(f"in all (1 {cause})")
 
 
 def test_a_pause_that_is_not_over_counts_as_what_its_events_say(training: dict[str, Any]) -> None:

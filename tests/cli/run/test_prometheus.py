@@ -114,7 +114,7 @@ def test_a_zone_where_no_agent_ran_needs_no_price(run: Run) -> None:
     found = with_history(run, server)
     assert found.zones == ["a"]
     assert [cost.name for cost in costs(found, {"a": 1.0})] == ["a"]
-    assert money_text(found, {"a": 3600.0}).startswith("60.00 USD for 0.02 agent-hours")
+    assert money_text(found, {"a": 3600.0}).startswith("60.00 USD for 0.0167 agent-hours")
     at_last = replace(found, counts={**found.counts, "b": [(60.0, 1)]})
     assert [cost.name for cost in costs(at_last, {"a": 1.0})] == ["a"]
 

@@ -98,7 +98,7 @@ def test_the_page_stands_alone(run: Run) -> None:
     assert html.count("<svg") == 4
     assert "Something is &lt;not&gt; known." in html
     assert "All bits are equal." in html
-    assert "0.10 USD for 0.02 agent-hours" in html
+    assert "0.10 USD for 0.0194 agent-hours" in html
     assert "1970-01-01 00:16:50 UTC</td><td>gpt-p0-s1-i0" in html
 
 
@@ -134,7 +134,22 @@ def test_the_hazard_of_each_zone_is_measured(run: Run) -> None:
     strange = replace(run.gone[0], zone="c")
     for said in both(replace(run, gone=[*run.gone, strange])):
         assert "zone agent-hours losses losses per agent-hour" in said
-        assert "a 0.01 0 0 b 0.0083 1 120 c not known 1 not known" in said
+        assert "a 0.0111 0 0 b 0.0083 1 120 c not known 1 not known" in said
+
+
+def test_a_failed_job_says_why(training: dict[str, Any]) -> None:
+    """With the state, the reason and the message of its condition, and what to do."""
+    why = "gpt-p0-s1-i0: UserCodeFailed: sample 7 <tensor> is damaged"
+    for status, reason, message in (("False", "NotYet", ""), ("True", "UserCodeFailed", why)):
+        failed = {"type": "Failed", "status": status, "reason": reason, "message": message}
+        training["status"]["conditions"] = [failed]
+        run = two_zones(training)
+        page_text, text = both(run)
+        assert ("Failed (UserCodeFailed): " + why in text) is (status == "True")
+        assert ("What to do: repair the code or the data" in text) is (status == "True")
+        escaped = why.replace("<", "&lt;").replace(">", "&gt;")
+        assert ("Failed (UserCodeFailed): " + escaped in page_text) is (status == "True")
+        assert ("What to do: repair the code or the data" in page_text) is (status == "True")
 
 
 def test_the_configuration_is_shown(run: Run) -> None:

@@ -55,6 +55,8 @@ def test_suspending_saves_and_releases_everyone() -> None:
     newest = max(step for _, step in fleet.commits)
     assert fleet.arbiter.durable.manifests[-1].step == newest + 1
     assert newest < 19
+    (told,) = [r for r in fleet.records if r.reason is EventReason.SUSPENDED]
+    assert told.message == f"suspended after {newest + 1} of 20 steps"
 
 
 def test_a_resumed_job_repeats_nothing_in_another_grid() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bamboo_core.api.events import StallCause
 from bamboo_core.evidence.stalls import (
     Stall,
-    StallCause,
     find,
     several_overdue,
+    slow_data,
     slow_links,
     slow_storage,
 )
@@ -155,6 +156,7 @@ def test_a_long_wait_for_storage_is_told_and_no_stall() -> None:
     assert (
         slow_storage({A: loads(119.0), B: loads(999.0, limit_s=300.0), C: runs(500.0)}, ALL) == ""
     )
+    assert slow_data({A: loads(120.0)}, ALL) == ""
     text = slow_storage({A: loads(120.0), B: loads(150.0), D: loads(300.0)}, (A, B))
     assert text == "storage is slow: a, b have waited for files for up to 150 s"
 
@@ -166,11 +168,12 @@ def test_a_sample_that_does_not_come_is_told_before_it_is_overdue() -> None:
 
     said = "F[0:4] m3 @7 reads sample 9 of spec.data on b has taken {}, at most {} s are expected"
     remedy = "its [] has not returned: give what it waits for a time-out that raises"
-    assert slow_storage({A: reads(119.0), B: reads(119.0)}, ALL) == ""
-    assert slow_storage({A: reads(119.0), B: reads(130.0)}, ALL) == (
+    assert slow_data({A: reads(119.0), B: reads(119.0)}, ALL) == ""
+    assert slow_storage({B: reads(130.0)}, ALL) == ""
+    assert slow_data({A: reads(119.0), B: reads(130.0)}, ALL) == (
         f"data are slow: {said.format('130 s', '300')}; {remedy}"
     )
-    assert slow_storage({B: reads(301.0)}, ALL) == ""
+    assert slow_data({B: reads(301.0)}, ALL) == ""
     stall = look({B: reads(301.0)})
     assert stall is not None
     assert stall.message == f"{said.format('301.0 s', '300.0')}; {remedy}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
@@ -27,6 +29,8 @@ def record(reason: EventReason, **facts: str | float) -> Record:
 STOPPED = record(EventReason.STOPPED)
 RESUMED = record(EventReason.RESUMED)
 LOST = record(EventReason.AGENT_LOST, agents="a")
+
+USERS = record(EventReason.WORKER_FAILED, agents="a", cause="UserCodeFailed")
 
 
 def training(totals: Totals = Totals(), committed: int = 9) -> Counting:  # noqa: B008 - frozen
@@ -75,6 +79,9 @@ def test_a_pause_is_split_by_phase() -> None:
         ((record(EventReason.STOPPED, agents="a,b"),), (A,), "Loss"),
         ((record(EventReason.WORKER_FAILED, agents="a"), LOST, STOPPED), (), "Failure"),
         ((record(EventReason.STALLED, cause="WaitCycle"), STOPPED), (), "Stall"),
+        ((record(EventReason.STALLED, cause="DataSlow"), STOPPED), (), "UserCode"),
+        ((USERS, record(EventReason.STOPPED, agents="a")), (), "UserCode"),  # it tries again
+        ((USERS, LOST, STOPPED), (), "UserCode"),  # it is left out
         ((record(EventReason.CORRUPTION), STOPPED), (), "Corruption"),
         ((LOST, record(EventReason.RESTORING, repeated_steps=4), STOPPED), (), "Restore"),
     ],
@@ -95,6 +102,29 @@ def test_a_graver_cause_counts_from_then_on() -> None:
     tell(counting, 8.0, Phase.RUNNING, RESUMED)
     found = {cause: (p.count, dict(p.seconds)) for cause, p in counting.totals.pauses.items()}
     assert found == {"Loss": (1, {"Stop": 1.0}), "Restore": (0, {"Stop": 2.0})}
+
+
+def test_a_sample_that_does_not_come_again_is_the_same_pause() -> None:
+    """Nothing is committed between the first error and the second one, which ends the job."""
+    counting = training()
+    tell(counting, 5.0, Phase.COLLECTING, USERS, LOST, STOPPED)
+    tell(counting, 6.0, Phase.RUNNING)
+    tell(counting, 126.0, Phase.RUNNING, record(EventReason.STALLED, cause="DataSlow"))
+    counting.advance(276.0)
+    counting.hear(record(EventReason.STOPPED, agents="b"), frozenset(), is_failing=True)
+    counting.see(Phase.COLLECTING, 9)
+    tell(counting, 277.0, Phase.OVER)
+    pauses = Pauses(1, {"Stop": 2.0, "Resume": 270.0})
+    assert counting.totals.pauses == {"UserCode": pauses}
+
+
+def test_a_job_that_its_code_fails_stops_for_that() -> None:
+    led = Led(replace(BEGUN, failing="a: UserCodeFailed: sample 7 is damaged"))
+    led.observe()
+    for agent in MEMBERS:
+        led.connect(agent, BEGUN.plan)
+    led.until(lambda: bool(led.records(EventReason.STOPPED)))
+    assert {c: p.count for c, p in led.leadership.view().totals.pauses.items()} == {"UserCode": 1}
 
 
 def test_the_end_of_a_pause_is_told_with_its_cause() -> None:

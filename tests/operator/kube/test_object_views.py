@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import JOB
 
 from bamboo_agent.logs import JsonFormatter
+from bamboo_core.api import texts
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
 from bamboo_core.evidence.pod_troubles import PodTrouble
@@ -39,6 +40,17 @@ def test_a_pod() -> None:
     assert view.deleting_at == view.created_at + 10
     assert view.has_ended
     assert not view.is_alive
+
+
+def test_hooks_that_were_not_told_all_steps_are_no_last_words() -> None:
+    """Last words are those of a failure."""
+    untold = "mine:build was not told 3 records, from step 5 on, when the agent ended"
+    ended = {"terminated": {"exitCode": 0, "message": f"StepsReached{texts.UNTOLD}{untold}"}}
+    (view,) = object_views.pod_views([pod_object(phase="Succeeded", state=ended)], JOB)
+    assert (view.trouble, view.untold) == ("StepsReached", untold)
+    ended = {"terminated": {"exitCode": 0, "message": "StepsReached"}}
+    (view,) = object_views.pod_views([pod_object(phase="Succeeded", state=ended)], JOB)
+    assert (view.trouble, view.untold) == ("StepsReached", "")
 
 
 def test_only_pods_that_the_job_controls_count() -> None:

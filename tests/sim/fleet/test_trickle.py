@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.api.events import EventFact, EventReason, StallCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter_state.events import Timing
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.fleet.injection.effects import Effect
 from bamboo_sim.fleet.local_fleet import ForkServerProcess, LocalFleet

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.job.diagnosis import failure
 from bamboo_cli.run.cost import costs, has_amounts, money_text
 from bamboo_cli.run.figures import (
     facts,
@@ -24,10 +25,11 @@ _MOST_ROWS = 10
 
 
 def text_report(run: Run, prices: Mapping[str, float]) -> RenderableType:
-    """Figures, cost, hazard, the newest losses and pauses, configuration, and what is not
-    known."""
+    """Why it failed, figures, cost, hazard, the newest losses and pauses, configuration, and what
+    is not known."""
     title = f"{run.job.namespace}/{run.job.name}"
     parts: list[RenderableType] = [Text(title, style="bold"), Text(head(run))]
+    parts += [Text(line, style="bold red") for line in failure(run.job)]
     figures = Table.grid(padding=(0, 2))
     for name, value in facts(run):
         figures.add_row(name, value)

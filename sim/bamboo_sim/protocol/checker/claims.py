@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from bamboo_core.api.events import EventFact
+from bamboo_core.api.events import EventFact, StallCause
 from bamboo_core.arbiter_state.durable import eligible
 from bamboo_core.arbiter_state.events import ArbiterPhase, ComputePlan, Record
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
 from bamboo_sim.protocol.checker.corruption import is_lasting

@@ -7,12 +7,13 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from bamboo_core.api.events import StallCause
 from bamboo_core.arbiter import files, last_write, losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter_state import durable as durable_module
 from bamboo_core.arbiter_state.state import Collecting, Running, State
 from bamboo_core.evidence.liveness import Patience
-from bamboo_core.evidence.stalls import SlowLink, Stall, StallCause
+from bamboo_core.evidence.stalls import SlowLink, Stall
 from bamboo_core.job.durable_writer import DurableWriter
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId, Fence

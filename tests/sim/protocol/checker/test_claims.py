@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.events import EventFact, EventReason, Severity, StallCause
 from bamboo_core.arbiter import losses
 from bamboo_core.arbiter_state.events import Record
-from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.watch import Transfers
 from bamboo_sim.protocol.checker import claims
