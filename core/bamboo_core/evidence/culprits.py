@@ -13,10 +13,12 @@ from bamboo_core.model.program import Op
 _PLACE = re.compile(r"(?P<op>[A-Z]+)(\[(?P<lo>\d+):(?P<hi>\d+)\])?.*?( reads (?P<read>.+))?")
 _LAYERS = frozenset({Op.INIT, Op.F, Op.R, Op.B, Op.I, Op.W, Op.V})
 _SAMPLE = "sample "
+_APART = "; with spec.data.workers: 1 another process reads samples, and its end loses no step"
 
 
 def culprit(place: str, spec: JobSpec) -> str:
-    """The factory whose code has likely ended the process, with its field; empty: unknown."""
+    """The factory whose code has likely ended the process, with its field; empty: unknown. For a
+    sample also what keeps the process alive."""
     found = _PLACE.fullmatch(place)
     if found is None:
         return ""
@@ -25,7 +27,7 @@ def culprit(place: str, spec: JobSpec) -> str:
         field, data = "spec.data", spec.data.factory
         if op == Op.V and spec.data.validation is not None:
             field, data = "spec.data.validation", spec.data.validation.factory
-        return f"{field}.factory {data}"
+        return f"{field}.factory {data}{'' if spec.data.workers else _APART}"
     if op == Op.UPDATE:
         optimizer = spec.training.optimizer
         text = f"spec.training.optimizer.factory {optimizer.factory}"
@@ -39,8 +41,8 @@ def culprit(place: str, spec: JobSpec) -> str:
 
 
 def meeting(place: str) -> str:
-    """What is the same if another agent ends there. A sample is: after a loss its reader may have
-    other layers, and its forward another text."""
+    """The part of a place that another agent has in common. After a loss a sample may be read with
+    other layers, so its forward has another text."""
     found = _PLACE.fullmatch(place)
     is_sample = found is not None and (found["read"] or "").startswith(_SAMPLE)
     return found["read"] if found is not None and is_sample else place

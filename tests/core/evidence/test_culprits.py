@@ -20,7 +20,7 @@ from bamboo_core.evidence.culprits import culprit, meeting
 
 SPEC = JobSpec(
     model=ModelSpec("mine.nets:build"),
-    data=DataSpec("mine.data:train", validation=FactorySpec("mine.data:held_out")),
+    data=DataSpec("mine.data:train", validation=FactorySpec("mine.data:held_out"), workers=1),
     training=TrainingSpec(10, 8, 2, OptimizerSpec("mine.optim:Lion")),
     pipelines=PipelinesSpec(1, 1),
     worker=WorkerSpec("image"),
@@ -66,3 +66,11 @@ def test_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
     assert meeting(one) != meeting("V[0:1] m3 @30 reads sample 697 of spec.data.validation")
     for place in ("F[0:2] m3 @30", "F[0:2] m3 @30 reads data", "UPDATE[0:2] @9", "odd"):
         assert meeting(place) == place
+
+
+def test_a_sample_that_the_agent_reads_itself_has_a_remedy_beside_its_repair() -> None:
+    spec = replace(SPEC, data=replace(SPEC.data, workers=0))
+    assert culprit("F[0:4] m3 @30 reads sample 697 of spec.data", spec) == (
+        "spec.data.factory mine.data:train; with spec.data.workers: 1 another process reads"
+        " samples, and its end loses no step"
+    )
