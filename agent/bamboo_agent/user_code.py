@@ -38,8 +38,9 @@ def call_factory(spec: FactorySpec, *, seed: int, field: str = "") -> Any:
     try:
         return factory(**spec.args)
     except (Exception, SystemExit) as error:
+        where = f"{field}: " if field else ""
         text = f"{spec.factory} raised {told(error)}{_arguments(factory, spec, error)}"
-        raise FactoryError(text) from error
+        raise FactoryError(f"{where}{text}") from error
 
 
 def _arguments(factory: Callable[..., Any], spec: FactorySpec, error: BaseException) -> str:

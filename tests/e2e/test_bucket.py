@@ -16,7 +16,7 @@ from bamboo_cli.quickstart.local_cluster import LocalCluster
 from bamboo_core.controller.view import Slot
 from bamboo_devcluster.object_store import ObjectStore
 
-from .buckets import give_keys
+from .buckets import SECRET, give_keys
 from .jobs import STEPS, Gate, User, eventually, tiny_job
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.rotating(2)]
@@ -83,7 +83,10 @@ def test_a_bucket_that_cannot_be_used_is_told_and_nothing_is_lost(
     wanted = {"absent": ("s3://no-such-bucket/x", "NoSuchBucket"), "shut": (uri, "AccessDenied")}
     for name, (where, _) in wanted.items():
         user.apply(tiny_job(name, checkpoint={"uri": where}, worker=worker))
-    remedies = {"absent": "create the bucket", "shut": "allow the identity of the agents' pods"}
+    remedies = {
+        "absent": "create the bucket",
+        "shut": f"allow the user of the keys in the Secret {SECRET}",
+    }
     for name, (where, said) in wanted.items():
         job = user.until_ended(name)
         line = job.condition("Failed")

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bamboo_agent import hub
 from bamboo_agent.data.forms import LABELS, described
 from bamboo_agent.user_code import load_factory, text_of, told
 
@@ -106,7 +107,8 @@ def build(
     column. collate: ``module:function``, which gets the list of samples, as
     :class:`bamboo_agent.model.Dataset` says.
 
-    ImportError says what to install; ValueError and OSError what cannot be loaded.
+    ImportError says what to install; ValueError and OSError what cannot be loaded, HubError what
+    cannot be downloaded.
     """
     if multiple < 1 or (length is not None and length < 1):
         raise ValueError(f"multiple {multiple} and length {length} must be at least 1")
@@ -145,7 +147,10 @@ class _Tokenizer:
         except ImportError as error:
             raise ImportError(_missing("transformers", error)) from error
         try:
-            self._made = AutoTokenizer.from_pretrained(name)
+            with hub.asked("args.tokenizer", name):
+                self._made = AutoTokenizer.from_pretrained(name)
+        except hub.HubError:
+            raise
         except Exception as error:
             is_absent = name.startswith(("/", ".", "~")) and not Path(name).exists()
             raise OSError(
@@ -183,7 +188,10 @@ def _load(path: str, split: str | None, config: str | None, revision: str | None
         if is_saved:
             found = datasets.load_from_disk(path)
         else:
-            found = datasets.load_dataset(path, config, split=split, revision=revision)
+            with hub.asked("args.path", path):
+                found = datasets.load_dataset(path, config, split=split, revision=revision)
+    except hub.HubError:
+        raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             raise OSError(

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from bamboo_agent import hub
+
 _CONFIG = "spec.model.args.config"
 _OVERRIDES = "spec.model.args.overrides"
 _OLD_KEYS = ("rope_theta", "partial_rotary_factor")
@@ -39,11 +41,6 @@ def load(
     return root.AutoConfig.for_model(**given)
 
 
-def looks_like_path(name: str) -> bool:
-    """Whether it can be no name of the hub, which has one slash at most."""
-    return name.startswith(("/", ".", "~")) or name.endswith("/") or name.count("/") > 1
-
-
 def size_misfit(config: Any, has_places: bool, given: Any) -> str:
     """Why the model has no embedding for a micro-batch; empty: it has. has_places: it has one for
     each position."""
@@ -68,15 +65,18 @@ def size_misfit(config: Any, has_places: bool, given: Any) -> str:
 
 
 def _loaded(root: Any, config: str, overrides: dict[str, Any]) -> Any:
-    if looks_like_path(config) and not Path(config).exists():
+    if hub.looks_like_path(config) and not Path(config).exists():
         raise FileNotFoundError(
             f"{_CONFIG} {config!r}: no such folder; name a folder with a config.json that is in the"
             " image or on a volume that all agents mount (worker.podTemplate), or a name of the hub"
         )
     try:
-        found, unused = root.AutoConfig.from_pretrained(
-            config, return_unused_kwargs=True, **overrides
-        )
+        with hub.asked(_CONFIG, config):
+            found, unused = root.AutoConfig.from_pretrained(
+                config, return_unused_kwargs=True, **overrides
+            )
+    except hub.HubError:
+        raise
     except (OSError, ValueError) as error:
         kind = OSError if isinstance(error, OSError) else ValueError
         line = next(iter(str(error).strip().splitlines()), "")

@@ -36,23 +36,24 @@ _IDENTITY = (
     " spec.worker.podTemplate.spec.serviceAccountName)"
 )
 _KEYS = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
-_SECRET = (
-    f"the Secret with {' and '.join(_KEYS)} that envFrom of container agent names in"
-    " spec.worker.podTemplate (docs/buckets.md calls it bamboo-job-s3)"
-)
-_NO_KEYS = (
-    f"the server of AWS_ENDPOINT_URL takes keys: make {_SECRET}; a run on your machine takes them"
-    " from its shell"
+_BOTH = " and ".join(_KEYS)
+_SECRETS = "BAMBOO_KEYS_FROM"
+"""The operator's list of the Secrets from which a pod takes keys. Outside pods there is none."""
+_NAME_ONE = (
+    "the job's template names no Secret: make one with"
+    f" {_BOTH}, and name it in spec.worker.podTemplate.spec.containers:"
+    " [{name: agent, envFrom: [{secretRef: {name: bamboo-job-s3}}]}]"
 )
 _KEY_REMEDIES = {
-    "InvalidAccessKeyId": f"the server does not know AWS_ACCESS_KEY_ID: correct it in {_SECRET}",
+    "InvalidAccessKeyId": f"the server does not know {_KEYS[0]}: correct it in ",
     "SignatureDoesNotMatch": (
-        "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID, or has a line break at its"
-        f" end: correct both in {_SECRET}"
+        f"{_KEYS[1]} does not belong to {_KEYS[0]}, or has a line break at its end: correct both in"
+        " "
     ),
 }
 _MUTE = "403"
 """The code of an answer without a body, as to a request for an object's size."""
+_AT_START = "; agents take keys when they start, so delete the pods that run, one after the other"
 _PERMISSIONS = {
     "ListBucket": ("ListObjects", "ListObjectsV2", "HeadBucket", "ListObjectVersions"),
     "ListBucketMultipartUploads": ("ListMultipartUploads",),
@@ -226,7 +227,7 @@ def _remedy(error: Exception, response: dict[str, Any], where: str, needs: str) 
     if response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _RETRIED_STATUS:
         return _RETRIED
     if re.search("Credential|Authentication|RefreshError", name):
-        return _NO_KEYS if _has_own_server() else _IDENTITY
+        return _no_keys() if _has_own_server() else _IDENTITY
     if isinstance(error, ConnectionError | TimeoutError) or re.search("Connect|Timeout", name):
         return _REACH
     return ""
@@ -236,10 +237,10 @@ def _rights(error: Exception, code: str, where: str, needs: str) -> str:
     """Whose rights are missing, and which."""
     has_keys = _has_own_server() or any(os.environ.get(name) for name in _KEYS)
     if has_keys and code in _KEY_REMEDIES:
-        return _KEY_REMEDIES[code]
+        return f"{_KEY_REMEDIES[code]}{_keys_place()}{_AT_START if _secrets() else ''}"
     who = "the identity of the agents' pods (spec.worker.podTemplate.spec.serviceAccountName)"
     if has_keys:
-        who = f"the user of the keys in {_SECRET}"
+        who = f"the user of the keys in {_keys_place()}"
     operation = getattr(error.__cause__, "operation_name", "")
     missing = next((name for name, of in _PERMISSIONS.items() if operation in of), "")
     text = ""
@@ -248,6 +249,30 @@ def _rights(error: Exception, code: str, where: str, needs: str) -> str:
         text = f"s3:{missing} on {bucket if missing in _OF_BUCKET else f'{where}/*'} is refused: "
     mute = "; if the keys are wrong, correct them: this answer does not tell"
     return f"{text}allow {who} {needs}{mute if has_keys and code == _MUTE else ''}"
+
+
+def _secrets() -> str:
+    """The Secrets from which this pod takes its keys, in words; empty: none, or no pod."""
+    names = [name for name in os.environ.get(_SECRETS, "").split(",") if name]
+    if not names:
+        return ""
+    what = "Secret" if len(names) == 1 else "Secrets"
+    return f"the {what} {' or '.join(names)} of the job's namespace"
+
+
+def _keys_place() -> str:
+    """Where this process has its keys from."""
+    if _SECRETS not in os.environ:
+        return f"the shell ({_BOTH})"
+    return _secrets() or "spec.worker.env"
+
+
+def _no_keys() -> str:
+    text = "the server of AWS_ENDPOINT_URL takes keys"
+    if _SECRETS not in os.environ:
+        return f"{text}: set {_BOTH} in the shell"
+    found = _secrets()
+    return f"{text}: put {_BOTH} into {found}" if found else f"{text}, and {_NAME_ONE}"
 
 
 def _has_own_server() -> bool:

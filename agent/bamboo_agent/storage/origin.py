@@ -27,7 +27,10 @@ from bamboo_core.protocol.messages import Fingerprint, Manifest
 log = logging.getLogger(__name__)
 
 _FIELD = "spec.checkpoint.from"
-_FOLDER = re.compile(r"(?P<job>.+?)(/attempt-(?P<attempt>\d+)(/step-(?P<step>\d+))?)?")
+_FOLDER = re.compile(
+    r"(?P<job>.+?)(/attempt-(?P<attempt>\d+)(/step-(?P<step>\d+)(/manifest\.json)?)?)?"
+)
+"""An address. The job's status and events name a checkpoint by its manifest."""
 _ONLY_WEIGHTS = (
     "take only its weights: bamboo export, bamboo import, and spec.model.initialFrom in a new job"
 )
@@ -138,9 +141,9 @@ class Origin:
                 for name, number in (("attempt", attempt), ("step", step))
                 if number is not None
             )
-            there = ", ".join(dict.fromkeys(str(m.step) for m in scan.good)) or "none"
-            text = f"{found['job']} has no complete checkpoint {what and f'of {what}'}"
-            raise AbsentError(f"{text}, but of steps {there}")
+            there = ", ".join(dict.fromkeys(str(m.step) for m in scan.good))
+            text = f"{found['job']} has no complete checkpoint{what and f' of {what}'}"
+            raise AbsentError(f"{text}{there and f', but of steps {there}'}")
         if attempt is None and (later := source.later(newest.attempt)):
             text = (
                 f"{_FIELD}: {later} has no checkpoint yet, and what that attempt has left behind"

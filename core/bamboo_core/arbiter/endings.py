@@ -211,8 +211,8 @@ def end_failing(state: State, why: str = "") -> None:
         if manifest is not None:
             done = counted(manifest.step, "committed step")
             left = f"{lost}; " * bool(steps) + (
-                f"{done} in {_source(manifest)}: spec.checkpoint.from begins a job with it, and its"
-                " accept takes what you have repaired"
+                f"{done} in {_source(manifest)}: spec.checkpoint.from begins a job with it, and"
+                " accept: [Code, Data] there, or one of them, takes what you have repaired"
             )
         found += f"; {why}{left}"
     end(state, Outcome.FAILED, Reason.USER_CODE_FAILED, found)

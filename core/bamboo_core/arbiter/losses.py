@@ -14,6 +14,7 @@ from bamboo_core.arbiter.changes import is_enough_without, leavers
 from bamboo_core.arbiter.endings import end, fail
 from bamboo_core.arbiter.rounds import begin
 from bamboo_core.arbiter_state.state import Collecting, InForce, Over, Returning, Running, State
+from bamboo_core.evidence import culprits
 from bamboo_core.evidence.liveness import expel
 from bamboo_core.evidence.stalls import (
     SlowLink,
@@ -69,7 +70,9 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
     if agent in state.failed:
         return  # heard twice
     state.failed[agent] = failure.user_error
-    text = f"{agent}: {failure.reason}: {failure.message}"
+    code = culprits.culprit(failure.place, state.job.spec)
+    message = f"{failure.message}; it runs {code}" if code else failure.message
+    text = f"{agent}: {failure.reason}: {message}"
     if failure.user_error and _is_everywhere(state):
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
@@ -77,14 +80,14 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
     if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
         _meet(state, agent, failure.message, failure.message)
     elif failure.place:  # the texts of two crashes may differ
-        _meet(state, agent, failure.place, failure.message)
+        _meet(state, agent, culprits.meeting(failure.place), message)
     if isinstance(state.phase, Over):
         return
     others = tuple(a for a in state.durable.disputants if a != agent)
     if failure.reason == FailureCause.CORRUPTION and others:
         state.out.save(disputants=others)  # it has contradicted itself, so their layers are right
     cause = str(user_reason(failure.reason)) if failure.user_error else failure.reason
-    blame(state, agent, cause, failure.message)
+    blame(state, agent, cause, message)
     lose(state, agent, f"worker ended: {failure.reason}", confirmed=True, by_code=by_code)
 
 

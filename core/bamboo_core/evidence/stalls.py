@@ -23,7 +23,7 @@ _LASTING_S = 120.0  # a link that is slow for so long counts even if others are,
 _STORAGE_S = 120.0  # a wait for storage, or for a sample, that users should know of
 
 
-DATA_REMEDY = "its [] has not returned: give what it waits for a time-out that raises"
+DATA_REMEDY = "its __getitem__ has not returned: give what it waits for a time-out that raises"
 """About data that are read for far too long."""
 
 

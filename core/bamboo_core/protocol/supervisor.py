@@ -91,7 +91,10 @@ class Timing:
 _REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Disputed, Halted, Left, Finished)
 START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
 _SIGNALS = 128  # exit codes above are signals
-_ITS_CODE = "code that it runs may not end the process, and has to raise an error instead"
+_ITS_CODE = (
+    "code that it runs may not end the process, and has to raise an error instead; the agent's log"
+    " may say why it did"
+)
 _CRASH = "native code has crashed; the agent's log has the stack"
 _NEVER = Fence()
 

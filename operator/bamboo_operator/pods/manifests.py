@@ -38,6 +38,7 @@ from bamboo_operator.trust.bundle import ADDRESS_KEY, CA_CONFIG_MAP, CA_KEY
 from bamboo_operator.trust.identity import AUDIENCE, SERVER_NAME
 
 _TOKEN_LIFE_S = 3600
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -63,6 +64,7 @@ def pod(
         (c for c in body.get("containers") or [] if c["name"] == AGENT_CONTAINER), {}
     )
     identity = _identity_env(spec, job, action, operator_address)
+    identity += _keys_env(spec.worker, own)
     identity += _recording_env(job, event_logs)
     place = spec.placement.selector(action.zone, on_demand=action.is_on_demand)
     selector = {**(body.get("nodeSelector") or {}), **place}
@@ -279,6 +281,17 @@ def _identity_env(
         from_field("BAMBOO_NODE", "spec.nodeName"),
         *({"name": name, "value": value} for name, value in values.items()),
     ]
+
+
+def _keys_env(worker: WorkerSpec, own: Object) -> list[Object]:
+    """The names of the Secrets from which the agent takes keys of a bucket, for its errors: those
+    of the keys' variables, else all that may have them."""
+    variables = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
+    given = [variables[name].get("valueFrom") or {} for name in _KEYS if name in variables]
+    sources = given if given else own.get("envFrom") or []
+    found = [x.get("secretKeyRef") or x.get("secretRef") or {} for x in sources]
+    names = dict.fromkeys(x["name"] for x in found if x.get("name"))
+    return [{"name": "BAMBOO_KEYS_FROM", "value": ",".join(names)}]
 
 
 def _recording_env(job: JobView, event_logs: str) -> list[Object]:

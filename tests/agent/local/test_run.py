@@ -206,6 +206,7 @@ def test_a_sample_that_ends_two_processes_ends_the_run_with_all_steps(tmp_path: 
     assert run.ended.outcome is Outcome.FAILED
     assert "UserCodeFailed: the worker ended with code 3, in F[" in run.ended.message
     assert f"m0 @7 reads sample {bad} of spec.data: code that it runs may not" in run.ended.message
+    assert f"; it runs spec.data.factory {spec.data.factory}; " in run.ended.message
     assert "; 7 committed steps in the checkpoint of step 7: " in run.ended.message
     assert run.ended.checkpoint.endswith("/step-00000007")
 

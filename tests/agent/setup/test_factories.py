@@ -167,7 +167,7 @@ def job(model="fine", data="pairs", **changes):
 @pytest.mark.parametrize(
     ("model", "complaint"),
     [
-        ("raises", "users_code:raises raised RuntimeError: no weights in the cupboard"),
+        ("raises", "^spec.model.factory: users_code:raises raised RuntimeError: no weights"),
         ("returns_none", "returned a NoneType without layers and loss; return a Model"),
         ("has_no_layers", "layers must be a non-empty list"),
         ("has_modules", r"layers\[1\] is a Linear, which all .* such as lambda: Linear\("),
@@ -456,8 +456,8 @@ def test_the_learning_rate_may_follow_the_step():
             {"width": 5},
             Failure(
                 str(Reason.USER_CODE_FAILED),
-                "bamboo_agent.models.gpt:build raised ValueError: spec.model.args.width: 5"
-                " is not divisible by heads 4; set a multiple of it",
+                "spec.model.factory: bamboo_agent.models.gpt:build raised ValueError:"
+                " spec.model.args.width: 5 is not divisible by heads 4; set a multiple of it",
                 user_error=True,
                 exit_code=2,
             ),
@@ -467,8 +467,8 @@ def test_the_learning_rate_may_follow_the_step():
             {"file": "/nosuch/index"},
             Failure(
                 "SetUpFailed",
-                "builtins:open raised FileNotFoundError: [Errno 2] No such file or directory:"
-                " '/nosuch/index'",
+                "spec.model.factory: builtins:open raised FileNotFoundError: [Errno 2] No such file"
+                " or directory: '/nosuch/index'",
                 user_error=False,
                 exit_code=1,
             ),

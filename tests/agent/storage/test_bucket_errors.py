@@ -26,12 +26,17 @@ from bamboo_core.protocol.messages import BadCheckpoint
 
 RIGHTS = "to list, read, write and delete there"
 IDENTITY = "give the agents' pods an identity of the cloud"
-SECRET = (
-    "the Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY that envFrom of container agent"
-    " names in spec.worker.podTemplate (docs/buckets.md calls it bamboo-job-s3)"
-)
+SECRET = "the Secret team-keys of the job's namespace"
+AT_START = "; agents take keys when they start, so delete the pods that run, one after the other"
+BOTH = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 MUTE = "; if the keys are wrong, correct them: this answer does not tell"
 ALLOW = f"is refused: allow the user of the keys in {SECRET} {RIGHTS}"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_pod(monkeypatch):
+    """The operator tells from which Secret the pod takes keys."""
+    monkeypatch.setenv("BAMBOO_KEYS_FROM", "team-keys")
 
 
 def said(uri):
@@ -164,23 +169,44 @@ def test_wrong_keys_and_none(store, bucket, monkeypatch):
     assert f"writing below {bucket}/uid failed: SignatureDoesNotMatch: " in words
     assert words.endswith(
         "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID, or has a line break at its"
-        f" end: correct both in {SECRET}"
+        f" end: correct both in {SECRET}{AT_START}"
     )
     use(monkeypatch, store.environment_of("nobody", "wrong"))
     words = said(bucket)
     assert f"writing below {bucket}/uid failed: InvalidAccessKeyId: " in words
-    assert words.endswith(f": the server does not know AWS_ACCESS_KEY_ID: correct it in {SECRET}")
+    unknown = ": the server does not know AWS_ACCESS_KEY_ID: correct it in "
+    assert words.endswith(f"{unknown}{SECRET}{AT_START}")
+    monkeypatch.setenv("BAMBOO_KEYS_FROM", "one,two")
+    assert f"{unknown}the Secrets one or two of the job's namespace" in said(bucket)
+    monkeypatch.setenv("BAMBOO_KEYS_FROM", "")
+    assert said(bucket).endswith(f"{unknown}spec.worker.env")
+    monkeypatch.delenv("BAMBOO_KEYS_FROM")
+    assert said(bucket).endswith(f"{unknown}the shell ({BOTH})")
+
+
+def test_no_keys(store, bucket, monkeypatch):
     forget_keys(monkeypatch)
     words = said(bucket)
     assert words.endswith(
         "NoCredentialsError: Unable to locate credentials: the server of AWS_ENDPOINT_URL takes"
-        f" keys: make {SECRET}; a run on your machine takes them from its shell"
+        f" keys: put {BOTH} into {SECRET}"
     )
+    monkeypatch.setenv("BAMBOO_KEYS_FROM", "")
+    assert said(bucket).endswith(
+        "the server of AWS_ENDPOINT_URL takes keys, and the job's template names no Secret: make"
+        f" one with {BOTH}, and name it in spec.worker.podTemplate.spec.containers:"
+        " [{name: agent, envFrom: [{secretRef: {name: bamboo-job-s3}}]}]"
+    )
+    monkeypatch.delenv("BAMBOO_KEYS_FROM")
+    assert said(bucket).endswith(
+        f"the server of AWS_ENDPOINT_URL takes keys: set {BOTH} in the shell"
+    )
+    monkeypatch.setenv("BAMBOO_KEYS_FROM", "team-keys")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "root")
     use(monkeypatch, {})
     words = said(bucket)
     assert "PartialCredentialsError" in words
-    assert f"make {SECRET}" in words
+    assert f"put {BOTH} into {SECRET}" in words
 
 
 def test_weights_that_may_not_be_read_have_the_same_remedies(store, bucket, guest, monkeypatch):

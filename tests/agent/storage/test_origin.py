@@ -123,6 +123,7 @@ def check_begins(uri: str, step: int, source: dict[str, Any]) -> None:
         ({"job": "a", "step": 2}, 2),
         ({"job": "a", "attempt": 0, "step": 2}, 2),
         ({"uri": "{}/a/attempt-0000/step-00000002"}, 2),
+        ({"uri": "{}/a/attempt-0000/step-00000002/manifest.json"}, 2),
         ({"uri": "{}/a/attempt-0000/"}, 4),
     ],
 )
@@ -353,7 +354,8 @@ def test_a_changed_file_is_found_when_it_is_read(uri: str, tmp_path: Path) -> No
     ("source", "words"),
     [
         ({"job": "x"}, "/x is not there"),
-        ({"job": "a", "step": 3}, "/a has no complete checkpoint of step 3"),
+        ({"job": "a", "step": 3}, "/a has no complete checkpoint of step 3, but of steps 2, 4; n"),
+        ({"job": "a", "attempt": 1}, "/a has no complete checkpoint of attempt 1, but of steps 2"),
         ({"job": "a", "attempt": 0, "step": 3}, "step-00000003 has no manifest"),
     ],
 )

@@ -60,8 +60,8 @@ def test_everybody_s_error_ends_the_job_and_its_state_is_written(
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
     assert over.message.endswith(
         f": UserCodeFailed: {TEXT}; {STEP} committed steps in the checkpoint of step {STEP}:"
-        " spec.checkpoint.from begins a job with it, and its accept takes what you have"
-        " repaired"
+        " spec.checkpoint.from begins a job with it, and accept: [Code, Data] there, or one of"
+        " them, takes what you have repaired"
     )
     assert fleet.sealed[-1].step == STEP
     assert len(lost(fleet)) == gone, "a job that can spare an agent tries another one"
@@ -221,7 +221,21 @@ def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None
     crash(fleet, "a2", text="crashed in thread 7")
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
-    assert over.message.startswith("a2: UserCodeFailed: crashed in thread 7; ")
+    runs = f"it runs spec.model.factory {fleet.job.spec.model.factory}, layer 0"
+    assert over.message.startswith(f"a2: UserCodeFailed: crashed in thread 7; {runs}; ")
+    told = [r.message for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
+    assert told[0] == f"a0: WorkerExited: crashed; {runs}"
+
+
+def test_a_crash_in_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
+    """A job of one pipeline was restored once more, since its stages were cut otherwise."""
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    crash(fleet, "a0", "F[0:1] m3 @9 reads sample 7 of spec.data")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    crash(fleet, "a2", "F[0:2] m3 @9 reads sample 7 of spec.data")
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert f"; it runs spec.data.factory {fleet.job.spec.data.factory}; " in over.message
 
 
 def test_a_job_that_loses_steps_says_how_many_and_what_is_left() -> None:
@@ -236,7 +250,7 @@ def test_a_job_that_loses_steps_says_how_many_and_what_is_left() -> None:
     assert over.reason == "UserCodeFailed"
     assert re.search(
         r"; \d committed steps since the checkpoint of step 4 are lost; 4 committed steps in the"
-        r" checkpoint of step 4: spec.checkpoint.from begins a job with it, and its accept",
+        r" checkpoint of step 4: spec.checkpoint.from begins a job with it, and accept: \[Code",
         over.message,
     ), over.message
 

@@ -167,7 +167,7 @@ def test_a_sample_that_does_not_come_is_told_before_it_is_overdue() -> None:
         return Activity(ActivityKind.LOADING, age_s, 300.0, what)
 
     said = "F[0:4] m3 @7 reads sample 9 of spec.data on b has taken {}, at most {} s are expected"
-    remedy = "its [] has not returned: give what it waits for a time-out that raises"
+    remedy = "its __getitem__ has not returned: give what it waits for a time-out that raises"
     assert slow_data({A: reads(119.0), B: reads(119.0)}, ALL) == ""
     assert slow_storage({B: reads(130.0)}, ALL) == ""
     assert slow_data({A: reads(119.0), B: reads(130.0)}, ALL) == (

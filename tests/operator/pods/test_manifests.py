@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,6 +111,35 @@ def test_the_users_environment_cannot_hide_ours() -> None:
     (container,) = make(env=env)["spec"]["containers"]
     found = {e["name"]: e.get("value") for e in container["env"]}
     assert (found["BAMBOO_JOB"], found["MINE"]) == ("ns/job", "1")
+
+
+def keys_from(*own: dict[str, Any], source: Sequence[dict[str, Any]] = (), **more: Any) -> str:
+    agent = {"name": "agent", "env": list(own), "envFrom": [*source]}
+    template = {"spec": {"containers": [{"name": "other", "envFrom": [_secret("not")]}, agent]}}
+    containers = make(pod_template=template, **more)["spec"]["containers"]
+    (container,) = (c for c in containers if c["name"] == "agent")
+    found: dict[str, str] = {e["name"]: e.get("value", "") for e in container["env"]}
+    return found["BAMBOO_KEYS_FROM"]
+
+
+def _secret(name: str) -> dict[str, Any]:
+    return {"secretRef": {"name": name}}
+
+
+def _key(variable: str, name: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}}
+
+
+def test_the_agent_learns_which_secrets_have_the_keys_of_a_bucket() -> None:
+    """Its errors name them."""
+    both = _key("AWS_ACCESS_KEY_ID", "mine"), _key("AWS_SECRET_ACCESS_KEY", "mine")
+    sources = [{"configMapRef": {"name": "settings"}}, _secret("bamboo-job-a"), _secret("b")]
+    assert keys_from() == ""
+    assert keys_from(source=sources) == "bamboo-job-a,b"
+    assert keys_from(*both, source=sources) == "mine"
+    assert keys_from(_key("OTHER", "mine"), source=sources) == "bamboo-job-a,b"
+    assert keys_from(*both, env=(_key("AWS_SECRET_ACCESS_KEY", "spec"),)) == "mine,spec"
+    assert keys_from({"name": "AWS_ACCESS_KEY_ID", "value": "K"}, source=sources) == ""
 
 
 def test_agents_write_event_logs_if_asked() -> None:

@@ -95,8 +95,8 @@ async def test_no_step_is_lost(
         assert f"ValueError: {bad} is no text" in over.message
         assert over.message.endswith(
             f"; {STEP} committed steps in the checkpoint of step {STEP}:"
-            " spec.checkpoint.from begins a job with it, and its accept takes what you have"
-            " repaired"
+            " spec.checkpoint.from begins a job with it, and accept: [Code, Data] there, or one of"
+            " them, takes what you have repaired"
         )
         assert not fleet.recorded(EventReason.RESTORING)
         assert fleet.divergences() == []

@@ -1,0 +1,48 @@
+"""Which code of the user's an instruction runs, that has ended an agent's process.
+
+The instruction is known by its text, as the agent's supervisor tells it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.program import Op
+
+_PLACE = re.compile(r"(?P<op>[A-Z]+)(\[(?P<lo>\d+):(?P<hi>\d+)\])?.*?( reads (?P<read>.+))?")
+_LAYERS = frozenset({Op.INIT, Op.F, Op.R, Op.B, Op.I, Op.W, Op.V})
+_SAMPLE = "sample "
+_APART = "; with spec.data.workers: 1 another process reads samples, and its end loses no step"
+
+
+def culprit(place: str, spec: JobSpec) -> str:
+    """The factory whose code has likely ended the process, with its field; empty: unknown. For a
+    sample also what keeps the process alive."""
+    found = _PLACE.fullmatch(place)
+    if found is None:
+        return ""
+    op = found["op"]
+    if found["read"]:
+        field, data = "spec.data", spec.data.factory
+        if op == Op.V and spec.data.validation is not None:
+            field, data = "spec.data.validation", spec.data.validation.factory
+        return f"{field}.factory {data}{'' if spec.data.workers else _APART}"
+    if op == Op.UPDATE:
+        optimizer = spec.training.optimizer
+        text = f"spec.training.optimizer.factory {optimizer.factory}"
+        schedule = optimizer.schedule
+        return text if schedule is None else f"{text}, or its schedule {schedule.factory}"
+    if op not in _LAYERS or not found["hi"]:
+        return ""
+    lo, hi = int(found["lo"]), int(found["hi"])
+    layers = f"layer {lo}" if hi == lo + 1 else f"layers {lo} to {hi - 1}"
+    return f"spec.model.factory {spec.model.factory}, {layers}"
+
+
+def meeting(place: str) -> str:
+    """The part of a place that another agent has in common. After a loss a sample may be read with
+    other layers, so its forward has another text."""
+    found = _PLACE.fullmatch(place)
+    is_sample = found is not None and (found["read"] or "").startswith(_SAMPLE)
+    return found["read"] if found is not None and is_sample else place

@@ -1,0 +1,76 @@
+"""Code that ends a process is named by its factory, as the instruction tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bamboo_core.api.spec import (
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    ModelSpec,
+    OptimizerSpec,
+    PipelinesSpec,
+    TrainingSpec,
+    WorkerSpec,
+)
+from bamboo_core.evidence.culprits import culprit, meeting
+
+SPEC = JobSpec(
+    model=ModelSpec("mine.nets:build"),
+    data=DataSpec("mine.data:train", validation=FactorySpec("mine.data:held_out"), workers=1),
+    training=TrainingSpec(10, 8, 2, OptimizerSpec("mine.optim:Lion")),
+    pipelines=PipelinesSpec(1, 1),
+    worker=WorkerSpec("image"),
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("F[0:4] m3 @30 reads sample 697 of spec.data", "spec.data.factory mine.data:train"),
+        ("F[0:4] m3 @30 reads data", "spec.data.factory mine.data:train"),
+        ("F[3:4] m3 @30 reads data", "spec.data.factory mine.data:train"),  # its targets
+        (
+            "V[0:4] m3 @7 reads sample 41 of spec.data.validation",
+            "spec.data.validation.factory mine.data:held_out",
+        ),
+        ("F[0:4] m3 @30", "spec.model.factory mine.nets:build, layers 0 to 3"),
+        ("B[2:3] m0", "spec.model.factory mine.nets:build, layer 2"),
+        ("F[2:3] m0 0:2 @4", "spec.model.factory mine.nets:build, layer 2"),
+        ("INIT[0:2]", "spec.model.factory mine.nets:build, layers 0 to 1"),
+        ("UPDATE[0:2] 0:4 0:1 @9", "spec.training.optimizer.factory mine.optim:Lion"),
+        ("SAVE[0:2] @9", ""),  # it runs none of the user's code
+        ("the end waits for storage", ""),
+        ("", ""),
+    ],
+)
+def test_a_place_names_a_factory(place: str, said: str) -> None:
+    assert culprit(place, SPEC) == said
+
+
+def test_a_schedule_runs_with_the_optimizer() -> None:
+    optimizer = OptimizerSpec("torch.optim:SGD", schedule=FactorySpec("mine.rates:cosine"))
+    spec = replace(SPEC, training=replace(SPEC.training, optimizer=optimizer))
+    assert culprit("UPDATE[0:2] @9", spec) == (
+        "spec.training.optimizer.factory torch.optim:SGD, or its schedule mine.rates:cosine"
+    )
+
+
+def test_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
+    one, other = (f"F[0:{n}] m3 @30 reads sample 697 of spec.data" for n in (1, 2))
+    assert meeting(one) == meeting(other)
+    assert meeting(one) != meeting("F[0:1] m3 @30 reads sample 698 of spec.data")
+    assert meeting(one) != meeting("V[0:1] m3 @30 reads sample 697 of spec.data.validation")
+    for place in ("F[0:2] m3 @30", "F[0:2] m3 @30 reads data", "UPDATE[0:2] @9", "odd"):
+        assert meeting(place) == place
+
+
+def test_a_sample_that_the_agent_reads_itself_has_a_remedy_beside_its_repair() -> None:
+    spec = replace(SPEC, data=replace(SPEC.data, workers=0))
+    assert culprit("F[0:4] m3 @30 reads sample 697 of spec.data", spec) == (
+        "spec.data.factory mine.data:train; with spec.data.workers: 1 another process reads"
+        " samples, and its end loses no step"
+    )
