@@ -200,6 +200,8 @@ def look(state: State, now: float) -> None:
         lose(state, agent, why, confirmed=False)
     if state.is_behind:
         return
+    if isinstance(state.phase, Collecting):  # a stop waits for it, too
+        _tell(state, StallCause.DATA, slow_data(state.stalls.activities, membership.members))
     if isinstance(state.phase, Running):
         _mend_links(state, now)
     if isinstance(state.phase, Running):

@@ -246,6 +246,16 @@ def test_a_sample_that_does_not_come_is_told_but_replaces_nobody() -> None:
     assert fleet.arbiter.status().stall == ""
 
 
+def test_a_sample_for_which_a_stop_waits_is_told_too() -> None:
+    fleet = running(steps=40)
+    fleet.kill("a2")
+    reads = Activity(ActivityKind.LOADING, 200.0, 300.0, "F m0 reads sample 9 of spec.data")
+    for _ in range(3):
+        beat(fleet, {A1: reads})
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
+    assert stalls(fleet) == [("DataSlow", "")]
+
+
 def test_several_late_agents_are_told_but_replace_nobody() -> None:
     """A shared storage of samples that hangs: told at its limit, acted upon at four times that."""
     fleet = running(steps=40)
