@@ -53,6 +53,16 @@ _OF_DEVICE = (  # what torch says in a plain RuntimeError
 )
 
 
+_OF_FILES = frozenset(
+    {
+        "FileNotFoundError",
+        "IsADirectoryError",
+        "NotADirectoryError",
+        "PermissionError",
+        "UnidentifiedImageError",
+    }
+)
+
 _OF_USERS = frozenset({Op.F, Op.V, Op.B, Op.I, Op.W, Op.UPDATE})
 """They run code of the user's."""
 
@@ -91,10 +101,12 @@ def judge(error: Exception, *, ready: bool) -> Verdict:
 def in_mid_job(error: Exception) -> str:
     """The line about an error of the user's code that whoever computes the same meets, too; empty:
     it is another error."""
-    if not isinstance(_root(error), _IN_MID_JOB):
+    root = next((x for x in (error, *causes(error)) if isinstance(x, _IN_MID_JOB)), None)
+    if root is None or isinstance(error, CorruptionError):
         return ""
-    found = judge(error, ready=True)
-    return found.line if found.code is ExitCode.USER else ""
+    if any(_is_of_node(x) and not _is_of_file(x) for x in causes(root)):
+        return ""
+    return texts.cut(_first_line(str(root)) or type(root).__name__, texts.MOST_LINE_BYTES)
 
 
 def _judge(error: Exception, *, ready: bool) -> Verdict:
@@ -137,6 +149,14 @@ def _is_of_node(error: BaseException) -> bool:
     return isinstance(error, _OF_NODE) or (
         isinstance(error, RuntimeError) and any(words in text for words in _OF_DEVICE)
     )
+
+
+def _is_of_file(error: BaseException) -> bool:
+    """Whether a file is missing, closed to the reader or damaged. In mid-job that is most often the
+    data's fault, and everybody's. It may come from another process, with its name and text only."""
+    name = type(error).__name__
+    is_plain = name == "OSError" and not text_of(error).startswith("[Errno")  # as PIL's
+    return name in _OF_FILES or is_plain
 
 
 def _typed(error: BaseException) -> str:

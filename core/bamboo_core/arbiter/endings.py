@@ -191,12 +191,12 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
     membership.idle.clear()
 
 
-def fail(state: State, text: str) -> None:
+def fail(state: State, text: str, reason: Reason = Reason.USER_CODE_FAILED) -> None:
     """The user's code fails wherever it runs: the job ends, after a last checkpoint if it keeps
     any and has committed a step. Nothing else changes that."""
     if isinstance(state.phase, OverPhase) or state.durable.failing:
         return
-    state.out.save(failing=texts.cut(text, texts.MOST_LINE_BYTES))
+    state.out.save(failing=texts.cut(text, texts.MOST_LINE_BYTES), reason=str(reason))
     if state.job.spec.checkpoint is None or state.durable.plan == Fence():
         end_failing(state)
 
@@ -215,7 +215,8 @@ def end_failing(state: State, why: str = "") -> None:
                 " accept: [Code, Data] there, or one of them, takes what you have repaired"
             )
         found += f"; {why}{left}"
-    end(state, Outcome.FAILED, Reason.USER_CODE_FAILED, found)
+    reason = Reason(state.durable.reason or Reason.USER_CODE_FAILED)  # an older leader gives none
+    end(state, Outcome.FAILED, reason, found)
 
 
 def has_finished(state: State) -> bool:

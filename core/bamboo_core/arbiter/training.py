@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
-from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.changes import is_short, without_vote
-from bamboo_core.arbiter.endings import end, restore
+from bamboo_core.arbiter.endings import fail, restore
 from bamboo_core.arbiter.losses import blame, lose
 from bamboo_core.arbiter.plans import resumed
 from bamboo_core.arbiter.rounds import begin
@@ -36,6 +35,7 @@ from bamboo_core.arbiter_state.state import (
     Waiting,
 )
 from bamboo_core.model.claims import can_decide, has_unknown_input, odd_copies, odd_ones
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.sampling import newest_compared
 from bamboo_core.protocol.messages import (
@@ -104,10 +104,10 @@ def _skipped(state: State, commit: CommitRecord) -> None:
         text = f"the global batch of step {commit.step} has no targets: its loss counted none"
     if row > most:
         text += (
-            f"; {row} steps in a row changed no layer, more than spec.training.onNonFinite.skip"
-            f" {most}"
+            f"; {counted(row, 'step')} in a row changed no layer, more than"
+            f" spec.training.onNonFinite.skip {most}"
         )
-        end(state, Outcome.FAILED, Reason.NOT_FINITE, text)
+        fail(state, text, Reason.NOT_FINITE)
     elif row.bit_count() == 1:  # the 1st, 2nd, 4th, 8th in a row
         text += f": the step changes no layer; {row} of at most {most} in a row"
         state.record(

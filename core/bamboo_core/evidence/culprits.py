@@ -41,8 +41,12 @@ def culprit(place: str, spec: JobSpec) -> str:
 
 
 def meeting(place: str) -> str:
-    """The part of a place that another agent has in common. After a loss a sample may be read with
-    other layers, so its forward has another text."""
+    """The part of a place that another agent has in common. After a loss the cut may be another, so
+    the layers do not count."""
     found = _PLACE.fullmatch(place)
-    is_sample = found is not None and (found["read"] or "").startswith(_SAMPLE)
-    return found["read"] if found is not None and is_sample else place
+    if found is None or found["hi"] is None:
+        return place
+    read = found["read"] or ""
+    return (
+        read if read.startswith(_SAMPLE) else place.replace(f"[{found['lo']}:{found['hi']}]", "", 1)
+    )

@@ -251,7 +251,9 @@ def test_an_error_about_a_file_whose_name_is_not_utf_8_arrives(name):
     fleet = ProcessFleet(replace(tiny_gpt(), model=factory), plans.names(1))
     try:
         fleet.wait(lambda: bool(fleet.messages))
-        text = f"{__name__}:{name} raised FileNotFoundError: /data/caf\\udce9.jpg"
+        text = (
+            f"spec.model.factory: {__name__}:{name} raised FileNotFoundError: /data/caf\\udce9.jpg"
+        )
         expected = Failure("SetUpFailed", text, user_error=False, exit_code=1)
         assert [message for _, message in fleet.messages] == [expected]
         (process,) = fleet.processes.values()

@@ -101,13 +101,49 @@ def test_each_plan_tells_it_again():
     assert [message.fence for _, message in halted(fleet)] == [FIRST, SECOND]
 
 
-def of_storage():
+def caused_by(cause):
     error = SampleError(TEXT)
-    error.__cause__ = OSError(errno.EIO, "Input/output error")
+    error.__cause__ = cause
     return error
 
 
-@pytest.mark.parametrize("error", [of_storage(), RuntimeError("x"), MemoryError()], ids=repr)
+@pytest.mark.parametrize(
+    "cause",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/data/7.png"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        OSError("image file is truncated (3 bytes not processed)"),
+        type("UnidentifiedImageError", (OSError,), {})("cannot identify image file"),
+        type("FileNotFoundError", (OSError,), {})("[Errno 2] from a reading process"),
+    ],
+    ids=repr,
+)
+def test_a_file_of_a_sample_that_is_not_there_or_damaged_keeps_the_state(cause):
+    fleet = grid()
+    before = plan(fleet, FIRST)
+    agent = before.pipelines[0][0]
+    fail(fleet, agent, lambda task: task.op is Op.F, caused_by(cause))
+    fleet.wait(lambda: bool(halted(fleet)))
+    assert halted(fleet) == [(agent, Halted(FIRST, TEXT))]
+    plan(fleet, SECOND, before=before)
+    fleet.run_to_end(SECOND)
+    fleet.close()
+    assert_exact(fleet)
+
+
+OF_NODE = [
+    OSError(errno.EIO, "Input/output error"),
+    OSError(errno.ESTALE, "Stale file handle"),
+    type("OSError", (OSError,), {})("[Errno 5] from a reading process"),
+    ConnectionResetError("reset by peer"),
+    TimeoutError("timed out"),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize(
+    "error", [*map(caused_by, OF_NODE), RuntimeError("x"), MemoryError()], ids=repr
+)
 def test_other_errors_end_the_worker_as_before(error):
     """They may be the node's fault, and its memory's."""
     fleet = grid()

@@ -64,8 +64,9 @@ def test_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
     assert meeting(one) == meeting(other)
     assert meeting(one) != meeting("F[0:1] m3 @30 reads sample 698 of spec.data")
     assert meeting(one) != meeting("V[0:1] m3 @30 reads sample 697 of spec.data.validation")
-    for place in ("F[0:2] m3 @30", "F[0:2] m3 @30 reads data", "UPDATE[0:2] @9", "odd"):
-        assert meeting(place) == place
+    assert meeting("F[0:3] m1 @60") == meeting("F[2:4] m1 @60") != meeting("B[2:4] m1 @60")
+    assert meeting("F[0:3] m1 @60") != meeting("F[0:3] m1 @61")
+    assert meeting("odd") == "odd"
 
 
 def test_a_sample_that_the_agent_reads_itself_has_a_remedy_beside_its_repair() -> None:
