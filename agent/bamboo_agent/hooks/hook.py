@@ -115,7 +115,7 @@ class Hook:
             doing = "a step" if self._is_ready else "its start"
             self._why = self._why or f"hung in {'close' if self._is_closing else doing}"
             self._process.kill()
-        elif not self._process.is_open:
+        elif not self._process.is_open and not self._is_closing:  # one that closes takes its time
             self._due_at = min(self._due_at, now + _DEAF_S)
         elif self._is_ready and not self._is_closing:
             self._feed(now)

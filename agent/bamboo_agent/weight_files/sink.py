@@ -107,6 +107,15 @@ class Sink:
         raise NotImplementedError
 
 
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Write a safetensors file with the rights of any new file: the library gives its user alone
+    the right to read it, and pods run as another one."""
+    path.touch()
+    mode = path.stat().st_mode
+    safetensors.torch.save_file(tensors, path, _METADATA)
+    path.chmod(mode)
+
+
 class OneFile(Sink):
     """All tensors in one file. They are in memory until it is written."""
 
@@ -121,7 +130,7 @@ class OneFile(Sink):
             with open(self._path, "wb") as file:  # else its name would be in the bytes
                 torch.save(self._tensors, file)
         else:
-            safetensors.torch.save_file(self._tensors, self._path, _METADATA)
+            _save(self._tensors, self._path)
 
     def _add(self, name: str, tensor: torch.Tensor) -> None:
         self._tensors[name] = tensor
@@ -166,7 +175,7 @@ class Folder(Sink):
         self._bytes += _size(tensor)
 
     def _write(self) -> None:
-        safetensors.torch.save_file(self._part, self._temporary(len(self._parts)), _METADATA)
+        _save(self._part, self._temporary(len(self._parts)))
         self._parts.append(list(self._part))
         self._part, self._bytes = {}, 0
 

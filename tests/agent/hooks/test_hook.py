@@ -224,6 +224,19 @@ def test_a_process_that_hears_nothing_any_more_is_killed() -> None:
     assert bench.process.code == -9
 
 
+def test_a_process_that_has_closed_may_take_its_time_to_end() -> None:
+    bench = Bench()
+    bench.ready()
+    bench.hook.finish()
+    bench.turn()
+    bench.process.is_open = False
+    bench.turn(0.1)
+    bench.turn(STEP_S - 1.0)
+    assert (bench.process.code, bench.hook.warning) == (None, "")
+    bench.turn(2.0)
+    assert bench.process.code == -9
+
+
 def test_what_it_says_that_is_no_message_is_ignored() -> None:
     bench = Bench()
     bench.ready()

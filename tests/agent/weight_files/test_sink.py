@@ -31,6 +31,19 @@ def test_a_file_replaces_another_only_if_told_to(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_files_have_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    """Pods run as another user than whoever has exported them."""
+    write(tmp_path / "w.safetensors", 1.0)
+    with placed(tmp_path / "folder", force=False) as temporary:
+        folder = Folder(temporary)
+        folder.add({"x": torch.zeros(2)})
+        folder.close()
+    (tmp_path / "usual").touch()
+    files = [x for x in tmp_path.rglob("*") if x.is_file()]
+    assert len(files) == 3
+    assert len({x.stat().st_mode for x in files}) == 1
+
+
 def test_a_folder_replaces_a_folder_or_a_file(tmp_path: Path) -> None:
     path = tmp_path / "w"
     path.write_text("old")
