@@ -196,7 +196,7 @@ def fail(state: State, text: str, reason: Reason = Reason.USER_CODE_FAILED) -> N
     any and has committed a step. Nothing else changes that."""
     if isinstance(state.phase, OverPhase) or state.durable.failing:
         return
-    state.out.save(failing=texts.cut(text, texts.MOST_LINE_BYTES), reason=str(reason))
+    state.out.save(failing=texts.cut(text, texts.MOST_LINE_BYTES), failing_by=str(reason))
     if state.job.spec.checkpoint is None or state.durable.plan == Fence():
         end_failing(state)
 
@@ -215,8 +215,7 @@ def end_failing(state: State, why: str = "") -> None:
                 " accept: [Code, Data] there, or one of them, takes what you have repaired"
             )
         found += f"; {why}{left}"
-    reason = Reason(state.durable.reason or Reason.USER_CODE_FAILED)  # an older leader gives none
-    end(state, Outcome.FAILED, reason, found)
+    end(state, Outcome.FAILED, state.durable.failing_by, found)
 
 
 def has_finished(state: State) -> bool:
@@ -305,7 +304,7 @@ def resume(state: State, desired: DesiredState, now: float) -> None:
     if desired.suspended or state.durable.outcome is not Outcome.SUSPENDED:
         return
     is_raised = state.durable.reason == Reason.STEPS_REACHED
-    state.out.save(outcome=None, reason="", message="", last_write=None, failing="")
+    state.out.save(outcome=None, reason="", message="", last_write=None, failing="", failing_by="")
     state.rewriting = Rewriting()
     if state.durable.plan == Fence():
         state.phase = Waiting()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import BestCheckpoint
+from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import BestSpec, RedundancyMode
 from bamboo_core.arbiter_state.last_write import LastWrite
 from bamboo_core.model import pruning, sampling
@@ -93,6 +94,7 @@ class Durable:
     restored: tuple[Restored, ...] = ()  # orders of the user, the newest last
     last_write: LastWrite | None = None  # None: nothing but training is left to do
     failing: str = ""  # by which error of the user's code the job ends, once its state is written
+    failing_by: str = ""  # the reason with which it ends then
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
     outcome: Outcome | None = None
     reason: str = ""
@@ -314,7 +316,7 @@ def to_json(durable: Durable) -> dict[str, Any]:
     if d.last_write is not None:
         out["lastWrite"] = list(d.last_write)
     if d.failing:
-        out["failing"] = d.failing
+        out["failing"], out["failingBy"] = d.failing, d.failing_by
     if d.restored:
         out["restored"] = [list(order) for order in d.restored]
     if d.attempt or d.rolled_back:
@@ -378,6 +380,10 @@ def _read(value: dict[str, Any]) -> Durable:
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
         last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,
         failing=str(value.get("failing", "")),
+        # A status of an earlier version fails by the user's code alone.
+        failing_by=str(
+            value.get("failingBy", Reason.USER_CODE_FAILED if "failing" in value else "")
+        ),
         processors=tuple(_processor(*found) for found in value.get("processors", ())),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),

@@ -10,6 +10,7 @@ from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state import events as a
+from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import Failure, Halted
@@ -285,3 +286,12 @@ def test_an_agent_that_is_left_out_says_nothing_about_nodes() -> None:
 
 def _losses(fleet: Fleet) -> float:
     return sum(zone.losses for zone in fleet.arbiter.state.protection.hazard.zones)
+
+
+def test_facts_of_an_earlier_version_fail_by_the_user_s_code() -> None:
+    facts = Durable(failing="x", failing_by="NotFinite")
+    written = to_json(facts)
+    assert from_json(written) == facts
+    del written["failingBy"]
+    assert from_json(written).failing_by == "UserCodeFailed"
+    assert from_json(to_json(Durable())).failing_by == ""
