@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from bamboo_agent.compute.layers import Grouping, Layer, OptimizerFactory, Tie
-from bamboo_agent.compute.optimizer_state import RATE, SCHEDULE
+from bamboo_agent.compute.optimizer_state import RATE, SCHEDULE, SETTER
 from bamboo_agent.device.random_state import seed_code
 from bamboo_agent.model import FactoryError
 from bamboo_agent.user_code import call_factory, load_factory, told
@@ -62,6 +62,7 @@ def optimizer_factory(spec: OptimizerSpec, *, seed: int) -> OptimizerFactory:
             _check_rate(spec.factory, optimizer, rate)
         setattr(optimizer, RATE, rate)
         setattr(optimizer, SCHEDULE, _schedule(spec, optimizer, rate, seed))
+        setattr(optimizer, SETTER, (spec.schedule or spec).factory)
         return optimizer
 
     return make

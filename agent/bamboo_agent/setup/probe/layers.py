@@ -22,7 +22,7 @@ from bamboo_agent.compute.stage import Halves
 from bamboo_agent.device.digests import digest
 from bamboo_agent.losses.forms import LossError, LossForm, read
 from bamboo_agent.model import FactoryError, Model
-from bamboo_agent.payloads.flow import Flow, FlowError, shapes_of
+from bamboo_agent.payloads.flow import Flow, shapes_of, told_shapes
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe import builds, losses, passes, ties, updates
@@ -273,13 +273,6 @@ def _given(subject: Subject, error: BaseException) -> str:
     return text
 
 
-def _told(target: Any) -> str:
-    try:
-        return shapes_of(Flow.of(target)) or "None"
-    except FlowError:
-        return type(target).__name__
-
-
 def _taken(target: Any, error: BaseException) -> str:
     """Say what to give to a loss that has raised."""
     is_of_classes = isinstance(error, RuntimeError) and _OF_CLASSES.search(text_of(error))
@@ -308,7 +301,7 @@ def _loss(model: Model, target: Any, origin: str) -> Finish:
         except (Exception, SystemExit) as error:
             text = (
                 f"the loss raised {told(error)}; the model gives {shapes_of(outputs)}, and the"
-                f" targets of {origin} are {_told(target)}: {_taken(target, error)}"
+                f" targets of {origin} are {told_shapes(target)}: {_taken(target, error)}"
             )
             raise _LossRefusedError(text) from error
         if not loss.requires_grad and any(value.requires_grad for value in outputs):
