@@ -48,8 +48,10 @@ def text_of(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """The error's type, and its text if it has one."""
-    text, kind = text_of(error), type(error).__name__
+    """The error's type, and its text if it has one, without a full stop: more may follow."""
+    text, kind = text_of(error).rstrip(), type(error).__name__
+    if text.endswith(".") and not text.endswith(".."):
+        text = text[:-1]
     return f"{kind}: {text}" if text.strip() else kind
 
 

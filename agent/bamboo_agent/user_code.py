@@ -39,12 +39,14 @@ def call_factory(spec: FactorySpec, *, seed: int, field: str = "") -> Any:
         return factory(**spec.args)
     except (Exception, SystemExit) as error:
         where = f"{field}: " if field else ""
-        text = f"{spec.factory} raised {told(error)}{_arguments(factory, spec, error)}"
+        text = f"{spec.factory} raised {told(error)}{arguments_of(factory, error, **spec.args)}"
         raise FactoryError(f"{where}{text}") from error
 
 
-def _arguments(factory: Callable[..., Any], spec: FactorySpec, error: BaseException) -> str:
-    """The factory's arguments, if it has been called with others."""
+def arguments_of(
+    factory: Callable[..., Any], error: BaseException, *given: Any, **args: Any
+) -> str:
+    """The factory's arguments behind ``given``, if it does not take these."""
     if not isinstance(error, TypeError):
         return ""
     try:
@@ -52,9 +54,10 @@ def _arguments(factory: Callable[..., Any], spec: FactorySpec, error: BaseExcept
     except (TypeError, ValueError):  # a function of C may have none
         return ""
     try:
-        signature.bind(**spec.args)
+        signature.bind(*given, **args)
     except TypeError:
-        return f"; its arguments are {', '.join(signature.parameters) or 'none'}"
+        names = list(signature.parameters)[len(given) :]
+        return f"; its arguments are {', '.join(names) or 'none'}"
     return ""
 
 

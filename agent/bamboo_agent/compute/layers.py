@@ -8,12 +8,14 @@ parameter with two names stands there once.
 from __future__ import annotations
 
 import json
+import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +34,8 @@ from bamboo_agent.user_code import told
 from bamboo_agent.weight_files.initial import InitialWeights
 from bamboo_agent.weight_files.outlines import LayerOutline, WeightsError
 from bamboo_core.api.spec import Precision
+
+_TORCH = Path(torch.__file__).parent
 
 OptimizerFactory = Callable[[Sequence[Any]], Any]
 """Parameters of one layer, or torch's groups of them -> torch optimizer."""
@@ -207,6 +211,20 @@ def _parameter(module: nn.Module, layer: int, name: str) -> nn.Parameter:
     return known[name]
 
 
+def _making(error: BaseException) -> str:
+    """Which module the layer's function was making when it raised, and the line outside of torch,
+    as they stand behind a layer's number."""
+    frames = list(traceback.walk_tb(error.__traceback__))[1:]
+    made = (f.f_locals.get("self") for f, _ in frames if f.f_code.co_name == "__init__")
+    kind = next((f", {type(x).__name__}" for x in made if isinstance(x, nn.Module)), "")
+    lines = [
+        f" ({Path(f.f_code.co_filename).name}, line {line})"
+        for f, line in frames
+        if _TORCH not in Path(f.f_code.co_filename).parents
+    ]
+    return f"{kind}{lines[-1] if lines else ''}"
+
+
 def _form(parameter: torch.Tensor) -> str:
     return f"{str(parameter.dtype).removeprefix('torch.')} {tuple(parameter.shape)}"
 
@@ -304,7 +322,7 @@ class LayerBuilder:
         try:
             module = self._model.layers[layer]()
         except (Exception, SystemExit) as error:
-            raise FactoryError(f"layer {layer}: {told(error)}") from error
+            raise FactoryError(f"layer {layer}{_making(error)}: {told(error)}") from error
         if before != _defaults():
             raise FactoryError(
                 f"layer {layer}, {type(module).__name__}: its function changes torch's default"
@@ -312,7 +330,11 @@ class LayerBuilder:
                 " built: set it back, or name dtype and device where tensors are made"
             )
         if not isinstance(module, nn.Module):
-            raise FactoryError(f"layer {layer} is a {type(module).__name__}, not an nn.Module")
+            remedy = "return one from its function"
+            if module is None:
+                remedy = "its function returns nothing; return the layer from it"
+            kind = type(module).__name__
+            raise FactoryError(f"layer {layer} is a {kind}, not an nn.Module: {remedy}")
         if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
             raise FactoryError(
                 f"layer {layer}, {type(module).__name__}: it is lazy, so its sizes are not known:"

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from bamboo_agent.compute.layers import Grouping, Layer, OptimizerFactory, Tie
-from bamboo_agent.compute.optimizer_state import RATE, SCHEDULE
+from bamboo_agent.compute.optimizer_state import RATE, SCHEDULE, SETTER
 from bamboo_agent.device.random_state import seed_code
 from bamboo_agent.model import FactoryError
-from bamboo_agent.user_code import call_factory, load_factory, told
+from bamboo_agent.user_code import arguments_of, call_factory, load_factory, told
 from bamboo_core.api.spec import FactorySpec, OptimizerSpec, ParameterGroup
 
 _FIELD = "spec.training.optimizer"
@@ -47,7 +47,11 @@ def optimizer_factory(spec: OptimizerSpec, *, seed: int) -> OptimizerFactory:
         try:
             made = call(parameters, spec.args)
         except (Exception, SystemExit) as error:
-            raise FactoryError(f"{spec.factory} raised {told(error)}") from error
+            known = arguments_of(factory, error, parameters, **spec.args)
+            field = "args" if spec.args else "factory"
+            raise FactoryError(
+                f"{_FIELD}.{field}: {spec.factory} raised {told(error)}{known}"
+            ) from error
         if isinstance(made, tuple) and len(made) != 2:
             raise FactoryError(
                 f"{spec.factory} returned a tuple of {len(made)}: return the optimizer, or"
@@ -62,6 +66,7 @@ def optimizer_factory(spec: OptimizerSpec, *, seed: int) -> OptimizerFactory:
             _check_rate(spec.factory, optimizer, rate)
         setattr(optimizer, RATE, rate)
         setattr(optimizer, SCHEDULE, _schedule(spec, optimizer, rate, seed))
+        setattr(optimizer, SETTER, (spec.schedule or spec).factory)
         return optimizer
 
     return make

@@ -30,6 +30,8 @@ RATE = "bamboo_rate"
 SCHEDULE = "bamboo_schedule"
 """Attribute of an optimizer: step -> factor of the learning rates of its groups, or None. At most
 one of the two is set."""
+SETTER = "bamboo_setter"
+"""Attribute of an optimizer: the name of the factory that gave the rate or the schedule."""
 _OWN = ""
 
 
@@ -47,6 +49,7 @@ class OptimizerState:
         self._parameters = dict(zip(names, parameters, strict=True))
         self._rate: Callable[[int], float] | None = getattr(optimizer, RATE, None)
         self._schedule: Callable[[int], float] | None = getattr(optimizer, SCHEDULE, None)
+        self._setter: str = getattr(optimizer, SETTER, "")
         if self._rate is not None:
             self._default = float(optimizer.defaults["lr"])
         if self._sets_rates:
@@ -81,14 +84,14 @@ class OptimizerState:
     def _rates(self, step: int) -> list[float]:
         owns = [float(fresh["lr"]) for fresh in self._fresh]
         if self._schedule is not None:
-            field = "spec.training.optimizer.schedule"
-            factor = _number(self._schedule, step, field)
+            who = f"spec.training.optimizer.schedule: the function of {self._setter}"
+            factor = _number(self._schedule, step, who)
             if not 0 <= factor < math.inf:
-                raise RateError(f"{field} gives {factor} for step {step}; {_WANTED}")
+                raise RateError(f"{who} gives {factor} for step {step}; {_WANTED}")
             return [own * factor for own in owns]
         assert self._rate is not None
-        field = "the rate that spec.training.optimizer.factory returns"
-        rate, default = _number(self._rate, step, field), self._default
+        who = f"spec.training.optimizer.factory: the rate of {self._setter}"
+        rate, default = _number(self._rate, step, who), self._default
         return [rate if own == default else rate * (own / default) for own in owns]
 
     def groups_text(self) -> str:
@@ -260,13 +263,13 @@ class OptimizerState:
 _WANTED = "it must give a number from 0 on"
 
 
-def _number(function: Callable[[int], float], step: int, field: str) -> float:
+def _number(function: Callable[[int], float], step: int, who: str) -> float:
     """The number that the user's function gives for a step. RateError: it gives none."""
     try:
         found = function(step)
         float(found)  # so that it is a number of any kind
     except (Exception, SystemExit) as error:
-        raise RateError(f"{field} raised {told(error)} for step {step}; {_WANTED}") from error
+        raise RateError(f"{who} raised {told(error)} for step {step}; {_WANTED}") from error
     return found
 
 

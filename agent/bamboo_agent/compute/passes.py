@@ -26,7 +26,7 @@ from bamboo_agent.device.random_state import seed_forward
 from bamboo_agent.losses.forms import Late, take_as
 from bamboo_agent.model import FactoryError
 from bamboo_agent.modules.batch_norm import NormError
-from bamboo_agent.payloads.flow import Flow
+from bamboo_agent.payloads.flow import Flow, told_shapes
 from bamboo_agent.payloads.plain_values import StateError
 from bamboo_agent.user_code import told
 from bamboo_core.model import claims
@@ -173,7 +173,11 @@ class Passes:
         except _TOLD:
             raise
         except (Exception, SystemExit) as error:
-            raise CodeError(f"{which}, the loss: {told(error)}") from error
+            origin = setup.data.origin(None if task.op is Op.V else task.step, task.index)
+            raise CodeError(
+                f"{which}, the loss of {setup.model_factory}, with targets {told_shapes(target)} of"
+                f" {origin}: {told(error)}"
+            ) from error
         found = take_as(setup.loss_form, value, which)
         return found.tensor, Late(found, which)
 

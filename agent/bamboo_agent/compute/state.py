@@ -39,6 +39,7 @@ class TrainingSetup:
     seed: int
     clip_norm: float
     device: torch.device
+    model_factory: str = ""  # its name, for errors
     host_memory_bytes: int = 0  # for what is computed ahead, and for replicas
     check_every: int = 0  # which share is computed twice; see Checks
     # layer -> number of each parameter's group, which is clipped by itself; empty: all are one

@@ -259,9 +259,11 @@ class Data:
             )
         return inputs, targets
 
-    def origin(self, step: int, microbatch: int) -> str:
-        """Name who has made a training micro-batch, and its samples, in words."""
-        return f"{self._training.factory}, samples {listed(self.indices(step, microbatch))}"
+    def origin(self, step: int | None, microbatch: int) -> str:
+        """Name who has made a micro-batch, and its samples, in words. step None: of the validation
+        set."""
+        samples = listed(self._indices(step, microbatch))
+        return f"{self._source(step).factory}, samples {samples}"
 
     def _made(
         self,

@@ -187,6 +187,8 @@ def read_as(form: LossForm, value: Any, where: str) -> Returned:
 
 
 def _check_scalar(value: Any) -> None:
+    if value is None:
+        raise LossError("the loss returns nothing: return its value, a scalar tensor")
     if not isinstance(value, torch.Tensor):
         raise LossError(
             f"loss must be a scalar tensor, and it is {_told(value)}: return a tensor, not a number"

@@ -145,6 +145,14 @@ def _part(pair: Any) -> Form:
     raise ValueError("a value has a form that is none")
 
 
+def told_shapes(value: Any) -> str:
+    """As :func:`shapes_of`, of any value: None, or its type, if there are no tensors in it."""
+    try:
+        return shapes_of(Flow.of(value)) or "None"
+    except FlowError:
+        return type(value).__name__
+
+
 def shapes_of(values: Iterable[torch.Tensor]) -> str:
     """Shapes and dtypes, such as "8x64x96 float32"."""
     return ", ".join(

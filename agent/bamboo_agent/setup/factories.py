@@ -77,6 +77,7 @@ def build_setup(
         clip_norm=spec.training.clip_norm,
         clip_groups=_clip_groups(spec, profile),
         device=device,
+        model_factory=spec.model.factory,
         host_memory_bytes=spec.redundancy.host_memory_bytes,
         check_every=spec.corruption.check_every,
         save_every=spec.save_every,

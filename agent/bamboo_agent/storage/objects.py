@@ -64,9 +64,19 @@ _PERMISSIONS = {
 }
 """What S3 must allow -> operations, by their names in botocore."""
 _OF_BUCKET = ("ListBucket", "ListBucketMultipartUploads")
-_REACH = (
-    "check that pods can reach the server, and its address (AWS_ENDPOINT_URL in spec.worker.env)"
-)
+_LOGINS = {
+    "s3": (
+        f"set {_BOTH} in the shell, or the AWS_PROFILE of a login, and AWS_ENDPOINT_URL for a"
+        " server that is not of AWS"
+    ),
+    "gs": (
+        "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS in the"
+        " shell"
+    ),
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the shell",
+}
+"""Scheme -> how a shell gets rights. Pods have an identity instead."""
+_ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az"}
 _BUCKET = "create the bucket, or a new job with the right spec.checkpoint.uri"
 _CLOCK = "set the clock of the node: the server refuses requests that are minutes early or late"
 _REMEDIES_BY_CODE = {"InvalidBucketName": _BUCKET, "RequestTimeTooSkewed": _CLOCK}
@@ -227,9 +237,9 @@ def _remedy(error: Exception, response: dict[str, Any], where: str, needs: str) 
     if response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _RETRIED_STATUS:
         return _RETRIED
     if re.search("Credential|Authentication|RefreshError", name):
-        return _no_keys() if _has_own_server() else _IDENTITY
+        return _no_keys() if _has_own_server() else _no_identity(where)
     if isinstance(error, ConnectionError | TimeoutError) or re.search("Connect|Timeout", name):
-        return _REACH
+        return _reach()
     return ""
 
 
@@ -238,7 +248,9 @@ def _rights(error: Exception, code: str, where: str, needs: str) -> str:
     has_keys = _has_own_server() or any(os.environ.get(name) for name in _KEYS)
     if has_keys and code in _KEY_REMEDIES:
         return f"{_KEY_REMEDIES[code]}{_keys_place()}{_AT_START if _secrets() else ''}"
-    who = "the identity of the agents' pods (spec.worker.podTemplate.spec.serviceAccountName)"
+    who = "the login of the shell"
+    if _is_pod():
+        who = "the identity of the agents' pods (spec.worker.podTemplate.spec.serviceAccountName)"
     if has_keys:
         who = f"the user of the keys in {_keys_place()}"
     operation = getattr(error.__cause__, "operation_name", "")
@@ -249,6 +261,24 @@ def _rights(error: Exception, code: str, where: str, needs: str) -> str:
         text = f"s3:{missing} on {bucket if missing in _OF_BUCKET else f'{where}/*'} is refused: "
     mute = "; if the keys are wrong, correct them: this answer does not tell"
     return f"{text}allow {who} {needs}{mute if has_keys and code == _MUTE else ''}"
+
+
+def _is_pod() -> bool:
+    """Whether this process is an agent of a job in a cluster. Else the rights of the shell count,
+    as for ``bamboo export`` and ``bamboo train --local``."""
+    return _SECRETS in os.environ
+
+
+def _no_identity(where: str) -> str:
+    if _is_pod():
+        return _IDENTITY
+    scheme = where.partition("://")[0]
+    return _LOGINS.get(_ALIASES.get(scheme, scheme), "log in to the cloud in the shell")
+
+
+def _reach() -> str:
+    who, place = ("pods", "spec.worker.env") if _is_pod() else ("this machine", "the shell")
+    return f"check that {who} can reach the server, and its address (AWS_ENDPOINT_URL in {place})"
 
 
 def _secrets() -> str:
@@ -262,14 +292,14 @@ def _secrets() -> str:
 
 def _keys_place() -> str:
     """Where this process has its keys from."""
-    if _SECRETS not in os.environ:
+    if not _is_pod():
         return f"the shell ({_BOTH})"
     return _secrets() or "spec.worker.env"
 
 
 def _no_keys() -> str:
     text = "the server of AWS_ENDPOINT_URL takes keys"
-    if _SECRETS not in os.environ:
+    if not _is_pod():
         return f"{text}: set {_BOTH} in the shell"
     found = _secrets()
     return f"{text}: put {_BOTH} into {found}" if found else f"{text}, and {_NAME_ONE}"

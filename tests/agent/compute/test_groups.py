@@ -183,18 +183,37 @@ def test_a_tied_parameter_is_in_one_group():
         check_ties(replace(ADAMW, groups=(group,)), [tie])
 
 
+GIVES = "spec.training.optimizer.schedule: the function of users_optimizer:build gives"
+
+
 @pytest.mark.parametrize(
     ("made", "complaint"),
     [
         (lambda: 0.5, "returned a float; return a function of the step"),
-        (lambda: lambda step: 1.0 - step, r"schedule gives -1.0 for step 2; it must give a number"),
-        (lambda: lambda step: math.nan, "schedule gives nan for step 2"),
+        (lambda: lambda step: 1.0 - step, f"{GIVES} -1.0 for step 2; it must give a number"),
+        (lambda: lambda step: math.nan, f"{GIVES} nan for step 2"),
     ],
 )
 def test_schedules_that_give_no_factor(made, complaint, users):
     spec = replace(ADAMW, schedule=FactorySpec(users(made)))
     with pytest.raises(FactoryError, match=complaint):
         update(layer := built(spec), torch.ones(layer.size), scale=1.0, step=2)
+
+
+def test_a_rate_that_raises_names_its_factory(users):
+    def rate(step):
+        raise RuntimeError("no rate.")
+
+    def made(parameters):
+        return torch.optim.SGD(parameters, lr=0.1), rate
+
+    layer = built(OptimizerSpec(users(made)))
+    with pytest.raises(FactoryError) as error:
+        update(layer, torch.ones(layer.size), scale=1.0, step=60)
+    assert str(error.value) == (
+        "spec.training.optimizer.factory: the rate of users_optimizer:build raised RuntimeError: no"
+        " rate for step 60; it must give a number from 0 on"
+    )
 
 
 def test_a_schedule_beside_a_rate_and_without_a_learning_rate_are_refused(users):

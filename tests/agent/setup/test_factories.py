@@ -49,6 +49,14 @@ def squares(output, target):
     return (output - target).square().mean()
 
 
+class Named(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def forward(self, x):
+        return {"x": super().forward(x)}
+
+
 MODELS = {
     "pictures": lambda: Model([lambda: nn.Conv2d(1, 1, 3)], squares),
     "raises": broken_model,
@@ -64,6 +72,10 @@ MODELS = {
     "loss_raises": lambda: Model([linear(2, 2)], lambda a, b: [][0]),
     "doubles": lambda: Model([lambda: nn.Linear(2, 2).double()], squares),
     "loss_is_no_scalar": lambda: Model([linear(2, 2)], lambda a, b: a - b),
+    "loss_is_nothing": lambda: Model([linear(2, 2)], lambda a, b: None),
+    "layer_is_text": lambda: Model([lambda: "x"], squares),
+    "size_is_text": lambda: Model([linear(2, 2), lambda: nn.Linear(2, "2")], squares),
+    "gives_dict": lambda: Model([Named, linear(2, 2)], squares),
     "fine": lambda: Model([linear(2, 2), nn.ReLU, linear(2, 1)], squares),
     "classifies": lambda: Model([linear(2, 2)], classes),
 }
@@ -174,8 +186,25 @@ def job(model="fine", data="pairs", **changes):
         ("absent", "spec.model.factory: module 'users_code' has no 'absent'; name a function"),
         ("returns_nome", "has no 'returns_nome'; near names are returns_none"),
         ("number", "'users_code:number' is not a function"),
-        ("layer_raises", "^users_code:layer_raises: layer 1: RuntimeError: no weights"),
-        ("layer_is_none", "layer 1 is a NoneType, not an nn.Module"),
+        (
+            "layer_raises",
+            r"^users_code:layer_raises: layer 1 \(test_factories.py, line 37\): RuntimeError: no we",
+        ),
+        (
+            "layer_is_none",
+            "layer 1 is a NoneType, not an nn.Module: its function returns nothing; return the",
+        ),
+        ("layer_is_text", "layer 0 is a str, not an nn.Module: return one from its function"),
+        (
+            "size_is_text",
+            r"size_is_text: layer 1, Linear \(test_factories.py, line \d+\): TypeError: empty\(\)",
+        ),
+        (
+            "gives_dict",
+            'layer 1, Linear: .* not dict; layer 0 gives a dict with the keys "x": 2x2 float32: '
+            "make layer 1 take what layer 0 gives",
+        ),
+        ("loss_is_nothing", "the loss returns nothing: return its value, a scalar tensor"),
         (
             "shapes_differ",
             "layer 1, Linear: RuntimeError: .*; layer 0 gives 2x3 float32: make layer 1 take what",
@@ -418,7 +447,17 @@ def test_the_weights_of_a_layer_depend_neither_on_the_agent_nor_on_earlier_draws
 @pytest.mark.parametrize(
     ("factory", "args", "complaint"),
     [
-        ("torch.optim:AdamW", {"nonsense": 1}, "torch.optim:AdamW raised TypeError"),
+        (
+            "torch.optim:SGD",
+            {"lrr": 1},
+            "spec.training.optimizer.args: torch.optim:SGD raised TypeError: .* 'lrr'; its"
+            " arguments are lr, momentum, ",
+        ),
+        (
+            "torch.optim:SGD",
+            {"lr": "fast"},
+            "spec.training.optimizer.args: torch.optim:SGD raised TypeError: ",
+        ),
         ("builtins:list", {}, "returned a list, not a torch optimizer"),
         ("torch.optim:Nothing", {}, "has no 'Nothing'"),
     ],

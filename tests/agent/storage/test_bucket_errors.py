@@ -242,6 +242,30 @@ def test_a_role_without_rights(bucket, monkeypatch):
     assert objects.why(NoCredentialsError(), "s3://b/p/uid").endswith(
         IDENTITY + " (a service account in spec.worker.podTemplate.spec.serviceAccountName)"
     )
+    monkeypatch.delenv("BAMBOO_KEYS_FROM")
+    assert objects.why(translate_boto_error(refused), "s3://b/p/uid").endswith(
+        f" is refused: allow the login of the shell {RIGHTS}"
+    )
+
+
+def test_a_shell_without_a_login_is_told_how_to_get_one(bucket, monkeypatch):
+    """Outside of pods, as in bamboo export, no identity of a pod counts."""
+    forget_keys(monkeypatch)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.delenv("BAMBOO_KEYS_FROM")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or a virtual machine is asked
+    with pytest.raises(WeightsError) as refused:
+        find("s3://nobucket/x", Wanted())
+    assert str(refused.value).endswith(
+        f"Unable to locate credentials: set {BOTH} in the shell, or the AWS_PROFILE of a login, and"
+        " AWS_ENDPOINT_URL for a server that is not of AWS"
+    )
+    for scheme, remedy in {
+        "gcs": "run `gcloud auth application-default login`",
+        "abfs": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the shell",
+        "oss": "log in to the cloud in the shell",
+    }.items():
+        assert f"credentials: {remedy}" in objects.why(NoCredentialsError(), f"{scheme}://c/p")
 
 
 def test_a_server_that_cannot_be_reached(bucket, monkeypatch):
@@ -249,6 +273,11 @@ def test_a_server_that_cannot_be_reached(bucket, monkeypatch):
     words = said(bucket)
     assert "EndpointConnectionError: Could not connect to the endpoint URL" in words
     assert words.endswith("and its address (AWS_ENDPOINT_URL in spec.worker.env)")
+    monkeypatch.delenv("BAMBOO_KEYS_FROM")
+    assert said(bucket).endswith(
+        ": check that this machine can reach the server, and its address (AWS_ENDPOINT_URL in the"
+        " shell)"
+    )
 
 
 class Failing(BaseHTTPRequestHandler):

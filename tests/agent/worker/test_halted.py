@@ -280,13 +280,13 @@ def test_a_step_without_a_learning_rate_is_not_committed(place):
             raise left.pop()
         return 1.0
 
-    state._schedule = raising
+    state._schedule, state._setter = raising, "m:schedule"
     fleet.wait(lambda: bool(halted(fleet)))
     ((agent, message),) = halted(fleet)
     assert agent == guilty
     assert message.message == (
-        "spec.training.optimizer.schedule raised IndexError: list index for step 2; it must give a"
-        " number from 0 on"
+        "spec.training.optimizer.schedule: the function of m:schedule raised IndexError: list index"
+        " for step 2; it must give a number from 0 on"
     )
     assert max(worker.executor.commits) == 1
     assert set(worker.executor.versions.values()) == {2}
@@ -357,7 +357,7 @@ def test_an_error_in_the_loss_names_it():
     before = plan(fleet, FIRST)
     agent = before.pipelines[0][1]
     state = fleet.workers[agent].backend.state
-    model, left = state.setup.model, [IndexError("77 is out of bounds")]
+    model, left = state.setup.model, [IndexError("Target 77 is out of bounds.")]
 
     def raising(outputs, target):
         if left and fleet.workers[agent].executor.step == STEP[Op.F]:
@@ -367,8 +367,12 @@ def test_an_error_in_the_loss_names_it():
     state.setup = replace(state.setup, model=replace(model, loss=raising))
     fleet.wait(lambda: bool(halted(fleet)))
     ((_, message),) = halted(fleet)
-    which = f"micro-batch 0 of step {STEP[Op.F]}"
-    assert message.message == f"{which}, the loss: IndexError: 77 is out of bounds"
+    factories = tiny_gpt().model.factory, tiny_gpt().data.factory
+    samples = ", ".join(map(str, state.setup.data.indices(1, 0)))
+    assert message.message == (
+        f"micro-batch 0 of step 1, the loss of {factories[0]}, with targets 2x16 int64 of"
+        f" {factories[1]}, samples {samples}: IndexError: Target 77 is out of bounds"
+    )
     plan(fleet, SECOND, before=before)
     fleet.run_to_end(SECOND)
     fleet.close()

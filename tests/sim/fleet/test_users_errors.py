@@ -144,7 +144,7 @@ async def test_a_schedule_that_raises_in_mid_job_loses_no_step(
         file.touch()
         over = await fleet.over(deadline_s=120.0)
         assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed"), fleet.record()
-        said = "spec.training.optimizer.schedule raised ValueError: no factor for step "
+        said = f"the function of {__name__}:broken raised ValueError: no factor for step "
         step = int(over.message.partition(said)[2].partition(";")[0])
         assert step >= STEP
         assert f"; {step} committed steps in the checkpoint of step {step}:" in over.message

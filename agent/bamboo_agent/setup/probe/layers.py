@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,11 @@ from torch import nn
 from bamboo_agent.compute import stage
 from bamboo_agent.compute.layers import Layer, LayerBuilder, Outline, Tie
 from bamboo_agent.compute.stage import Halves
+from bamboo_agent.data.forms import described
 from bamboo_agent.device.digests import digest
 from bamboo_agent.losses.forms import LossError, LossForm, read
 from bamboo_agent.model import FactoryError, Model
-from bamboo_agent.payloads.flow import Flow, FlowError, shapes_of
+from bamboo_agent.payloads.flow import Flow, shapes_of, told_shapes
 from bamboo_agent.payloads.kinds import LayerRecord
 from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.setup.probe import builds, losses, passes, ties, updates
@@ -37,6 +38,7 @@ from bamboo_core.protocol.messages import LayerCost
 
 _OF_SHAPES = re.compile(
     r"shape|size|dimension|channels|dtype|positional argument|unexpected keyword|out of range"
+    r"|must be Tensor, not"
 )
 """In errors of layers that get what they do not take."""
 
@@ -261,6 +263,8 @@ def _given(subject: Subject, error: BaseException) -> str:
     """The input of a layer that has failed, and what to change if that is not what it takes."""
     before = f"layer {subject.index - 1}" if subject.index else "the data set"
     text = f"{before} gives {shapes_of(subject.values)}"
+    if isinstance(subject.values.value, Mapping):
+        text = f"{before} gives {described(subject.values.value)}: {shapes_of(subject.values)}"
     if not subject.index and any(value.dtype is torch.float64 for value in subject.values):
         return f"{text}: make it float32 in the data set, such as with array.astype(numpy.float32)"
     if isinstance(error, RuntimeError | TypeError | ValueError | IndexError) and (
@@ -271,13 +275,6 @@ def _given(subject: Subject, error: BaseException) -> str:
     if not subject.index and is_number and isinstance(error, RuntimeError):
         text += "; a number for each sample may be its target: input and target may be swapped"
     return text
-
-
-def _told(target: Any) -> str:
-    try:
-        return shapes_of(Flow.of(target)) or "None"
-    except FlowError:
-        return type(target).__name__
 
 
 def _taken(target: Any, error: BaseException) -> str:
@@ -308,7 +305,7 @@ def _loss(model: Model, target: Any, origin: str) -> Finish:
         except (Exception, SystemExit) as error:
             text = (
                 f"the loss raised {told(error)}; the model gives {shapes_of(outputs)}, and the"
-                f" targets of {origin} are {_told(target)}: {_taken(target, error)}"
+                f" targets of {origin} are {told_shapes(target)}: {_taken(target, error)}"
             )
             raise _LossRefusedError(text) from error
         if not loss.requires_grad and any(value.requires_grad for value in outputs):
