@@ -18,6 +18,12 @@ from bamboo_agent.data.forms import LABELS, described
 from bamboo_agent.user_code import load_factory, text_of, told
 
 _SAVED = ("state.json", "dataset_dict.json")  # one of them is in what save_to_disk has written
+_TOKENIZERS = (
+    *("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model"),
+    *("sentencepiece.bpe.model", "tekken.json"),
+)
+"""One of them is in most folders of a tokenizer."""
+_MOST_FILES = 8
 _IGNORED = -100
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _Collate = Callable[[list[Any]], Any]
@@ -152,11 +158,9 @@ class _Tokenizer:
         except hub.HubError:
             raise
         except Exception as error:
-            is_absent = name.startswith(("/", ".", "~")) and not Path(name).exists()
             raise OSError(
-                f"tokenizer {name!r} cannot be loaded: name a folder of save_pretrained that all"
-                " agents have, or a name of the hub: "
-                + ("there is no such folder" if is_absent else _line(error))
+                f"args.tokenizer {name!r} cannot be loaded: name a folder of save_pretrained that"
+                f" all agents have, or a name of the hub: {_lacking(name) or _line(error)}"
             ) from error
         self._text, self._length = text, length
         self.names: list[str] = list(self._made("a"))
@@ -171,6 +175,20 @@ class _Tokenizer:
         found = (self._made.pad_token_id, self._made.eos_token_id)
         first = next((x for x in found if x is not None), 0)
         return {**dict.fromkeys(self.names, 0), "input_ids": first, LABELS: _IGNORED}
+
+
+def _lacking(name: str) -> str:
+    """Why this is no folder of a tokenizer; empty: it may be one, or a name of the hub."""
+    folder = Path(name)
+    if not folder.is_dir():
+        is_path = name.startswith(("/", ".", "~")) and not folder.exists()
+        return "there is no such folder" if is_path else ""
+    files = sorted(x.name for x in folder.iterdir())
+    if not set(_TOKENIZERS).isdisjoint(files):
+        return ""
+    shown = ", ".join(files[:_MOST_FILES]) or "no files"
+    more = f" and {len(files) - _MOST_FILES} more" if len(files) > _MOST_FILES else ""
+    return f"the folder has {shown}{more}, and so no {', '.join(_TOKENIZERS)}"
 
 
 def _load(path: str, split: str | None, config: str | None, revision: str | None) -> Any:

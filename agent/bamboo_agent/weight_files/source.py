@@ -223,7 +223,8 @@ class _TorchFile:
             for name, value in found.items()
         ):
             raise WeightsError(
-                f"{path} is no state dict: write one with torch.save(model.state_dict(), PATH)"
+                f"{path} is no state dict{_nested(found)}: write one with"
+                " torch.save(model.state_dict(), PATH)"
             )
         self._tensors = dict(found)
 
@@ -233,6 +234,13 @@ class _TorchFile:
     def tensor(self, name: str) -> torch.Tensor:
         found: torch.Tensor = self._tensors[name].detach()
         return found
+
+
+def _nested(found: Any) -> str:
+    """Which entries of a file of torch.save may be meant."""
+    entries = found.items() if isinstance(found, Mapping) else ()
+    dicts = [repr(name) for name, value in entries if isinstance(value, Mapping)]
+    return f", but has dicts under {', '.join(dicts)}" if dicts else ""
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -19,6 +19,7 @@ class Taken:
 
     A layer's tensors stand in the file as ``layers.<i>.<name>``, else as the model's ``names`` say,
     else with their own names. ``problems``: each names the layer and the tensor.
+    ``other_dtypes``: how many of them a cast would end.
     """
 
     def __init__(self, source: Source, names: Names | None) -> None:
@@ -26,6 +27,7 @@ class Taken:
         self._owners: dict[str, tuple[int, str]] = {}
         self._used: set[str] = set()
         self.problems: list[str] = []
+        self.other_dtypes = 0
 
     def layer(
         self, index: int, outline: LayerOutline, *, casts: bool = False
@@ -43,6 +45,7 @@ class Taken:
             has = Outline.of(tensor)
             if has.shape != wanted.shape or (has.dtype != wanted.dtype and not casts):
                 self.problems.append(f"{where} is {has} in the file")
+                self.other_dtypes += has.shape == wanted.shape
                 continue
             found[name] = tensor.to(wanted.dtype)
         self.problems += [

@@ -15,6 +15,9 @@ from bamboo_agent.weights import layers
 from bamboo_core.api.local_run import Moved, Written
 from bamboo_core.api.spec import JobSpec
 
+_WRAPPED = "module."
+"""How names begin in a state dict of a model that DataParallel wraps."""
+
 
 @dataclass(frozen=True)
 class Intake:
@@ -49,7 +52,7 @@ def take(intake: Intake, spec: JobSpec, tell: Callable[[Moved], None]) -> Writte
             if not any(fnmatchcase(name, pattern) for name in taken.unused())
         ]
         if problems:
-            text = f"{listed(problems)}: {_remedy(problems)}"
+            text = f"{listed(problems)}: {_remedy(taken, unused)}"
             raise WeightsError("; ".join((f"{intake.source}: {text}", *idle)))
         folder.close()
     left = len(taken.unused())
@@ -58,10 +61,15 @@ def take(intake: Intake, spec: JobSpec, tell: Callable[[Moved], None]) -> Writte
     return Written(str(intake.out), intake.source, len(folder.names), folder.num_bytes, notes)
 
 
-def _remedy(problems: Sequence[str]) -> str:
+def _remedy(taken: Taken, unused: Sequence[str]) -> str:
     remedies = ["give weights of this model, or change spec.model"]
-    if any(problem.startswith("no layer has") for problem in problems):
+    if unused and all(name.startswith(_WRAPPED) for name in unused):
+        remedies = [
+            f"all names begin with {_WRAPPED!r}, as those of DataParallel do: write the file from"
+            " model.module.state_dict()"
+        ]
+    elif unused:
         remedies.append("leave tensors out with --ignore PATTERN")
-    if any(problem.endswith("in the file") for problem in problems):
+    if taken.other_dtypes:
         remedies.append("convert other dtypes with --cast")
     return ", ".join(remedies)

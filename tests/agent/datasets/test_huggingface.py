@@ -266,10 +266,21 @@ def test_a_name_goes_to_the_hub_with_all_that_says_which(monkeypatch: pytest.Mon
 
 def test_a_tokenizer_that_is_not_there_is_named(saved: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "no-tokenizer")
-    words = f"tokenizer '{missing}' cannot be loaded: name a folder of save_pretrained"
+    words = f"args.tokenizer '{missing}' cannot be loaded: name a folder of save_pretrained"
     with pytest.raises(OSError, match=re.escape(words)) as found:
         build(saved, "train", tokenizer=missing)
     assert str(found.value).endswith(": there is no such folder")
+
+
+def test_a_folder_without_a_tokenizer_is_told_with_its_files(saved: str, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    for files in ("no files", "config.json"):
+        with pytest.raises(OSError, match=r"^args\.tokenizer '.*/made' cannot be") as found:
+            build(saved, "train", tokenizer=str(folder))
+        lacks = f"the folder has {files}, and so no tokenizer.json, vocab.json, vocab.txt"
+        assert lacks in str(found.value)
+        (folder / "config.json").write_text("{}")
 
 
 def test_a_tokenizer_needs_its_column(saved: str, tokenizer: str) -> None:

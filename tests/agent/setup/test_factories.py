@@ -188,7 +188,7 @@ def job(model="fine", data="pairs", **changes):
         ("number", "'users_code:number' is not a function"),
         (
             "layer_raises",
-            r"^users_code:layer_raises: layer 1 \(test_factories.py, line 37\): RuntimeError: no we",
+            r"^users_code:layer_raises: layer 1 \(test_factories.py, line 37\): RuntimeError: no",
         ),
         (
             "layer_is_none",

@@ -97,6 +97,13 @@ def test_nothing_but_tensors_is_unpickled(tmp_path: Path) -> None:
     assert "weights_only" not in str(found.value)
 
 
+def test_a_state_dict_below_another_key_is_named(tmp_path: Path) -> None:
+    torch.save({"model": {"x": torch.ones(2)}, "epoch": 3}, tmp_path / "w.pt")
+    words = "w.pt is no state dict, but has dicts under 'model': write one with"
+    with pytest.raises(WeightsError, match=words):
+        Source(str(tmp_path / "w.pt"))
+
+
 def test_what_is_no_state_dict_is_refused(tmp_path: Path) -> None:
     torch.save([torch.ones(2)], tmp_path / "w.pt")
     with pytest.raises(WeightsError, match="is no state dict"):

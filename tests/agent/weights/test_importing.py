@@ -80,6 +80,29 @@ def test_every_mistake_is_named_and_nothing_is_written(
     assert not (tmp_path / "first").exists()
 
 
+def test_a_cast_is_no_remedy_for_another_shape(
+    state: dict[str, torch.Tensor], spec: JobSpec, tmp_path: Path
+) -> None:
+    state["layers.2.qkv.bias"] = torch.ones(5)
+    safetensors.torch.save_file(state, tmp_path / "wrong.safetensors")
+    with pytest.raises(WeightsError, match="is 5 float32 in the file: give weights of") as error:
+        taken(tmp_path / "wrong.safetensors", spec, tmp_path / "first")
+    assert "--cast" not in str(error.value)
+
+
+def test_names_of_a_wrapped_model_are_told(
+    state: dict[str, torch.Tensor], spec: JobSpec, tmp_path: Path
+) -> None:
+    wrapped = {f"module.{name}": tensor for name, tensor in state.items()}
+    safetensors.torch.save_file(wrapped, tmp_path / "wrapped.safetensors")
+    with pytest.raises(WeightsError) as error:
+        taken(tmp_path / "wrapped.safetensors", spec, tmp_path / "first")
+    assert str(error.value).endswith(
+        ": all names begin with 'module.', as those of DataParallel do: write the file from"
+        " model.module.state_dict()"
+    )
+
+
 def test_of_many_mistakes_the_first_are_shown(spec: JobSpec, tmp_path: Path) -> None:
     safetensors.torch.save_file({"x": torch.ones(1)}, tmp_path / "wrong.safetensors")
     plain = replace(spec, model=ModelSpec("bamboo_agent.models.gpt:build", SIZES))

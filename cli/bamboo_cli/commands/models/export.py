@@ -84,11 +84,16 @@ def export(
 
 def _source(source: str, where: dict[str, Any]) -> Source:
     from bamboo_cli.cluster.place import Place
+    from bamboo_cli.errors import ClusterError
     from bamboo_cli.local import weights
 
     if "://" in source:
         return weights.Source(source)
     if "/" in source or Path(source).exists():
         return weights.of_path(Path(source))
-    place = Place(**where)
-    return weights.of_job(place.kube.job(place.namespace, source))
+    try:
+        place = Place(**where)
+        job = place.kube.job(place.namespace, source)
+    except ClusterError as error:
+        raise type(error)(f"There is no folder {source} here. As a job: {error}") from error
+    return weights.of_job(job)

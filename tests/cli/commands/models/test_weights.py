@@ -146,6 +146,12 @@ def test_a_job_whose_files_are_elsewhere_says_how_to_get_them(
     assert not stand.arguments
 
 
+def test_a_folder_that_is_not_there_may_be_meant(stand: Stand, tmp_path: Path) -> None:
+    text = refused("export", "w", "--out", "x", "--kubeconfig", str(tmp_path / "none"))
+    assert "There is no folder w here. As a job: no cluster is configured in " in text
+    assert not stand.arguments
+
+
 def test_import_asks_for_all_that_is_given(stand: Stand, tmp_path: Path) -> None:
     found = run(
         *("import", "w.pt", "--job", str(QUICKSTART), "--out", "first", "--force", "--cast"),
