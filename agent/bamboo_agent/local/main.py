@@ -45,7 +45,13 @@ from bamboo_core.arbiter_state.events import Over
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 
+
+class _TooManyStagesError(ValueError):
+    """The model has fewer layers than the grid has stages."""
+
+
 _REFUSALS = (
+    _TooManyStagesError,
     *(FactoryError, DataTooSmallError, GpuUnsupportedError, GpuMissingError),
     CheckpointError,
 )
@@ -92,7 +98,8 @@ def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
         hooks = NameCheck(spec.hooks)
         device = properties.choose_device(spec.worker.asks)
         with Announcement(tell, lambda: "running each layer once"):
-            _tell_chain(spec, device, tell)
+            layers = _tell_chain(spec, device, tell)
+        _check_stages(spec, layers)
         with Announcement(tell, lambda: "building model, data and optimizer; measuring layers"):
             setup, profile = build_setup(AgentId("plain-loop"), spec, device)
         hooks.finish()
@@ -115,12 +122,27 @@ def _settle_origin(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Non
     origin.settle(own)
 
 
-def _tell_chain(spec: JobSpec, device: torch.device, tell: Tell) -> None:
+def _tell_chain(spec: JobSpec, device: torch.device, tell: Tell) -> int | None:
+    """Return the number of layers; None: one of them fails."""
+    told = -1  # the input is no layer
     try:
         for layer in chain.run_through(spec, device):
             tell(layer)
+            told += 1
     except (Exception, SystemExit):  # the set-up meets the same error, and says what to change
-        return
+        return None
+    return told
+
+
+def _check_stages(spec: JobSpec, layers: int | None) -> None:
+    """Refuse stages without a layer before any agent starts."""
+    stages = spec.pipelines.stages
+    if layers is not None and layers < stages:
+        raise _TooManyStagesError(
+            f"spec.model.factory {spec.model.factory} gives {counted(layers, 'layer')}, fewer than"
+            f" spec.pipelines.stages {stages}: lower it, or --stages, to {layers} at most, or give"
+            " the model more layers"
+        )
 
 
 async def _train(run: LocalRun) -> Over:

@@ -122,6 +122,17 @@ def test_layers_that_do_not_chain_are_refused_at_once_with_the_chain(tmp_path: P
     assert not run.all_of(local_run.Fleet)
 
 
+def test_more_stages_than_layers_are_refused_before_any_agent_starts(tmp_path: Path) -> None:
+    run = Run(job(tmp_path, pipelines=1, stages=99), tmp_path)
+    assert run.to_end() == 1
+    layers = len(run.all_of(local_run.Layer)) - 1
+    assert layers > 0
+    assert run.ended.outcome is Outcome.FAILED
+    assert f"gives {layers} layers, fewer than spec.pipelines.stages 99" in run.ended.message
+    assert f"lower it, or --stages, to {layers} at most" in run.ended.message
+    assert not run.all_of(local_run.Fleet)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
