@@ -30,7 +30,7 @@ from bamboo_agent.local.hook_warnings import warnings_in
 from bamboo_agent.local.operator import JOB_UID
 from bamboo_agent.local.processes import LOGS
 from bamboo_agent.local.reader import Announcement, Reader
-from bamboo_agent.local.run import LocalRun, Options, Tell
+from bamboo_agent.local.run import STOPPED, LocalRun, Options, Tell
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
@@ -85,10 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             str(given.folder),
         )
     )
-    over = asyncio.run(_train(LocalRun(given.name, spec, options, tell)))
+    run = LocalRun(given.name, spec, options, tell)
+    over = asyncio.run(_train(run))
     for warning in warnings_in(given.folder / LOGS):
         tell(warning)
-    return _finish(spec, setup, over, tell, checks=given.check)
+    return _finish(spec, setup, over, tell, checks=given.check, committed=run.committed)
 
 
 def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
@@ -163,7 +164,15 @@ async def _train(run: LocalRun) -> Over:
         return Over(Outcome.SUSPENDED, "Interrupted", "ended by a signal, without a checkpoint")
 
 
-def _finish(spec: JobSpec, setup: TrainingSetup, over: Over, tell: Tell, *, checks: bool) -> int:
+def _finish(
+    spec: JobSpec,
+    setup: TrainingSetup,
+    over: Over,
+    tell: Tell,
+    *,
+    checks: bool,
+    committed: int,
+) -> int:
     last = comparison.Final.read(spec, layers=len(setup.sizes))
     is_equal = True
     if checks and over.outcome is Outcome.COMPLETE and last is not None:
@@ -174,7 +183,10 @@ def _finish(spec: JobSpec, setup: TrainingSetup, over: Over, tell: Tell, *, chec
         is_equal = not found.differs
     folder, digest = ("", "") if last is None else (last.folder, last.digest)
     best = last.best if last is not None else ""
-    tell(local_run.Ended(over.outcome, over.message, folder, digest, best))
+    message = over.message
+    if over.reason == STOPPED:
+        message = "; ".join(filter(None, [message, comparison.left(last, committed)]))
+    tell(local_run.Ended(over.outcome, message, folder, digest, best))
     return 0 if over.outcome is Outcome.COMPLETE and is_equal else 1
 
 
