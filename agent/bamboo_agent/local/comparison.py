@@ -15,6 +15,7 @@ from bamboo_agent.payloads.plain_values import have_equal_bits
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_core.api import local_run
 from bamboo_core.api.spec import JobSpec, batch_shape
+from bamboo_core.model.counts import counted
 from bamboo_core.protocol.messages import Manifest
 
 
@@ -42,6 +43,25 @@ class Final:
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
         folder = checkpoints.folder(newest.attempt, newest.step)
         return cls(newest.step, folder, digest, records, _best(spec, checkpoints, good))
+
+
+def left(last: Final | None, committed: int) -> str:
+    """Say which work a run leaves that has ended by itself, and how to go on; empty: it had
+    committed nothing. committed: its newest step, or -1."""
+    if committed < 0:
+        return ""
+    step = last.step if last is not None else 0
+    lost = max(0, committed + 1 - step)
+    since = f"the checkpoint of step {step}" if last is not None else "the start"
+    text = f"{counted(lost, 'committed step')} since {since} are lost" if lost else ""
+    if last is None:
+        return f"{text}: no checkpoint is written yet"
+    done = (
+        f"{counted(step, 'committed step')} in {since}, {last.folder}: spec.checkpoint.from begins"
+        " a job with it, and accept: [Code, Data] there, or one of them, takes what you have"
+        " repaired"
+    )
+    return "; ".join(filter(None, [text, done]))
 
 
 def _best(spec: JobSpec, checkpoints: Checkpoints, good: list[Manifest]) -> str:

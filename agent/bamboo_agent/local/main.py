@@ -30,7 +30,7 @@ from bamboo_agent.local.hook_warnings import warnings_in
 from bamboo_agent.local.operator import JOB_UID
 from bamboo_agent.local.processes import LOGS
 from bamboo_agent.local.reader import Announcement, Reader
-from bamboo_agent.local.run import LocalRun, Options, Tell
+from bamboo_agent.local.run import STOPPED, LocalRun, Options, Tell
 from bamboo_agent.model import FactoryError
 from bamboo_agent.setup.determinism import make_deterministic
 from bamboo_agent.setup.factories import build_setup
@@ -45,7 +45,13 @@ from bamboo_core.arbiter_state.events import Over
 from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 
+
+class _TooManyStagesError(ValueError):
+    """The model has fewer layers than the grid has stages."""
+
+
 _REFUSALS = (
+    _TooManyStagesError,
     *(FactoryError, DataTooSmallError, GpuUnsupportedError, GpuMissingError),
     CheckpointError,
 )
@@ -79,10 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             str(given.folder),
         )
     )
-    over = asyncio.run(_train(LocalRun(given.name, spec, options, tell)))
+    run = LocalRun(given.name, spec, options, tell)
+    over = asyncio.run(_train(run))
     for warning in warnings_in(given.folder / LOGS):
         tell(warning)
-    return _finish(spec, setup, over, tell, checks=given.check)
+    return _finish(spec, setup, over, tell, checks=given.check, committed=run.committed)
 
 
 def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
@@ -92,7 +99,8 @@ def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
         hooks = NameCheck(spec.hooks)
         device = properties.choose_device(spec.worker.asks)
         with Announcement(tell, lambda: "running each layer once"):
-            _tell_chain(spec, device, tell)
+            layers = _tell_chain(spec, device, tell)
+        _check_stages(spec, layers)
         with Announcement(tell, lambda: "building model, data and optimizer; measuring layers"):
             setup, profile = build_setup(AgentId("plain-loop"), spec, device)
         hooks.finish()
@@ -115,12 +123,27 @@ def _settle_origin(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Non
     origin.settle(own)
 
 
-def _tell_chain(spec: JobSpec, device: torch.device, tell: Tell) -> None:
+def _tell_chain(spec: JobSpec, device: torch.device, tell: Tell) -> int | None:
+    """Return the number of layers; None: one of them fails."""
+    told = -1  # the input is no layer
     try:
         for layer in chain.run_through(spec, device):
             tell(layer)
+            told += 1
     except (Exception, SystemExit):  # the set-up meets the same error, and says what to change
-        return
+        return None
+    return told
+
+
+def _check_stages(spec: JobSpec, layers: int | None) -> None:
+    """Refuse stages without a layer before any agent starts."""
+    stages = spec.pipelines.stages
+    if layers is not None and layers < stages:
+        raise _TooManyStagesError(
+            f"spec.model.factory {spec.model.factory} gives {counted(layers, 'layer')}, fewer than"
+            f" spec.pipelines.stages {stages}: lower it, or --stages, to {layers} at most, or give"
+            " the model more layers"
+        )
 
 
 async def _train(run: LocalRun) -> Over:
@@ -141,7 +164,15 @@ async def _train(run: LocalRun) -> Over:
         return Over(Outcome.SUSPENDED, "Interrupted", "ended by a signal, without a checkpoint")
 
 
-def _finish(spec: JobSpec, setup: TrainingSetup, over: Over, tell: Tell, *, checks: bool) -> int:
+def _finish(
+    spec: JobSpec,
+    setup: TrainingSetup,
+    over: Over,
+    tell: Tell,
+    *,
+    checks: bool,
+    committed: int,
+) -> int:
     last = comparison.Final.read(spec, layers=len(setup.sizes))
     is_equal = True
     if checks and over.outcome is Outcome.COMPLETE and last is not None:
@@ -152,7 +183,10 @@ def _finish(spec: JobSpec, setup: TrainingSetup, over: Over, tell: Tell, *, chec
         is_equal = not found.differs
     folder, digest = ("", "") if last is None else (last.folder, last.digest)
     best = last.best if last is not None else ""
-    tell(local_run.Ended(over.outcome, over.message, folder, digest, best))
+    message = over.message
+    if over.reason == STOPPED:
+        message = "; ".join(filter(None, [message, comparison.left(last, committed)]))
+    tell(local_run.Ended(over.outcome, message, folder, digest, best))
     return 0 if over.outcome is Outcome.COMPLETE and is_equal else 1
 
 

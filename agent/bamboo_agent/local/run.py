@@ -36,6 +36,8 @@ from bamboo_core.protocol.messages import (
 
 Tell = Callable[[local_run.Told], None]
 
+STOPPED = "Failed"
+"""Reason of a run that ends without its operator, so without a word on what it leaves."""
 ZONES = ("zone-a", "zone-b", "zone-c")
 """Of agents, if the job names none: as many as any grid needs."""
 _STILL_S, _USUAL = 10.0, 5.0  # a step is late after so long, and so many times the longest one
@@ -219,7 +221,7 @@ class LocalRun:
                 while self._goes_on:
                     await self._turn()
             if self._operator.over is None:
-                return Over(Outcome.FAILED, "Failed", self._why)
+                return Over(Outcome.FAILED, STOPPED, self._why)
             await self._agents.ended()
             return self._operator.over
         finally:
@@ -241,6 +243,11 @@ class LocalRun:
     def _why(self) -> str:
         """Why the run cannot go on; empty: it can."""
         return self._wrong or self._operator.refusal
+
+    @property
+    def committed(self) -> int:
+        """The newest step that is committed; -1: none."""
+        return self._operator.committed
 
     @property
     def is_suspended(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bamboo_agent.local import comparison
 from bamboo_agent.local.comparison import _difference
 from bamboo_agent.payloads.kinds import LayerRecord
 
@@ -51,3 +52,18 @@ def test_minus_zero_differs() -> None:
     zero = LayerRecord({"param/bias": torch.tensor([0.0])}, "{}")
     other = LayerRecord({"param/bias": torch.tensor([-0.0])}, "{}")
     assert "differences is 0" in _difference(0, zero, other)
+
+
+def test_a_run_that_ends_before_its_first_checkpoint_says_that_all_is_lost() -> None:
+    text = "3 committed steps since the start are lost: no checkpoint is written yet"
+    assert comparison.left(None, 2) == text
+
+
+def test_a_run_without_a_committed_step_says_nothing_of_what_is_lost() -> None:
+    assert comparison.left(None, -1) == ""
+
+
+def test_a_run_that_ends_right_after_a_checkpoint_says_only_how_to_go_on() -> None:
+    text = comparison.left(comparison.Final(3, "/f/step-00000003", "", (), ""), 2)
+    assert text.startswith("3 committed steps in the checkpoint of step 3, /f/step-00000003: ")
+    assert "lost" not in text

@@ -122,6 +122,17 @@ def test_layers_that_do_not_chain_are_refused_at_once_with_the_chain(tmp_path: P
     assert not run.all_of(local_run.Fleet)
 
 
+def test_more_stages_than_layers_are_refused_before_any_agent_starts(tmp_path: Path) -> None:
+    run = Run(job(tmp_path, pipelines=1, stages=99), tmp_path)
+    assert run.to_end() == 1
+    layers = len(run.all_of(local_run.Layer)) - 1
+    assert layers > 0
+    assert run.ended.outcome is Outcome.FAILED
+    assert f"gives {layers} layers, fewer than spec.pipelines.stages 99" in run.ended.message
+    assert f"lower it, or --stages, to {layers} at most" in run.ended.message
+    assert not run.all_of(local_run.Fleet)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -209,6 +220,44 @@ def test_a_sample_that_ends_two_processes_ends_the_run_with_all_steps(tmp_path: 
     assert f"; it runs spec.data.factory {spec.data.factory}; " in run.ended.message
     assert "; 7 committed steps in the checkpoint of step 7: " in run.ended.message
     assert run.ended.checkpoint.endswith("/step-00000007")
+
+
+def test_an_optimizer_that_raises_ends_the_run_with_what_is_lost_and_left(tmp_path: Path) -> None:
+    code = written(
+        tmp_path / "code",
+        """
+        import torch
+
+        class Opt(torch.optim.Adam):
+            def step(self, closure=None):
+                if any(x["step"] == 60 for x in self.state.values()):
+                    raise RuntimeError("boom")
+                return super().step(closure)
+
+        def build(params):
+            return Opt(params)
+        """,
+    )
+    spec = job(tmp_path, pipelines=1, stages=1, steps=80)
+    spec = replace(
+        spec,
+        training=replace(spec.training, optimizer=FactorySpec("mine:build")),
+        redundancy=RedundancySpec(),
+        checkpoint=replace(spec.checkpoint, every_steps=25),
+    )
+    run = Run(spec, tmp_path, code=code)
+    assert run.to_end() == 1
+    message, folder = run.ended.message, run.ended.checkpoint
+    assert "of step 60 by Opt" in message
+    assert "boom" in message
+    assert folder.endswith("/step-00000050")
+    lost = run.all_of(local_run.Step)[-1].step + 1 - 50
+    assert f"{lost} committed step" in message
+    assert "since the checkpoint of step 50 are lost" in message
+    assert (
+        f"50 committed steps in the checkpoint of step 50, {folder}: spec.checkpoint.from"
+        in message
+    )
 
 
 def test_agents_that_build_unequal_layers_end_the_run(tmp_path: Path) -> None:
