@@ -56,6 +56,8 @@ _REFUSALS = (
     CheckpointError,
 )
 
+_INTERRUPTED = "Interrupted"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train the job; returns 0 if it is complete, and equal if it is compared."""
@@ -94,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
     """Build and probe the user's code here, before any agent does; None: it is refused."""
-    make_deterministic()
     try:
+        make_deterministic()
         hooks = NameCheck(spec.hooks)
         device = properties.choose_device(spec.worker.asks)
         with Announcement(tell, lambda: "running each layer once"):
@@ -161,7 +163,9 @@ async def _train(run: LocalRun) -> Over:
     try:
         return await task
     except asyncio.CancelledError:
-        return Over(Outcome.SUSPENDED, "Interrupted", "ended by a signal, without a checkpoint")
+        return Over(
+            Outcome.SUSPENDED, _INTERRUPTED, "ended by a second signal, without a checkpoint"
+        )
 
 
 def _finish(
@@ -184,7 +188,7 @@ def _finish(
     folder, digest = ("", "") if last is None else (last.folder, last.digest)
     best = last.best if last is not None else ""
     message = over.message
-    if over.reason == STOPPED:
+    if over.reason in (STOPPED, _INTERRUPTED):
         message = "; ".join(filter(None, [message, comparison.left(last, committed)]))
     tell(local_run.Ended(over.outcome, message, folder, digest, best))
     return 0 if over.outcome is Outcome.COMPLETE and is_equal else 1

@@ -103,6 +103,11 @@ class _Operator(LocalOperator):
     def doing(self) -> str:
         """Say what goes on before the first step, or instead of the next one; empty: nothing.
         Also from another thread."""
+        if self.goal.suspended and not self._is_done:
+            ending = (
+                "ending with a checkpoint; another signal (Ctrl-C) ends it at once, without one"
+            )
+            return "; ".join([ending, *self._does])
         if self.committed < 0:
             return self._starting
         still_s = time.monotonic() - self._committed_at
@@ -113,11 +118,16 @@ class _Operator(LocalOperator):
             return ""
         if not self.goal.expected <= self._ready:  # some replace those that were lost
             return f"training stands still: {self._starting}"
-        known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
-        does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
         step = self._again if self._again >= 0 else self.committed
         text = f"step {step + 1} is late"  # as errors count: from 0
-        return "; ".join([text, *does[:_MOST_NAMED]])
+        return "; ".join([text, *self._does])
+
+    @property
+    def _does(self) -> list[str]:
+        """What agents do that wait for no other one, the longest first."""
+        known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
+        does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
+        return does[:_MOST_NAMED]
 
     @property
     def _is_done(self) -> bool:

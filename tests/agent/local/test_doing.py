@@ -97,6 +97,17 @@ def test_a_late_step_is_told_with_what_holds_it_up(operator: _Operator, clock: C
     assert operator.doing == late
 
 
+def test_a_run_that_a_signal_ends_says_so_and_what_it_waits_for(operator: _Operator) -> None:
+    ready(operator, A, B)
+    operator._heard(A, Progress(CommitRecord(1)))
+    operator._heard(A, reads(12.0))
+    operator.change_goal(suspended=True)
+    assert operator.doing == (
+        "ending with a checkpoint; another signal (Ctrl-C) ends it at once, without one;"
+        " agent-0: F[0:3] m7 @5 reads sample 9 of spec.data for 12 s"
+    )
+
+
 def test_agents_that_replace_others_are_awaited(operator: _Operator, clock: Clock) -> None:
     ready(operator, A)
     operator._heard(A, Progress(CommitRecord(3)))

@@ -66,7 +66,7 @@ class LocalRunView:
         """Show what has happened."""
         match told:
             case local_run.Doing(text, seconds):
-                every_s = _PLAIN_S if seconds < _LONG_S else _LONG_S / 2
+                every_s = _PLAIN_S if seconds < _LONG_S else _LONG_S / 4
                 self._show_line(f"{text}  {seconds:.0f} s", every_s=every_s)
             case local_run.Layer():
                 self._layers.append(told)
