@@ -232,11 +232,18 @@ class LocalRun:
                     await self._turn()
             if self._operator.over is None:
                 return Over(Outcome.FAILED, STOPPED, self._why)
-            await self._agents.ended()
+            with Announcement(self._tell, lambda: self._last):
+                await self._agents.ended()
             return self._operator.over
         finally:
             await self._operator.stop()
             await self._agents.end()
+
+    @property
+    def _last(self) -> str:
+        """What agents do once training is over."""
+        hooks = ", ".join(hook.factory for hook in self._spec.hooks)
+        return f"agents tell the last steps to {hooks}, and end" if hooks else "agents end"
 
     @property
     def _goes_on(self) -> bool:

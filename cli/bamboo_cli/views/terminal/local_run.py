@@ -41,6 +41,7 @@ class LocalRunView:
         """batch: samples in a step."""
         self._console, self._steps, self._batch, self._now = console, steps, batch, now
         self._layers: list[local_run.Layer] = []
+        self._has_trained = False
         self._times: deque[tuple[int, float]] = deque(maxlen=_RATE_STEPS + 1)
         self._printed_at = now()
         self._has_lost = False
@@ -84,12 +85,14 @@ class LocalRunView:
                     self._print_once(f"{reason}: {message}")
                 if reason == EventReason.RESUMED:
                     self._said.clear()
+                    self._times.clear()  # a pause says nothing about the time that is left
             case local_run.Compared():
                 self._print(compared_text(told))
             case local_run.Ended():
                 self._end(told)
 
     def _step(self, told: local_run.Step) -> None:
+        self._has_trained = True
         self._times.append((told.step, self._now()))
         self._show_line(self._progress(told), is_last=told.step + 1 == self._steps)
 
@@ -118,7 +121,7 @@ class LocalRunView:
 
     def _end(self, told: local_run.Ended) -> None:
         if told.outcome is Outcome.FAILED:
-            if self._layers and not self._times:
+            if self._layers and not self._has_trained:
                 self._console.print(layers_table(self._layers))
             if told.checkpoint:
                 self._print(f"checkpoint: {told.checkpoint}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
@@ -47,6 +48,24 @@ def test_progress_has_loss_rate_and_time_left(screen: Screen) -> None:
         "step 6/100  loss 2.5000  10 samples/s  1:34 left  4 agents",
         "step 11/100  loss 2.5000  10 samples/s  1:29 left  4 agents",
     ]
+
+
+def test_a_pause_does_not_count_in_the_rate(screen: Screen) -> None:
+    for step in range(4):
+        screen.step(step, step * 1.0)
+    screen.now = 60.0
+    screen.view.show(local_run.Happened(EventReason.RESUMED, "epoch 5: step 4 is committed"))
+    screen.step(4, 60.0)
+    screen.step(5, 65.0)
+    assert screen.lines[-1].startswith("step 6/100  loss 2.5000  2 samples/s  7:50 left")
+
+
+def test_what_lasts_long_is_said_every_quarter_of_a_minute(screen: Screen) -> None:
+    for second in range(60, 100):
+        screen.now = float(second)
+        screen.view.show(local_run.Doing("1 of 4 agents ready", second))
+    said = [int(line.split()[-2]) for line in screen.lines]
+    assert [b - a for a, b in pairwise(said)] == [15, 15]
 
 
 def test_the_last_step_is_always_printed(screen: Screen) -> None:
