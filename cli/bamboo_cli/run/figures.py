@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bamboo_cli.job import left
 from bamboo_cli.job.state import Job, paused_text
 from bamboo_cli.run.model import NOTICED, Account, Hazard, Pause, Run, amount_text, clock
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.counts import counted, duration
 
 _NO_EVENT = "no event tells of them"
@@ -44,10 +45,19 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("restores", _restores(job)),
         ("resumes", str(job.resumes) if job.resumes else ""),
         ("restores or resumes before", str(job.other_attempts) if job.other_attempts else ""),
+        ("redundancy", _redundancy(job)),
         ("kinds of processor", _processors(job)),
         *_account(run.account),
     ]
     return [(name, value) for name, value in shown if value]
+
+
+def _redundancy(job: Job) -> str:
+    """The mode that Auto has taken last, and why if it is known; empty: the spec names one."""
+    if not job.redundancy or dict(job.configuration).get("redundancy") != RedundancyMode.AUTO:
+        return ""
+    why = f": {job.redundancy_reason}" if job.redundancy_reason else ""
+    return f"{job.redundancy}, taken by Auto{why}"
 
 
 def lost_text(run: Run) -> str:

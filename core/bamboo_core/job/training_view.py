@@ -119,6 +119,7 @@ def ended(durable: Durable, reported: LastReported, how: BestSpec | None = None)
         checkpoint_error=reported.checkpoint_error,
         checkpoint_caveat=_caveat(checkpoint, reported),
         best=shown_best(durable, how),
+        mode=durable.mode,
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,

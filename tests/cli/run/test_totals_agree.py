@@ -240,6 +240,25 @@ def test_attempts_that_an_earlier_operator_has_not_counted(training: dict[str, A
     assert (head["resumes"], head["restores or resumes before"]) == ("2", "2")
 
 
+def test_what_auto_has_taken_is_told(training: dict[str, Any]) -> None:
+    history, _, _ = look(3, training)
+    manifest = history.job(training, is_late=False)
+    manifest["spec"]["redundancy"] = {"mode": "Auto"}
+    for protection, said in (
+        (
+            {"mode": "Replica", "reason": "losses are rare"},
+            "Replica, taken by Auto: losses are rare",
+        ),
+        ({"mode": "Replica"}, "Replica, taken by Auto"),
+        ({}, None),
+    ):
+        manifest["status"]["protection"] = protection
+        run = from_cluster(manifest, [], [], [], [], UNTIL)
+        assert dict(facts(run)).get("redundancy") == said
+    manifest["spec"]["redundancy"] = {"mode": "Replica"}
+    assert "redundancy" not in dict(facts(from_cluster(manifest, [], [], [], [], UNTIL)))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_there_is_one_sum_of_money(training: dict[str, Any], seed: int) -> None:
     """The pods that are still known would have cost another one."""

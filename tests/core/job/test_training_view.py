@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.controller.view import Losses
 from bamboo_core.job.training_view import LastReported, ended, follow
@@ -75,12 +76,17 @@ def test_skipped_steps_are_the_newest_known() -> None:
 def test_the_view_of_a_job_that_has_ended() -> None:
     last = Manifest(0, 8, "/c/8", "")
     durable = Durable(
-        plan=Fence(0, 1, 4), manifests=(last,), outcome=Outcome.COMPLETE, reason="StepsReached"
+        plan=Fence(0, 1, 4),
+        manifests=(last,),
+        mode=RedundancyMode.REPLICA,
+        outcome=Outcome.COMPLETE,
+        reason="StepsReached",
     )
     progress, losses = TrainingProgress(9, loss=1.5, skipped=4), Losses(2, 1)
     view = ended(durable, LastReported(losses, progress, "agent x: disk full"))
     assert (view.epoch, view.outcome, view.reason) == (4, Outcome.COMPLETE, "StepsReached")
     assert (view.checkpoint_step, view.checkpoint_path) == (8, "/c/8")
+    assert view.mode is RedundancyMode.REPLICA, "what Auto has taken is asked when it is over"
     assert (view.progress, view.losses) == (progress, losses)
     assert (view.checkpoint_error, view.checkpoint_caveat) == ("agent x: disk full", "")
     caveats = {"/c/8": "seen from one node only", "/c/4": "a file is not seen from node b"}
