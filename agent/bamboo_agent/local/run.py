@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class _Operator(LocalOperator):
         self.committed = -1
         self.refusal = ""
         self.failures: dict[AgentId, str] = {}
+        self._stalled: dict[AgentId, str] = {}  # how the agent stood still
         self._heard_of: frozenset[AgentId] = frozenset()
         self._ready: frozenset[AgentId] = frozenset()
         self._activities: Mapping[AgentId, Activity] = {}  # that have lasted for a while
@@ -89,9 +91,14 @@ class _Operator(LocalOperator):
     def _record(self, record: Record) -> None:
         if record.reason is EventReason.AGENT_REFUSED:  # here, others are refused as well
             self.refusal = self.refusal or record.message
+        if record.reason is EventReason.STALLED:
+            self._stalled |= dict.fromkeys(record.agents, record.message)
         if record.reason is EventReason.WORKER_FAILED:
             for agent in record.agents:
-                self.failures[agent] = record.message.removeprefix(f"{agent}: ")
+                why = record.message.removeprefix(f"{agent}: ")
+                if agent in self._stalled and signal.SIGKILL.name in why:
+                    why = f"{why}, since it stood still: {self._stalled[agent]}"
+                self.failures[agent] = why
         self._tell(local_run.Happened(record.reason, record.message, record.severity))
 
     @property

@@ -11,8 +11,9 @@ from tests.agent.local.runs import job
 
 from bamboo_agent.local.certificates import Authority
 from bamboo_agent.local.run import _Operator
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.spec import to_json
-from bamboo_core.arbiter_state.events import ArbiterJob
+from bamboo_core.arbiter_state.events import ArbiterJob, Record
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     Activity,
@@ -106,6 +107,18 @@ def test_a_run_that_a_signal_ends_says_so_and_what_it_waits_for(operator: _Opera
         "ending with a checkpoint; another signal (Ctrl-C) ends it at once, without one;"
         " agent-0: F[0:3] m7 @5 reads sample 9 of spec.data for 12 s"
     )
+
+
+def test_an_agent_that_was_ended_since_it_stood_still_is_told_so(operator: _Operator) -> None:
+    killed = "agent-0: WorkerExited: the worker was killed by SIGKILL"
+    stalled = "F[0:4] m1 @60 on agent-0 has taken 30.1 s, at most 30.0 s are expected"
+    for agent, text in (("agent-1", killed.replace("-0", "-1")), ("agent-0", stalled)):
+        reason = EventReason.STALLED if text == stalled else EventReason.WORKER_FAILED
+        operator._record(Record(Severity.WARNING, reason, text, {EventFact.AGENTS: agent}))
+    facts = {EventFact.AGENTS: "agent-0"}
+    operator._record(Record(Severity.WARNING, EventReason.WORKER_FAILED, killed, facts))
+    ended = killed.removeprefix("agent-0: ")
+    assert operator.failures == {A: f"{ended}, since it stood still: {stalled}", B: ended}
 
 
 def test_agents_that_replace_others_are_awaited(operator: _Operator, clock: Clock) -> None:
