@@ -36,7 +36,7 @@ from bamboo_core.model.program import Instruction, Op, layers_done
 log = logging.getLogger(__name__)
 
 _TOLD = (
-    *(OSError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, CorruptionError),
+    *(MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, CorruptionError),
     *(CodeError, FactoryError, NormError, SampleError, StateError, UnevenTargetsError),
 )
 """Errors that say themselves what is wrong, or are no fault of the user's code."""

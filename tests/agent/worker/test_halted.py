@@ -331,7 +331,10 @@ def raise_in_layer(fleet, agent, monkeypatch, is_it, error):
     return met
 
 
-@pytest.mark.parametrize("error", [IndexError("77 is out of bounds"), SystemExit(3)], ids=repr)
+ERRORS = [IndexError("77 is out of bounds"), SystemExit(3), FileNotFoundError("/masks/7.pt")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize(("stage", "op"), [(0, Op.F), (1, Op.F), (1, Op.V)])
 def test_an_error_in_a_layer_names_it(monkeypatch, stage, op, error):
     fleet = grid()
