@@ -434,9 +434,9 @@ def handle_layer_loss(
     is_repeat = would_repeat(state.durable)
     if is_repeat:
         why += f"; attempt {state.durable.attempt} has not computed anything yet"
-    may_come = may_bring(state, layers)
-    if may_come:
-        why += f"; {counted(len(suspected), 'lost agent')} may live and hold them"
+    if may_come := may_bring(state, layers):
+        lost, wait_s = counted(len(suspected), "lost agent"), state.job.timing.voter_wait_s
+        why += f"; {lost} may live and hold them, with {wait_s:g} s to come back"
     if may_come or state.membership.askable() or state.unasked() or is_repeat:
         limits.copy_by = min(limits.copy_by, _due_by(state, now))
         hold(state, why, now, limits.copy_by)
