@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.agent.local.runs import Run, job, written
 
+from bamboo_agent.hooks.record import NOT_TOLD
 from bamboo_core.api import local_run
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import FactorySpec, JobSpec, Json
@@ -146,8 +147,11 @@ def test_bad_hooks_change_no_bit_and_disturb_neither_training_nor_each_other(
     assert [x.step for x in run.all_of(local_run.Step)] == list(range(8))
     assert "AgentEnded" not in [x.reason for x in run.all_of(local_run.Happened)]
     log = (tmp_path / "run" / "logs" / f"{FIRST}.log").read_text()
-    for hook, words in BAD.items():
-        assert not words or f"hooks: mine:{hook} {words}" in log
+    said = {hook: f"hooks: mine:{hook} {words}" in log for hook, words in BAD.items() if words}
+    # on a busy machine some of so many processes do not begin before the run ends
+    late = [hook for hook in said if f"hooks: mine:{hook} {NOT_TOLD}" in log]
+    assert any(said.values())
+    assert all(said[hook] or hook in late for hook in said)
     assert log.count("xxxxx") < 50
     told = [int(line.split()[2]) for line in file.read_text().splitlines() if "closed" not in line]
     assert told == list(range(9))
