@@ -23,7 +23,7 @@ from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.user_code import causes, text_of, told
 from bamboo_core.api import texts
 from bamboo_core.api.reasons import FailureCause, Reason
-from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.program import BACKWARDS, Instruction, Op
 from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS: dict[type[Exception], Reason] = {
@@ -63,7 +63,7 @@ _OF_FILES = frozenset(
     }
 )
 
-_OF_USERS = frozenset({Op.F, Op.V, Op.B, Op.I, Op.W, Op.UPDATE})
+_OF_USERS = frozenset({Op.F, Op.V, Op.UPDATE}) | BACKWARDS
 """They run code of the user's."""
 
 

@@ -40,7 +40,7 @@ from bamboo_agent.worker.waiting import describe_wait
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.claims import DisputedError
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.program import BACKWARDS, Instruction, Op
 from bamboo_core.protocol.execution.issued import ON_DEVICE
 from bamboo_core.protocol.execution.lane import Patience
 from bamboo_core.protocol.executor import (
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 
 _OF_CHECKPOINTS = frozenset({Op.SAVE, Op.SEAL, Op.LOAD})
-_HALTING = frozenset({Op.F, Op.V, Op.B, Op.I, Op.W, Op.VOTE})
+_HALTING = frozenset({Op.F, Op.V, Op.VOTE}) | BACKWARDS
 """They run code of the user's, and change no layer."""
 _KEPT = frozenset({Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD, Kind.PIECE})
 """They are sent as they are stored, and stored as they come, until all that reads them is done."""

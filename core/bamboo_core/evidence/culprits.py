@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.model.program import Op
+from bamboo_core.model.program import COMPUTE, Op
 
 _PLACE = re.compile(r"(?P<op>[A-Z]+)(\[(?P<lo>\d+):(?P<hi>\d+)\])?.*?( reads (?P<read>.+))?")
-_LAYERS = frozenset({Op.INIT, Op.F, Op.R, Op.B, Op.I, Op.W, Op.V})
+_LAYERS = COMPUTE | {Op.INIT}
 _SAMPLE = "sample "
 _APART = "; with spec.data.workers: 1 another process reads samples, and its end loses no step"
 

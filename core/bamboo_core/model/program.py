@@ -52,7 +52,8 @@ class Op(StrEnum):
     __hash__ = str.__hash__  # Enum's own is a slow Python function
 
 
-COMPUTE = frozenset({Op.F, Op.R, Op.B, Op.I, Op.W, Op.V})
+BACKWARDS = frozenset({Op.B, Op.I, Op.W})
+COMPUTE = frozenset({Op.F, Op.R, Op.V}) | BACKWARDS
 
 
 class Instruction(NamedTuple):

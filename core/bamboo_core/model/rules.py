@@ -12,7 +12,15 @@ from typing import NamedTuple
 from bamboo_core.model.ids import Range
 from bamboo_core.model.items import Item, Kind, addends, pieces_of
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, Program, layers_done, updating, voted
+from bamboo_core.model.program import (
+    BACKWARDS,
+    Instruction,
+    Op,
+    Program,
+    layers_done,
+    updating,
+    voted,
+)
 
 _NONE: tuple[Item, ...] = ()
 _new = tuple.__new__  # tens of thousands of rules are looked at for one plan: this spares __new__
@@ -204,7 +212,6 @@ def _message(x: Instruction, batch: BatchShape, layers: int) -> Rule:
 
 
 _I, _W = Op.I, Op.W
-_BACKWARDS = frozenset({Op.B, Op.I, Op.W})
 _RULES: dict[Op, Callable[[Instruction, BatchShape, int], Rule]] = {
     Op.INIT: _fresh,
     Op.LOAD: _fresh,
@@ -244,7 +251,7 @@ class Prepared(NamedTuple):
 def spoilt(task: Prepared) -> list[Item]:
     """List what an instruction that has failed half-way may have changed: a backward's activation,
     and the sum that it adds to."""
-    if task.instruction.op not in _BACKWARDS:
+    if task.instruction.op not in BACKWARDS:
         return []
     return [item for item in task.items if item.kind in (Kind.ACT, Kind.PART)]
 

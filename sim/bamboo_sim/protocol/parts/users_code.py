@@ -10,7 +10,6 @@ FORWARDS = frozenset({Op.F, Op.V})
 """Of these one fails, and its agent keeps its state. A slice ahead would be left out."""
 READING = frozenset({Op.F, Op.R})
 """They read samples of the training."""
-BACKWARDS = frozenset({Op.B, Op.I, Op.W})
 
 
 class BadCode(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter_state.events import Lost, Paced
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.program import Op
+from bamboo_core.model.program import BACKWARDS, Op
 from bamboo_core.protocol.messages import ActivityKind
 from bamboo_core.protocol.supervisor import Departing
 from bamboo_sim.protocol.checker.verdict import judge
@@ -18,7 +18,7 @@ from bamboo_sim.protocol.parts.messages import FindLeader, Look
 from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, OPERATOR, WATCH, Link
 from bamboo_sim.protocol.parts.symbolic import Flip
-from bamboo_sim.protocol.parts.users_code import BACKWARDS, FORWARDS, READING
+from bamboo_sim.protocol.parts.users_code import FORWARDS, READING
 from bamboo_sim.protocol.running import users_code
 from bamboo_sim.protocol.running.agent_shell import (
     break_channel,

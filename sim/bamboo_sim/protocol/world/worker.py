@@ -11,7 +11,7 @@ from bamboo_core.model.claims import DisputedError, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, layers_done
+from bamboo_core.model.program import BACKWARDS, Instruction, Op, layers_done
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.execution.issued import ON_DEVICE
 from bamboo_core.protocol.executor import (
@@ -47,7 +47,7 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_sim.protocol.parts.job import Job
 from bamboo_sim.protocol.parts.symbolic import ContradictionError, Symbolic
-from bamboo_sim.protocol.parts.users_code import BACKWARDS, FORWARDS, BadCode
+from bamboo_sim.protocol.parts.users_code import FORWARDS, BadCode
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.device import Device
 from bamboo_sim.protocol.world.folder import Folder
