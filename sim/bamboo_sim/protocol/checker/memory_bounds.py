@@ -2,7 +2,8 @@
 
 Undisturbed steps (no seat empty, after the target step), per agent of stage s in D pipelines:
 
-- activations: P - s, the cap of in-flight forwards;
+- activations: P - s, the cap of in-flight forwards. One that a leaving agent has handed over is
+  its inputs alone until its backward begins, so it counts as a boundary tensor;
 - forwards computed ahead: as many as the plan allows, or those that its recovery needs;
 - boundary tensors: 2M, since an output replaces its input and a gradient its own, and M more that
   an agent one step ahead may send early; and M of what it computes ahead;
@@ -45,8 +46,8 @@ def check_memory(node: Node, plan: Plan) -> None:
     """Raise a Violation if the agent holds too much. plan: the newest durable one."""
     executor = node.executor
     counts = [0.0] * 5
-    for item in executor.held:
-        group = _GROUPS.get(item[0])
+    for item, is_received in executor.held.items():
+        group = _BOUNDARY if is_received and item[0] is Kind.ACT else _GROUPS.get(item[0])
         if group is not None:
             counts[group] += 1 / item.slices if group == _SLICE else 1
     if counts[_ACTIVATION] > len(plan.cut) + _EXTRA + 1:

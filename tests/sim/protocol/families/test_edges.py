@@ -1,5 +1,6 @@
 """What nobody need die of: broken sessions, racing time, and parts that stand still or fail."""
 
+from dataclasses import replace
 from time import time
 from unittest.mock import patch
 
@@ -7,6 +8,7 @@ import pytest
 from tests.rotation import in_turn
 
 from bamboo_core.arbiter_state.events import ArbiterPhase
+from bamboo_core.model.program import Op
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import (
     EDGES,
@@ -123,6 +125,14 @@ def test_a_peer_may_speak_before_an_agent_that_was_reset_has_returned():
 def test_an_agent_that_leaves_keeps_few_activations():
     history = History(FILES, 1001, "fifo").then(44, ("start", "a06"))
     assert replay(history.then(19, ("notice", "a03", 3.0))).outcome == "complete"
+
+
+def test_what_a_leaving_agent_hands_over_is_its_inputs_and_no_activation():
+    """Its successor keeps its own forwards in flight, and holds more of both than its cap."""
+    history = History(replace(FILES, tied=True), 599766545, "fifo")
+    history = history.then(8, ("flip", "a03", Op.R, True)).then(24, ("kill", "a05", 1))
+    history = history.then(49, ("measure", "slow", 3)).then(33, ("notice", "a00", 1.0))
+    assert replay(history).outcome == "complete"
 
 
 def test_what_is_computed_ahead_never_displaces_what_the_program_needs():
