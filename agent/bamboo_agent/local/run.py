@@ -131,7 +131,7 @@ class _Operator(LocalOperator):
 
     @property
     def _does(self) -> list[str]:
-        """What agents do that wait for no other one, the longest first."""
+        """Say what agents do that wait for no other one, the longest first."""
         known = sorted((-x.age_s, a, x) for a, x in self._activities.items() if x.instruction)
         does = [f"{a}: {x.instruction} for {x.age_s:.0f} s" for _, a, x in known if not x.peer]
         return does[:_MOST_NAMED]
@@ -248,7 +248,7 @@ class LocalRun:
 
     @property
     def _last(self) -> str:
-        """What agents do once training is over."""
+        """Say what agents do once training is over."""
         hooks = ", ".join(hook.factory for hook in self._spec.hooks)
         return f"agents tell the last steps to {hooks}, and end" if hooks else "agents end"
 
