@@ -60,6 +60,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     assert desired is not None
     if state.durable.failing:
         return _ending(state, in_force), frozenset()
+    if state.durable.saving:
+        return _saving(state, in_force, now), frozenset()
     if in_force.is_suspending:
         if not desired.suspended:
             return "the job is to go on", frozenset()
@@ -104,6 +106,16 @@ def _ending(state: State, in_force: InForce) -> str:
         return last_write.due(state)
     is_mended = state.ledger.progress.committed >= plan.target
     return f"the job ends: {state.durable.failing}" if is_mended else ""
+
+
+def _saving(state: State, in_force: InForce, now: float) -> str:
+    """The same while the state is written before the user's code is tried again."""
+    plan = in_force.plan
+    if plan.target == plan.last:
+        is_over = last_write.is_first_over(state, plan.target, now)
+        return "the state is written, or cannot be: training goes on" if is_over else ""
+    is_mended = state.ledger.progress.committed >= plan.target
+    return f"the state is written first: {state.durable.saving}" if is_mended else ""
 
 
 def _changed(state: State, in_force: InForce) -> str:

@@ -81,6 +81,7 @@ def restore(
         voided=(),
         undone=max(durable.undone, newest + 1),
         last_write=None,
+        saving="",
         rolled_back=attempt if cause in _ON_PURPOSE else durable.rolled_back,
     )
     _begin_anew(state, why, now)
@@ -196,7 +197,8 @@ def fail(state: State, text: str, reason: Reason = Reason.USER_CODE_FAILED) -> N
     any and has committed a step. Nothing else changes that."""
     if isinstance(state.phase, OverPhase) or state.durable.failing:
         return
-    state.out.save(failing=texts.cut(text, texts.MOST_LINE_BYTES), failing_by=str(reason))
+    line = texts.cut(text, texts.MOST_LINE_BYTES)
+    state.out.save(failing=line, failing_by=str(reason), saving="")
     if state.job.spec.checkpoint is None or state.durable.plan == Fence():
         end_failing(state)
 
@@ -226,7 +228,8 @@ def has_finished(state: State) -> bool:
     assert desired is not None
     live = state.membership.members.intersection(in_force.plan.live)
     is_resumed = in_force.is_suspending and not (desired.suspended or state.durable.failing)
-    return bool(phase.finished) and phase.finished >= live and not is_resumed
+    is_to_go_on = is_resumed or bool(state.durable.saving)
+    return bool(phase.finished) and phase.finished >= live and not is_to_go_on
 
 
 def complete(state: State) -> None:
@@ -304,7 +307,8 @@ def resume(state: State, desired: DesiredState, now: float) -> None:
     if desired.suspended or state.durable.outcome is not Outcome.SUSPENDED:
         return
     is_raised = state.durable.reason == Reason.STEPS_REACHED
-    state.out.save(outcome=None, reason="", message="", last_write=None, failing="", failing_by="")
+    state.out.save(outcome=None, reason="", message="", last_write=None)
+    state.out.save(failing="", failing_by="", saving="")
     state.rewriting = Rewriting()
     if state.durable.plan == Fence():
         state.phase = Waiting()

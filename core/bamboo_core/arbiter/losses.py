@@ -77,10 +77,7 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
     by_code = failure.user_error or bool(failure.place)
-    if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
-        _meet(state, agent, failure.message, failure.message)
-    elif failure.place:  # the texts of two crashes may differ
-        _meet(state, agent, culprits.meeting(failure.place), message)
+    _crashed(state, agent, failure, message)
     if isinstance(state.phase, Over):
         return
     others = tuple(a for a in state.durable.disputants if a != agent)
@@ -89,6 +86,29 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
     cause = str(user_reason(failure.reason)) if failure.user_error else failure.reason
     blame(state, agent, cause, message)
     lose(state, agent, f"worker ended: {failure.reason}", confirmed=True, by_code=by_code)
+    if state.durable.saving:
+        _write_first(state, agent)
+
+
+def _crashed(state: State, agent: AgentId, failure: Failure, message: str) -> None:
+    """Code of the user's may have ended the process. What a newcomer's set-up finds may be the
+    fault of its machine. An instruction is a member's: that its pod has ended may be known first.
+    """
+    error = culprits.meeting(failure.place)  # the texts of two crashes may differ
+    if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
+        error = failure.message
+    if not error or not (failure.place or agent in state.membership.members):
+        return
+    _meet(state, agent, error, message)
+    last_write.save_first(state, f"code of the user's has ended {agent}: {message}")
+
+
+def _write_first(state: State, agent: AgentId) -> None:
+    """Agents that compute stop, and a plan that is being made is made anew."""
+    in_force = state.in_force
+    if isinstance(state.phase, Running) and in_force and in_force.plan.target < in_force.plan.last:
+        begin(state, f"the state is written first: {state.durable.saving}", cause=(agent,))
+    state.reconsider()
 
 
 def blame(state: State, agent: AgentId, cause: str, message: str) -> None:
@@ -126,11 +146,9 @@ def halted(state: State, agent: AgentId, message: Halted) -> None:
 
 
 def _meet(state: State, agent: AgentId, error: str, text: str, fence: Fence = Fence()) -> None:
-    """Note that the user's code has failed. The job ends if a member has met the same error before,
-    since whoever computes the same meets it. What a newcomer's set-up finds may be the fault of its
-    machine. error: which one it is; fence: of the plan; that of a failed agent does not matter."""
-    if agent not in state.membership.members:
-        return
+    """Note that a member has met an error of the user's code. The job ends if another one has met
+    it before, since whoever computes the same meets it. error: which one it is; fence: of the plan;
+    that of a failed agent does not matter."""
     met = state.users_errors.setdefault(error, set())
     met.add((agent, fence))
     if len(met) >= _PROOF:

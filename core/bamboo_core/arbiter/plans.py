@@ -143,6 +143,8 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         state.in_force.continuations_by = now + state.job.timing.continuation_s
     else:
         state.faults = 0
+        if durable.saving and plan.target == plan.last:
+            state.phase.detail = f"the state is written first: {durable.saving}"
     state.deadlines.clear()
     state.ledger.progress_at = now
     state.out.save(

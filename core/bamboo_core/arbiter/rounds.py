@@ -248,6 +248,7 @@ def _write_again(state: State, now: float) -> None:
 def _ask_planner(state: State, now: float) -> None:
     if origin.is_unplanned_attempt(state):
         rebase(state)
+    last_write.aim_first(state, now)
     reports = state.reports()
     state.requests += 1
     request, mode = _make_request(state, reports), redundancy.open_mode(state)
@@ -322,9 +323,8 @@ def retry(state: State, now: float) -> None:
     given up they are asked more often, and a last time."""
     phase = state.phase
     assert isinstance(phase, Holding)
-    is_time_to_ask = now >= state.deadlines.retry_at
-    if now >= phase.due_by:
-        is_time_to_ask = _is_any_unasked(state, phase.due_by, now)
+    due_by, retry_at = phase.due_by, state.deadlines.retry_at
+    is_time_to_ask = _is_any_unasked(state, due_by, now) if now >= due_by else now >= retry_at
     if is_time_to_ask and state.membership.askable():
         state.membership.reinstate_all()
         state.incident.retry_s *= 2
@@ -398,7 +398,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
         is_last=desired.suspended,
         least=desired.at_least,
-        rewrites=durable.last_write.step if durable.last_write is not None else -1,
+        rewrites=last_write.rewritten(state),
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),

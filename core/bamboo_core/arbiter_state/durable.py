@@ -93,6 +93,9 @@ class Durable:
     rolled_back: int = 0
     restored: tuple[Restored, ...] = ()  # orders of the user, the newest last
     last_write: LastWrite | None = None  # None: nothing but training is left to do
+    # By which error of the user's code a process has ended. The state is written before the same is
+    # computed again.
+    saving: str = ""
     failing: str = ""  # by which error of the user's code the job ends, once its state is written
     failing_by: str = ""  # the reason with which it ends then
     processors: Kinds = ()  # one each time another kind, or a new attempt, went on
@@ -315,6 +318,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["rollbacks"] = d.rollbacks
     if d.last_write is not None:
         out["lastWrite"] = list(d.last_write)
+    if d.saving:
+        out["saving"] = d.saving
     if d.failing:
         out["failing"], out["failingBy"] = d.failing, d.failing_by
     if d.restored:
@@ -379,6 +384,7 @@ def _read(value: dict[str, Any]) -> Durable:
         # A status of an earlier version does not say why its attempt began.
         rolled_back=int(value.get("rolledBack", value.get("attempt", 0))),
         last_write=LastWrite(*value["lastWrite"]) if "lastWrite" in value else None,
+        saving=str(value.get("saving", "")),
         failing=str(value.get("failing", "")),
         # A status of an earlier version fails by the user's code alone.
         failing_by=str(

@@ -58,7 +58,7 @@ class Counting:
     ) -> Record:
         """An event, which is told as it is returned: the end of a pause with the pause's cause.
         leaving: agents with notice, or that are drained; is_failing: the job ends by an error of
-        the user's code."""
+        the user's code, or its state is written before that is tried again."""
         reason, totals = record.reason, self.totals
         if reason is EventReason.CORRUPTION:
             self.totals = replace(totals, corruptions=totals.corruptions + 1)

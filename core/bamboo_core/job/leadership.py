@@ -403,7 +403,8 @@ class Leadership:
             case Record(reason=reason):
                 leaving = self._leaving()
                 self._tally.hear(effect, leaving, now)
-                is_failing = bool(self.arbiter.durable.failing)
+                facts = self.arbiter.durable
+                is_failing = bool(facts.failing or facts.saving)
                 effect = self._counting.hear(effect, leaving, is_failing=is_failing)
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return

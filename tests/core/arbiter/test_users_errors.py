@@ -9,6 +9,7 @@ import pytest
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter_state import events as a
 from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.model.ids import AgentId
@@ -226,6 +227,98 @@ def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None
     assert over.message.startswith(f"a2: UserCodeFailed: crashed in thread 7; {runs}; ")
     told = [r.message for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
     assert told[0] == f"a0: WorkerExited: crashed; {runs}"
+
+
+def trains(fleet: Fleet) -> bool:
+    return fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING and not (
+        fleet.arbiter.durable.saving
+    )
+
+
+@pytest.mark.parametrize("every", [0, 4])
+def test_before_code_that_has_ended_a_process_is_tried_again_the_state_is_written(
+    every: int,
+) -> None:
+    """Both copies of the layers went with two processes, and the steps since a checkpoint."""
+    fleet = running(2, 2, steps=40, every=every, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 6))
+    crash(fleet, "a0")
+    assert fleet.arbiter.durable.saving.startswith("code of the user's has ended a0: crashed; it")
+    fleet.until(lambda: trains(fleet))
+    step = fleet.sealed[-1].step
+    assert step >= 7
+    crash(fleet, "a2")
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert f"; {step} committed steps in the checkpoint of step {step}: " in over.message
+    assert not restores(fleet)
+
+
+def test_a_crash_that_does_not_come_again_costs_one_checkpoint() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 6))
+    crash(fleet, "a0")
+    assert ended(fleet).outcome is Outcome.COMPLETE
+    assert len(fleet.sealed) == 2
+    assert (restores(fleet), fleet.arbiter.durable.saving) == ([], "")
+
+
+def test_state_that_cannot_be_written_first_does_not_hold_the_job_up() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 6))
+    fleet.full = "agent a2: No space left on device"
+    crash(fleet, "a0")
+    fleet.until(lambda: committed(fleet, 10))
+    assert not fleet.sealed
+    fleet.full = ""
+    assert ended(fleet).outcome is Outcome.COMPLETE
+    assert len(fleet.sealed) == 1
+
+
+def test_a_write_that_takes_too_long_does_not_hold_the_job_up() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 6))
+    fleet.hold_files = True
+    crash(fleet, "a0")
+    fleet.run()
+    assert fleet.arbiter.status().detail.startswith("the state is written first: code of the user")
+    fleet.wait(last_write.SUSPENDED_S + 10)
+    fleet.until(lambda: committed(fleet, 10))
+    assert not fleet.sealed
+
+
+def test_a_crash_in_the_last_validation_saves_all_steps_and_validates_again() -> None:
+    fleet = running(2, 2, steps=8, every=0, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 7))
+    crash(fleet, "a0", "V[0:1] m3 @8")
+    over = ended(fleet)
+    assert over.outcome is Outcome.COMPLETE
+    assert {m.step for m in fleet.sealed} == {8}
+    assert len(fleet.sealed) == 2
+
+
+def test_a_new_leader_knows_that_the_state_is_written_first() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 6))
+    crash(fleet, "a0")
+    fleet.run_wire()
+    fleet.restart()
+    fleet.tell(a.DesiredState(2))
+    fleet.reconnect()
+    fleet.wait(40.0)
+    assert ended(fleet).outcome is Outcome.COMPLETE
+    assert len(fleet.sealed) == 2
+
+
+def test_a_job_that_is_to_be_suspended_has_all_steps_after_a_crash() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    fleet.until(lambda: committed(fleet, 6))
+    crash(fleet, "a0")
+    fleet.tell(a.DesiredState(2, suspended=True))
+    over = ended(fleet)
+    assert over.outcome is Outcome.SUSPENDED
+    assert re.match(r"suspended after (\d+) of 40 steps", over.message)
+    assert fleet.sealed[-1].step == int(re.findall(r"after (\d+)", over.message)[0])
 
 
 def test_a_crash_in_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:

@@ -151,11 +151,13 @@ async def test_a_schedule_that_raises_in_mid_job_loses_no_step(
         assert not fleet.recorded(EventReason.RESTORING)
 
 
+@pytest.mark.parametrize("mode", [RedundancyMode.NONE, RedundancyMode.REPLICA])
 async def test_code_that_ends_two_processes_at_one_place_ends_the_job(
-    tmp_path: Path, forkserver: ForkServerProcess
+    tmp_path: Path, forkserver: ForkServerProcess, mode: RedundancyMode
 ) -> None:
-    """Others hold copies of the layers that end with the processes."""
-    file, pipelines, mode = tmp_path / "damaged", 2, RedundancyMode.REPLICA
+    """The layers go with the processes, but they are written before the second one ends. With
+    copies, others hold them even then."""
+    file, pipelines = tmp_path / "damaged", 2
     spec = job(tmp_path / "a", pipelines=pipelines, mode=mode, file=file, exits=True)
     bad = damage(file, spec)
     async with LocalFleet(spec, tmp_path / "a/fleet", forkserver=forkserver) as fleet:

@@ -1,4 +1,5 @@
-"""The last write: nobody who is needed is released, and the job does not give up too early.
+"""The last write: nobody who is needed is released, and the job does not give up too early. And the
+write before code of the user's is tried again that has ended a process.
 
 A disk that is full for longer than the deadline is an excuse. It is none if there was room again,
 and nobody has tried.
@@ -14,8 +15,9 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.events import Record
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import BadCheckpoint
+from bamboo_core.protocol.messages import BadCheckpoint, Failure
 from bamboo_sim.protocol.parts.job import LAST_WRITE_S
+from bamboo_sim.protocol.parts.users_code import Crash
 from bamboo_sim.protocol.parts.violation import Violation
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.state import World
@@ -31,6 +33,25 @@ def note_refused(world: World, node: Node, said: object) -> None:
         return
     if said.step >= directive.last:
         world.refused, world.refused_at = world.refused + 1, world.now
+
+
+def note_crash(world: World, node: Node, said: object) -> None:
+    """The user's code has ended a process. The next one that it ends, under a later plan, finds the
+    state written. Where no word of the first one may have come, or no file could be written, nobody
+    could do that."""
+    if not isinstance(said, Failure) or not said.place:
+        return
+    fence, first = node.executor.fence, world.crash
+    attempt, newest = world.newest
+    if first is None or first.fence[:2] != fence[:2]:
+        is_heard = world.network.reaches(node.name) and attempt == fence.attempt
+        world.crash = Crash(fence, newest + 1 if is_heard else 0)
+        return
+    is_excused = world.is_misled or world.is_raced or world.has_storage_failed or world.refused
+    is_excused |= world.is_storage_slow or not world.job.save_every
+    saved = max((step for mark, step in world.sealed if mark == attempt), default=0)
+    if fence > first.fence and saved < first.step and not is_excused:
+        raise Violation(f"{node.name} crashes as well; of {first.step} steps {saved} are saved")
 
 
 def check_released(world: World, record: Record) -> None:

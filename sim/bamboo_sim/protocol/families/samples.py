@@ -69,6 +69,15 @@ def samples(base: History, part: Part = WHOLE) -> Histories:
                 again = inject(moment, rng.randrange(60), ("suspend",))
                 yield inject(again, 200, ("resume", job.pipelines, job.stages))
 
+        if failing is not None:
+            gone = inject(failing, rng.randrange(20), ("kill", _who_fails(failing[1]), n % 3))
+            yield inject(gone, rng.randrange(20), ("notice", other, rng.choice((3.0, 30.0))))
+
+
+def _who_fails(world: World) -> AgentId:
+    """The agent that has met the error last: it may be the only one with its layers."""
+    return AgentId(world.arbiter.durable.failing.partition(":")[0])
+
 
 def _is_failing(world: World) -> bool:
     durable = world.arbiter.durable

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import Op
 
 FORWARDS = frozenset({Op.F, Op.V})
 """Of these one fails, and its agent keeps its state. A slice ahead would be left out."""
 READING = frozenset({Op.F, Op.R})
 """They read samples of the training."""
+
+
+class Crash(NamedTuple):
+    """The first process of an attempt, under one leader, that the user's code has ended. fence: of
+    its plan; step: how many steps were committed then, if the operator can hear of it."""
+
+    fence: Fence
+    step: int
 
 
 class BadCode(NamedTuple):

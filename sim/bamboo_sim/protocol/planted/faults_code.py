@@ -57,4 +57,6 @@ PLANTS: tuple[Planted, ...] = (
             patched(last_write, "pause", press_again), (("samples", SAVING),)),
     Planted("what a backward has spoilt before it failed is used again", "U7",
             patched(executor, "spoilt", lambda task: []), (("samples", SAVING),)),
+    Planted("code that has ended a process is tried again before the state is written", "U8",
+            patched(last_write, "save_first", lambda state, why: None), (("samples", SELDOM),)),
 )  # fmt: skip

@@ -29,7 +29,7 @@ from bamboo_core.protocol.supervisor import (
     WorkerExited,
 )
 from bamboo_sim.protocol.checker.claims import check_killed_worker
-from bamboo_sim.protocol.checker.last_write import note_refused
+from bamboo_sim.protocol.checker.last_write import note_crash, note_refused
 from bamboo_sim.protocol.parts.messages import Closed, Ended, Opened
 from bamboo_sim.protocol.parts.meters import measured
 from bamboo_sim.protocol.parts.network import OPERATOR, WATCH
@@ -200,6 +200,7 @@ def pass_on(world: World, node: Node) -> None:
         said, worker.said = worker.said, []
         for message in said:
             note_refused(world, node, message)
+            note_crash(world, node, message)
             inform(world, node, FromWorker(_with_goodput(world, name, message)))
     if name in world.nodes and name not in world.network.frozen and node.backlog is None:
         is_busy = worker.can_run or (worker.is_busy and is_storage_up(world))

@@ -20,7 +20,7 @@ from bamboo_sim.protocol.parts.messages import Ended, Look
 from bamboo_sim.protocol.parts.meters import Meter
 from bamboo_sim.protocol.parts.network import KEEP_ALIVE_S, WATCH, Network
 from bamboo_sim.protocol.parts.symbolic import Flip
-from bamboo_sim.protocol.parts.users_code import BadCode
+from bamboo_sim.protocol.parts.users_code import BadCode, Crash
 from bamboo_sim.protocol.world.folder import Folder
 from bamboo_sim.protocol.world.node import Node
 
@@ -89,6 +89,7 @@ class World:
         self.storage_faults = 0  # so many reads and writes of files fail
         self.has_storage_failed = False
         self.bad_code: BadCode | None = None  # of the user's, that fails on every agent
+        self.crash: Crash | None = None  # the newest that was the first of its kind
         # agents may wait for files: for a slow storage, or for what is away
         self.slow_until = self.away_until = -inf
         self.refused, self.refused_at = 0, -inf  # last checkpoints not written; when the newest
