@@ -8,7 +8,7 @@ from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import RecoveryPolicy
-from bamboo_core.arbiter import last_write
+from bamboo_core.arbiter import last_write, saving
 from bamboo_core.arbiter_state import network
 from bamboo_core.arbiter_state.events import DesiredState
 from bamboo_core.arbiter_state.state import InForce, State
@@ -112,7 +112,7 @@ def _saving(state: State, in_force: InForce, now: float) -> str:
     """The same while the state is written before the user's code is tried again."""
     plan = in_force.plan
     if plan.target == plan.last:
-        is_over = last_write.is_first_over(state, plan.target, now)
+        is_over = saving.is_over(state, plan.target, now)
         return "the state is written, or cannot be: training goes on" if is_over else ""
     is_mended = state.ledger.progress.committed >= plan.target
     return f"the state is written first: {state.durable.saving}" if is_mended else ""

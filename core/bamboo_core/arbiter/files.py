@@ -13,7 +13,6 @@ from bamboo_core.api.spec import RestoreSpec
 from bamboo_core.arbiter import last_write
 from bamboo_core.arbiter.endings import restore
 from bamboo_core.arbiter.losses import blame, lose
-from bamboo_core.arbiter.origin import begins_elsewhere
 from bamboo_core.arbiter.rounds import begin, hold
 from bamboo_core.arbiter_state.durable import (
     Restored,
@@ -26,6 +25,7 @@ from bamboo_core.arbiter_state.durable import (
 )
 from bamboo_core.arbiter_state.events import DesiredState, Send
 from bamboo_core.arbiter_state.findings import AGAIN_S
+from bamboo_core.arbiter_state.origin import begins_elsewhere
 from bamboo_core.arbiter_state.state import Holding, InForce, Over, Returning, Running, State
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op, single

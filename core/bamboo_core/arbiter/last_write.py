@@ -1,5 +1,4 @@
-"""The last write: all is done but the last checkpoint, which could not be written. And the write
-of the state before code of the user's is tried again that has ended a process.
+"""The last write: all is done but the last checkpoint, which could not be written.
 
 Nothing is thrown away for that. One holder of each layer stays, the other agents are released, and
 the plan that writes the checkpoint is made again, after growing pauses, until it is written or the
@@ -19,7 +18,7 @@ from bamboo_core.arbiter_state.events import Send
 from bamboo_core.arbiter_state.last_write import LastWrite, Rewriting
 from bamboo_core.arbiter_state.state import Over, State
 from bamboo_core.model.counts import counted
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.placement.capacity import is_enough
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -27,12 +26,13 @@ from bamboo_core.protocol.messages import BadCheckpoint, Manifest, Release
 
 SUSPENDED_S = 300.0
 """Longest wait of a job that is to be suspended: somebody else may want its nodes."""
+MOST_BYTES = 300
+"""Of an error that the facts keep."""
 
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _TRIES_LEFT = 4  # the part of the time left, to a holder or to the job, for which it may wait
 _LOOKS_LEFT = 4  # the part of the time left for which agents may look at the files
 _LEAST_LOOK_S = 1e-3
-_MOST_BYTES = 300  # of the agent's error that the facts keep
 
 
 # ---------------------------------------------------------------- what agents say
@@ -45,7 +45,7 @@ def failed(state: State, agent: AgentId, bad: BadCheckpoint) -> bool:
         return False  # training goes on without it
     if not bad.cause or bad.attempt != durable.attempt or not _is_last(state, bad.step):
         return False
-    why = texts.cut(bad.cause, _MOST_BYTES)
+    why = texts.cut(bad.cause, MOST_BYTES)
     if known is None or known.step != bad.step:
         known = LastWrite(bad.step)
     if why != known.why:
@@ -76,46 +76,6 @@ def sealed(state: State, manifest: Manifest) -> None:
     is_same = manifest.attempt == state.durable.attempt
     if known is not None and is_same and manifest.step == known.step:
         state.out.save(last_write=None)
-
-
-# ---------------------------------------------------------------- before a second try
-
-
-def save_first(state: State, why: str) -> None:
-    """Code of the user's has ended a member's process. Whoever computes the same may end, too, so
-    the next plan writes the state and computes nothing. It does so once: if that cannot be written,
-    training goes on all the same."""
-    durable, spec = state.durable, state.job.spec
-    is_planned = durable.plan.attempt == durable.attempt and durable.plan != Fence()
-    if spec.checkpoint is None or not is_planned or durable.failing or durable.last_write:
-        return
-    state.out.save(saving=texts.cut(why, _MOST_BYTES))
-
-
-def aim_first(state: State, now: float) -> None:
-    """All members have reported: whether the state is still to be written first."""
-    if state.durable.saving and is_first_over(state, _newest_version(state), now):
-        state.out.save(saving="")
-
-
-def is_first_over(state: State, step: int, now: float) -> bool:
-    """Whether the state of this step is written before a second try, or cannot be."""
-    assert state.desired is not None
-    in_force, most_s = state.in_force, min(SUSPENDED_S, state.desired.last_write_s)
-    is_late = (
-        in_force is not None
-        and in_force.plan.target == in_force.plan.last == step
-        and now >= in_force.begun_at + most_s
-    )
-    return is_late or _is_written(state, step)
-
-
-def rewritten(state: State) -> int:
-    """The step that the next plan only writes; -1: it trains."""
-    known = state.durable.last_write
-    if known is not None:
-        return known.step
-    return _newest_version(state) if state.durable.saving else -1
 
 
 # ---------------------------------------------------------------- time
@@ -171,15 +131,15 @@ def expire(state: State, now: float) -> bool:
 def aim(state: State) -> bool:
     """All members have reported: a job that the user's code has failed ends with the newest step
     that any of them knows. Whether that has its checkpoint, or there is none."""
-    durable, step = state.durable, _newest_version(state)
+    durable, step = state.durable, newest_version(state)
     if not durable.failing:
         return False
     if durable.last_write is None or durable.last_write.step != step:
         state.out.save(last_write=LastWrite(step, "it has not been tried yet"))
-    return _is_written(state, step) and (durable.attempt, step) not in durable.bad
+    return is_written(state, step) and (durable.attempt, step) not in durable.bad
 
 
-def _is_written(state: State, step: int) -> bool:
+def is_written(state: State, step: int) -> bool:
     """Whether the step has a checkpoint, good or bad, or the attempt has begun there."""
     durable = state.durable
     marks = {(m.attempt, m.step) for m in durable.manifests}.union(durable.bad)
@@ -187,7 +147,8 @@ def _is_written(state: State, step: int) -> bool:
     return step <= begun or (durable.attempt, step) in marks
 
 
-def _newest_version(state: State) -> int:
+def newest_version(state: State) -> int:
+    """All members have reported: the newest step that any of them has reached."""
     records = (c for report in state.reports().values() for c in report.commits)
     newest = max((c.step for c in records), default=-1)
     return max(newest, state.ledger.newest(state.durable)) + 1

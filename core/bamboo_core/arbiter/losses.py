@@ -9,7 +9,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity, StallCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason, user_reason
-from bamboo_core.arbiter import last_write, redundancy, refusals
+from bamboo_core.arbiter import last_write, redundancy, refusals, saving
 from bamboo_core.arbiter.changes import is_enough_without, leavers
 from bamboo_core.arbiter.endings import end, fail
 from bamboo_core.arbiter.rounds import begin
@@ -100,7 +100,7 @@ def _crashed(state: State, agent: AgentId, failure: Failure, message: str) -> No
     if not error or not (failure.place or agent in state.membership.members):
         return
     _meet(state, agent, error, message)
-    last_write.save_first(state, f"code of the user's has ended {agent}: {message}")
+    saving.ask(state, f"code of the user's has ended {agent}: {message}")
 
 
 def _write_first(state: State, agent: AgentId) -> None:

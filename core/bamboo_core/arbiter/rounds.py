@@ -16,10 +16,10 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import last_write, origin, redundancy, refusals
+from bamboo_core.arbiter import last_write, redundancy, refusals, saving
 from bamboo_core.arbiter.changes import is_short, leavers, take_move, without_vote
 from bamboo_core.arbiter.endings import end, end_failing, rebase, restore, unsaved
-from bamboo_core.arbiter_state import network
+from bamboo_core.arbiter_state import network, origin
 from bamboo_core.arbiter_state.durable import eligible, would_repeat
 from bamboo_core.arbiter_state.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter_state.state import (
@@ -248,7 +248,7 @@ def _write_again(state: State, now: float) -> None:
 def _ask_planner(state: State, now: float) -> None:
     if origin.is_unplanned_attempt(state):
         rebase(state)
-    last_write.aim_first(state, now)
+    saving.settle(state, now)
     reports = state.reports()
     state.requests += 1
     request, mode = _make_request(state, reports), redundancy.open_mode(state)
@@ -398,7 +398,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
         is_last=desired.suspended,
         least=desired.at_least,
-        rewrites=last_write.rewritten(state),
+        rewrites=saving.rewritten(state),
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),

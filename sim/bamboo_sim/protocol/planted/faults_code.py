@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import endings, last_write, losses
+from bamboo_core.arbiter import endings, last_write, losses, saving
 from bamboo_core.arbiter_state.state import State
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol import executor, supervisor
@@ -58,5 +58,5 @@ PLANTS: tuple[Planted, ...] = (
     Planted("what a backward has spoilt before it failed is used again", "U7",
             patched(executor, "spoilt", lambda task: []), (("samples", SAVING),)),
     Planted("code that has ended a process is tried again before the state is written", "U8",
-            patched(last_write, "save_first", lambda state, why: None), (("samples", SELDOM),)),
+            patched(saving, "ask", lambda state, why: None), (("samples", SELDOM),)),
 )  # fmt: skip

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.api.spec import BestMode, JobSpec
-from bamboo_core.arbiter import endings, files, origin, rounds
+from bamboo_core.arbiter import endings, files, rounds
 from bamboo_core.arbiter.rounds import begin
+from bamboo_core.arbiter_state import origin
 from bamboo_core.arbiter_state.durable import Durable
 from bamboo_core.arbiter_state.outbox import Outbox
 from bamboo_core.arbiter_state.state import Running, State

@@ -42,7 +42,7 @@ class World:
         self.rng = random.Random(seed)
         self.now, self.events = 0.0, 0
         self.burst = 0.0  # probability that an agent runs its next instruction at once
-        self.outcome = ""
+        self.outcome, self.resets = "", 0
         self.losses, self.causes = 0, 0  # agents lost, and faults injected
         self.has_expelled = self.has_cuts = False
         self.has_given_up = False  # the job was restored while a layer was still held
@@ -55,7 +55,6 @@ class World:
         self.struck: frozenset[str] = frozenset()  # kinds of faults that had an effect
         self.is_raced = False  # time has passed while messages were under way
         self.is_silent = False  # something was lost of which nobody knows
-        self.resets = 0
         # (sender, receiver, fence) -> since when the receiver has waited for what crawls to it
         self.crawls: Mapping[tuple[AgentId, AgentId, Fence], float] = {}
         self.late: tuple[tuple[int, AgentId], ...] = ()  # last words that come at some event
