@@ -100,7 +100,7 @@ def _crashed(state: State, agent: AgentId, failure: Failure, message: str) -> No
     if not error or not (failure.place or agent in state.membership.members):
         return
     _meet(state, agent, error, message)
-    saving.ask(state, f"code of the user's has ended {agent}: {message}")
+    saving.ask(state, f"the user's code has ended {agent}: {message}")
 
 
 def _write_first(state: State, agent: AgentId) -> None:

@@ -243,7 +243,7 @@ def test_before_code_that_has_ended_a_process_is_tried_again_the_state_is_writte
     fleet = running(2, 2, steps=40, every=every, mode=REPLICA)
     fleet.until(lambda: committed(fleet, 6))
     crash(fleet, "a0")
-    assert fleet.arbiter.durable.saving.startswith("code of the user's has ended a0: crashed; it")
+    assert fleet.arbiter.durable.saving.startswith("the user's code has ended a0: crashed; it")
     fleet.until(lambda: trains(fleet))
     step = fleet.sealed[-1].step
     assert step >= 7
@@ -281,7 +281,7 @@ def test_a_write_that_takes_too_long_does_not_hold_the_job_up() -> None:
     fleet.hold_files = True
     crash(fleet, "a0")
     fleet.run()
-    assert fleet.arbiter.status().detail.startswith("the state is written first: code of the user")
+    assert fleet.arbiter.status().detail.startswith("the state is written first: the user's code")
     fleet.wait(last_write.SUSPENDED_S + 10)
     fleet.until(lambda: committed(fleet, 10))
     assert not fleet.sealed
