@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
+from bamboo_agent.ipc import computed
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
@@ -57,6 +58,7 @@ class ActivityWriter:
         self._key = (Op.F, 0)  # of the newest instruction
         self._limit_ns = 0
         self._running = (0, 0, 0, 0, 0)  # its words
+        self.computed = computed.Computed(shared.computed)
 
     @property
     def reading_limit_s(self) -> float:
@@ -70,6 +72,15 @@ class ActivityWriter:
         self._limit_ns = limit_ns = self._limits_ns.get(key, self._unknown_ns)
         self._running = words = (_NUMBERS[op], step, lo, hi, index)
         self._begin(_RUNNING, limit_ns, *words)
+
+    def issue(self, instruction: Instruction) -> None:
+        """Python runs the instruction, for a device that may still compute an older one."""
+        op, step, lo, hi, index = instruction[:5]
+        self._shared.write_issued(_NUMBERS[op], step, lo, hi, index)
+
+    def issued(self) -> None:
+        """It has run it, or has failed."""
+        self._shared.write_issued(0, 0, 0, 0, 0)
 
     def read_data(self, sample: int | None = None) -> None:
         """The instruction reads samples, from a storage of the user's that may be slow. sample:
@@ -152,6 +163,20 @@ def read(shared: SharedProgress, names: Mapping[int, AgentId]) -> Progressed:
         received=received,
         is_coming=is_coming,
     )
+
+
+def read_place(shared: SharedProgress) -> str:
+    """Where the worker is in the user's code: the instruction that Python runs, with the sample, or
+    the layer, if it is known. Empty: it waits, perhaps for another process that reads samples."""
+    words, issued = shared.doing, shared.issued
+    kind, limit_ns = words[:2]
+    if issued[0]:
+        words = (kind, limit_ns, *issued, *words[7:])
+    elif kind != _RUNNING:
+        return ""
+    found = computed.read(shared.computed) if kind == _RUNNING else ""
+    text = _text(words, None, {})
+    return f"{text}, {found}" if found else text
 
 
 def _text(words: tuple[int, ...], peer: AgentId | None, names: Mapping[int, AgentId]) -> str:

@@ -219,11 +219,11 @@ def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None
     crash(fleet, "a0")
     assert fleet.over is None
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
-    crash(fleet, "a2", text="crashed in thread 7")
+    crash(fleet, "a2", f"{PLACE}, layer 0 (Block)", text="crashed in thread 7")
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
     runs = f"it runs spec.model.factory {fleet.job.spec.model.factory}, layer 0"
-    assert over.message.startswith(f"a2: UserCodeFailed: crashed in thread 7; {runs}; ")
+    assert over.message.startswith(f"a2: UserCodeFailed: crashed in thread 7; {runs} (Block); ")
     told = [r.message for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
     assert told[0] == f"a0: WorkerExited: crashed; {runs}"
 

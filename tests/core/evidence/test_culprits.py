@@ -40,6 +40,11 @@ SPEC = JobSpec(
         ("F[0:4] m3 @30", "spec.model.factory mine.nets:build, layers 0 to 3"),
         ("B[2:3] m0", "spec.model.factory mine.nets:build, layer 2"),
         ("F[2:3] m0 0:2 @4", "spec.model.factory mine.nets:build, layer 2"),
+        (
+            "F[0:4] m3 @30, layer 2 (Block)",
+            "spec.model.factory mine.nets:build, layer 2 (Block)",
+        ),
+        ("V[2:4] m0 @7, the loss", "spec.model.factory mine.nets:build, the loss"),
         ("INIT[0:2]", "spec.model.factory mine.nets:build, layers 0 to 1"),
         ("UPDATE[0:2] 0:4 0:1 @9", "spec.training.optimizer.factory mine.optim:Lion"),
         ("SAVE[0:2] @9", ""),  # it runs none of the user's code
@@ -67,6 +72,13 @@ def test_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
     assert meeting("F[0:3] m1 @60") == meeting("F[2:4] m1 @60") != meeting("B[2:4] m1 @60")
     assert meeting("F[0:3] m1 @60") != meeting("F[0:3] m1 @61")
     assert meeting("odd") == "odd"
+
+
+def test_the_layer_of_a_crash_does_not_count() -> None:
+    """Damaged memory may end another process in another layer."""
+    at = "F[0:3] m1 @60"
+    assert meeting(f"{at}, layer 2 (Block)") == meeting(at) == meeting("F[2:4] m1 @60, the loss")
+    assert meeting(f"{at}, layer 2 (Block)") != meeting("F[0:3] m1 @61, layer 2 (Block)")
 
 
 def test_a_sample_that_the_agent_reads_itself_has_a_remedy_beside_its_repair() -> None:
