@@ -77,10 +77,10 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
     by_code = failure.user_error or bool(failure.place)
-    if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
-        _meet(state, agent, failure.message, failure.message)
-    elif failure.place:  # the texts of two crashes may differ
+    if failure.place:  # the texts of two crashes may differ, and an update's names its layer
         _meet(state, agent, culprits.meeting(failure.place), message)
+    elif failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
+        _meet(state, agent, failure.message, message)
     if isinstance(state.phase, Over):
         return
     others = tuple(a for a in state.durable.disputants if a != agent)

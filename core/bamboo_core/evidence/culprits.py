@@ -14,14 +14,16 @@ _PLACE = re.compile(
     r"(?P<op>[A-Z]+)(\[(?P<lo>\d+):(?P<hi>\d+)\])?.*?"
     r"( reads (?P<read>.+)|(?P<behind>, (?P<part>layer \d+ \(.+\)|the loss)))?"
 )
+_STEP = re.compile(r" @\d+")
 _LAYERS = COMPUTE | {Op.INIT}
 _SAMPLE = "sample "
 _APART = "; with spec.data.workers: 1 another process reads samples, and its end loses no step"
+_IN_PLACE = "; repair it: an update changes layers in place, so one that fails ends its agent"
 
 
 def culprit(place: str, spec: JobSpec) -> str:
     """The factory whose code has likely ended the process, with its field; empty: unknown. For a
-    sample also what keeps the process alive."""
+    sample also what keeps the process alive, for an update why it has ended."""
     found = _PLACE.fullmatch(place)
     if found is None:
         return ""
@@ -34,8 +36,9 @@ def culprit(place: str, spec: JobSpec) -> str:
     if op == Op.UPDATE:
         optimizer = spec.training.optimizer
         text = f"spec.training.optimizer.factory {optimizer.factory}"
-        schedule = optimizer.schedule
-        return text if schedule is None else f"{text}, or its schedule {schedule.factory}"
+        if optimizer.schedule is not None:
+            text += f", or its schedule {optimizer.schedule.factory}"
+        return text + _IN_PLACE
     if op not in _LAYERS or not found["hi"]:
         return ""
     if found["part"]:
@@ -47,11 +50,14 @@ def culprit(place: str, spec: JobSpec) -> str:
 
 def meeting(place: str) -> str:
     """The part of a place that another agent has in common. After a loss the cut may be another, so
-    the layers do not count. Nor does the layer that has crashed: damaged memory may end a process
-    in a later one."""
+    the layers do not count, nor the sums that an update takes. Nor does the layer that has crashed:
+    damaged memory may end a process in a later one."""
     found = _PLACE.fullmatch(place)
     if found is None or found["hi"] is None:
         return place
+    if found["op"] == Op.UPDATE:
+        step = _STEP.search(place)
+        return f"{Op.UPDATE}{step[0] if step else ''}"
     read = found["read"] or ""
     if read.startswith(_SAMPLE):
         return read

@@ -228,6 +228,27 @@ def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None
     assert told[0] == f"a0: WorkerExited: crashed; {runs}"
 
 
+def test_an_update_that_raises_on_two_agents_ends_the_job_with_the_optimizer_s_factory() -> None:
+    """Each names a layer of its own, so a job of one pipeline was restored to raise once more."""
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    optimizer = fleet.job.spec.training.optimizer.factory
+    for layer, agent in enumerate(("a0", "a3")):
+        fleet.until(lambda name=agent: name in fleet.arbiter.status().members)
+        text = f"the update of step 9 by Opt for layer {layer}, Block: KeyError: 'm'"
+        place = f"UPDATE[{layer}:{layer + 1}] 0:4 0:1 @9"
+        failure = Failure("UserCodeFailed", text, True, 2, place)
+        fleet.receive(AgentId(agent), failure)
+        fleet.agents.pop(AgentId(agent))
+        if not layer:
+            assert fleet.over is None
+            fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.startswith(
+        f"a3: UserCodeFailed: {text}; it runs spec.training.optimizer.factory {optimizer}; repair"
+    )
+
+
 def test_a_crash_in_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
     """A job of one pipeline was restored once more, since its stages were cut otherwise."""
     fleet = running(2, 2, steps=40, every=0, mode=REPLICA)

@@ -18,6 +18,7 @@ from bamboo_core.api.spec import (
 )
 from bamboo_core.evidence.culprits import culprit, meeting
 
+REPAIR = "repair it: an update changes layers in place, so one that fails ends its agent"
 SPEC = JobSpec(
     model=ModelSpec("mine.nets:build"),
     data=DataSpec("mine.data:train", validation=FactorySpec("mine.data:held_out"), workers=1),
@@ -46,7 +47,7 @@ SPEC = JobSpec(
         ),
         ("V[2:4] m0 @7, the loss", "spec.model.factory mine.nets:build, the loss"),
         ("INIT[0:2]", "spec.model.factory mine.nets:build, layers 0 to 1"),
-        ("UPDATE[0:2] 0:4 0:1 @9", "spec.training.optimizer.factory mine.optim:Lion"),
+        ("UPDATE[0:2] 0:4 0:1 @9", f"spec.training.optimizer.factory mine.optim:Lion; {REPAIR}"),
         ("SAVE[0:2] @9", ""),  # it runs none of the user's code
         ("the end waits for storage", ""),
         ("", ""),
@@ -60,7 +61,8 @@ def test_a_schedule_runs_with_the_optimizer() -> None:
     optimizer = OptimizerSpec("torch.optim:SGD", schedule=FactorySpec("mine.rates:cosine"))
     spec = replace(SPEC, training=replace(SPEC.training, optimizer=optimizer))
     assert culprit("UPDATE[0:2] @9", spec) == (
-        "spec.training.optimizer.factory torch.optim:SGD, or its schedule mine.rates:cosine"
+        "spec.training.optimizer.factory torch.optim:SGD, or its schedule mine.rates:cosine;"
+        f" {REPAIR}"
     )
 
 
@@ -79,6 +81,13 @@ def test_the_layer_of_a_crash_does_not_count() -> None:
     at = "F[0:3] m1 @60"
     assert meeting(f"{at}, layer 2 (Block)") == meeting(at) == meeting("F[2:4] m1 @60, the loss")
     assert meeting(f"{at}, layer 2 (Block)") != meeting("F[0:3] m1 @61, layer 2 (Block)")
+
+
+def test_an_update_is_the_same_for_agents_with_other_layers_and_sums() -> None:
+    assert meeting("UPDATE[0:2] 0:4 0:1 @9") == meeting("UPDATE[2:4] 0:3 0:1 @9")
+    assert meeting("UPDATE[2:4] @9") == meeting("UPDATE[0:2] 0:4 0:1 @9")  # of a crash
+    assert meeting("UPDATE[0:2] 0:4 0:1 @9") != meeting("UPDATE[0:2] 0:4 0:1 @10")
+    assert meeting("UPDATE[0:2] 0:4 0:1") == meeting("UPDATE[2:4] 0:4 0:1") != ""
 
 
 def test_a_sample_that_the_agent_reads_itself_has_a_remedy_beside_its_repair() -> None:
