@@ -85,8 +85,7 @@ class ActivityWriter:
     def read_data(self, sample: int | None = None) -> None:
         """The instruction reads samples, from a storage of the user's that may be slow. sample:
         which one; None: it makes a micro-batch of them."""
-        number = 0 if sample is None else sample + 1
-        words = (*self._running, number, *_NO_ITEM[1:], 0)
+        words = (*self._running, *_sample_words(sample))
         self._shared.write_doing(_LOADING, self._unknown_ns, *words)
 
     def go_on(self) -> None:
@@ -124,11 +123,12 @@ class ActivityWriter:
         op, step, lo, hi, index = instruction[:5]
         self._begin(_LOADING, 0, _NUMBERS[op], step, lo, hi, index)
 
-    def wait_for_data(self, instruction: Instruction) -> None:
+    def wait_for_data(self, instruction: Instruction, sample: int | None = None) -> None:
         """The instruction cannot begin before its samples are here. The worker itself ends what
-        hangs over them, so the limit is far."""
+        hangs over them, so the limit is far. sample: a slow one, if it is known."""
         op, step, lo, hi, index = instruction[:5]
-        self._begin(_LOADING, _TIMES_LOADER * self._unknown_ns, _NUMBERS[op], step, lo, hi, index)
+        words = (_NUMBERS[op], step, lo, hi, index, *_sample_words(sample))
+        self._shared.write_doing(_LOADING, _TIMES_LOADER * self._unknown_ns, *words)
 
     def rest(self) -> None:
         """There is no program, or it has ended."""
@@ -212,6 +212,11 @@ def _item(words: tuple[int, ...], names: Mapping[int, AgentId]) -> Item | None:
         leaves=leaves,
         slices=slices,
     )
+
+
+def _sample_words(sample: int | None) -> tuple[int, ...]:
+    """In the place of an item and a peer."""
+    return (0 if sample is None else sample + 1, *_NO_ITEM[1:], 0)
 
 
 def _item_words(item: Item) -> tuple[int, ...]:

@@ -217,7 +217,7 @@ class Worker:
         describe_wait(
             activity,
             self.executor,
-            data_for=self._pending if self._waits_for_data else None,
+            data=self._feeding.awaited(self._pending),
             is_writing=self._storage.is_writing,
             has_farewell=self._farewell is not None,
         )

@@ -135,6 +135,22 @@ def test_a_sample_of_the_validation_is_named_as_such(ends: Ends) -> None:
     assert ends.read().instruction == "V[0:4] m3 @7 reads data"
 
 
+def test_a_wait_for_data_names_the_sample_that_another_process_reads(ends: Ends) -> None:
+    """After a wait for an item, of which nothing may stay."""
+    ends.writer.wait_for(Instruction(Op.RECV, 7, item=Item.vote(7, B), peer=B), B)
+    ends.writer.wait_for_data(FORWARD)
+    far = 100 * FLOOR_S
+    reads = "F[0:4] m3 @7 reads data"
+    assert ends.read() == Progressed(0, 0, 0.0, ActivityKind.LOADING, far, reads)
+    ends.writer.wait_for_data(FORWARD, 17)
+    reads = "F[0:4] m3 @7 reads sample 17 of spec.data"
+    assert ends.read() == Progressed(0, 0, 0.0, ActivityKind.LOADING, far, reads)
+    ends.writer.wait_for_data(Instruction(Op.V, 7, 0, 4, 3), 0)
+    assert ends.read().instruction == "V[0:4] m3 @7 reads sample 0 of spec.data.validation"
+    ends.writer.run(FORWARD)
+    assert ends.read().instruction == "F[0:4] m3 @7"
+
+
 class Block:
     """A layer."""
 
