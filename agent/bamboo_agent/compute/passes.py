@@ -148,11 +148,12 @@ class Passes:
     ) -> Flow:
         """statistics: see run_layers; None: validation."""
         seed, device = self._state.setup.seed, self._state.setup.device
-        at = first
+        at, computed = first, self._state.setup.computed
 
         def seed_layer(index: int) -> None:
             nonlocal at
             at = first + index
+            computed.begin_layer(at, layers[index].module)
             seed_forward(seed, task.step, task.index, at, device)
 
         for layer in layers:
@@ -164,10 +165,13 @@ class Passes:
         except (Exception, SystemExit) as error:
             kind = type(layers[at - first].module).__name__
             raise CodeError(f"{_where(task)}, layer {at}, {kind}: {told(error)}") from error
+        finally:
+            computed.end()
 
     def _loss(self, outputs: Flow, task: Instruction) -> tuple[torch.Tensor, Late]:
         """It with its graph, and its figures. LossError if it is of another kind than before."""
         which, setup, target = _where(task), self._state.setup, self._sample(task, Part.TARGET)
+        setup.computed.begin_loss()
         try:
             value = setup.model.loss(outputs.value, target)
         except _TOLD:
@@ -178,6 +182,8 @@ class Passes:
                 f"{which}, the loss of {setup.model_factory}, with targets {told_shapes(target)} of"
                 f" {origin}: {told(error)}"
             ) from error
+        finally:
+            setup.computed.end()
         found = take_as(setup.loss_form, value, which)
         return found.tensor, Late(found, which)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from bamboo_agent.compute.stage import Halves
 from bamboo_agent.data.batches import Data
 from bamboo_agent.device.activation_offload import HostMemory
 from bamboo_agent.device.host_blocks import HostBlocks
+from bamboo_agent.ipc.computed import Computed
 from bamboo_agent.losses.forms import LossForm
 from bamboo_agent.model import Model
 from bamboo_core.model.claims import ClaimBook, Question
@@ -47,6 +48,7 @@ class TrainingSetup:
     ties: tuple[Tie, ...] = ()
     save_every: int = 0  # steps between checkpoints; copies of layers are compared in these, too
     loss_form: LossForm = LossForm()  # noqa: RUF009 - frozen
+    computed: Computed = field(default_factory=Computed)  # tells which layer runs
     usual_count: int = 1  # targets of a micro-batch, if the loss counts them; see State.nominal
 
     @cached_property

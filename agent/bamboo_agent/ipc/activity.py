@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
+from bamboo_agent.ipc import computed
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
@@ -57,6 +58,7 @@ class ActivityWriter:
         self._key = (Op.F, 0)  # of the newest instruction
         self._limit_ns = 0
         self._running = (0, 0, 0, 0, 0)  # its words
+        self.computed = computed.Computed(shared.computed)
 
     @property
     def reading_limit_s(self) -> float:
@@ -71,11 +73,19 @@ class ActivityWriter:
         self._running = words = (_NUMBERS[op], step, lo, hi, index)
         self._begin(_RUNNING, limit_ns, *words)
 
+    def issue(self, instruction: Instruction) -> None:
+        """Python runs the instruction, for a device that may still compute an older one."""
+        op, step, lo, hi, index = instruction[:5]
+        self._shared.write_issued(_NUMBERS[op], step, lo, hi, index)
+
+    def issued(self) -> None:
+        """It has run it, or has failed."""
+        self._shared.write_issued(0, 0, 0, 0, 0)
+
     def read_data(self, sample: int | None = None) -> None:
         """The instruction reads samples, from a storage of the user's that may be slow. sample:
         which one; None: it makes a micro-batch of them."""
-        number = 0 if sample is None else sample + 1
-        words = (*self._running, number, *_NO_ITEM[1:], 0)
+        words = (*self._running, *_sample_words(sample))
         self._shared.write_doing(_LOADING, self._unknown_ns, *words)
 
     def go_on(self) -> None:
@@ -113,11 +123,12 @@ class ActivityWriter:
         op, step, lo, hi, index = instruction[:5]
         self._begin(_LOADING, 0, _NUMBERS[op], step, lo, hi, index)
 
-    def wait_for_data(self, instruction: Instruction) -> None:
+    def wait_for_data(self, instruction: Instruction, sample: int | None = None) -> None:
         """The instruction cannot begin before its samples are here. The worker itself ends what
-        hangs over them, so the limit is far."""
+        hangs over them, so the limit is far. sample: a slow one, if it is known."""
         op, step, lo, hi, index = instruction[:5]
-        self._begin(_LOADING, _TIMES_LOADER * self._unknown_ns, _NUMBERS[op], step, lo, hi, index)
+        words = (_NUMBERS[op], step, lo, hi, index, *_sample_words(sample))
+        self._shared.write_doing(_LOADING, _TIMES_LOADER * self._unknown_ns, *words)
 
     def rest(self) -> None:
         """There is no program, or it has ended."""
@@ -154,6 +165,20 @@ def read(shared: SharedProgress, names: Mapping[int, AgentId]) -> Progressed:
     )
 
 
+def read_place(shared: SharedProgress) -> str:
+    """Where the worker is in the user's code: the instruction that Python runs, with the sample, or
+    the layer, if it is known. Empty: it waits, perhaps for another process that reads samples."""
+    words, issued = shared.doing, shared.issued
+    kind, limit_ns = words[:2]
+    if issued[0]:
+        words = (kind, limit_ns, *issued, *words[7:])
+    elif kind != _RUNNING:
+        return ""
+    found = computed.read(shared.computed) if kind == _RUNNING else ""
+    text = _text(words, None, {})
+    return f"{text}, {found}" if found else text
+
+
 def _text(words: tuple[int, ...], peer: AgentId | None, names: Mapping[int, AgentId]) -> str:
     """The instruction as :mod:`bamboo_core.model.program` prints it, and what it waits for on this
     node; empty if there is none."""
@@ -187,6 +212,11 @@ def _item(words: tuple[int, ...], names: Mapping[int, AgentId]) -> Item | None:
         leaves=leaves,
         slices=slices,
     )
+
+
+def _sample_words(sample: int | None) -> tuple[int, ...]:
+    """In the place of an item and a peer."""
+    return (0 if sample is None else sample + 1, *_NO_ITEM[1:], 0)
 
 
 def _item_words(item: Item) -> tuple[int, ...]:

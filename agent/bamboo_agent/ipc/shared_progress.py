@@ -20,6 +20,11 @@ _PAIRS = _REFUSED + 1
 _PAIR = struct.Struct("=3q")  # a number for the peer, bytes that have come, whether more is coming
 MOST_PAIRS = 128
 """So many links have a place. What comes over others is not known."""
+_ISSUED = _PAIRS * 8 + MOST_PAIRS * _PAIR.size  # in bytes, as the next one
+_INSTRUCTION = struct.Struct("=5q")
+_COMPUTED = _ISSUED + _INSTRUCTION.size
+COMPUTED_BYTES = 128
+"""Of a text that says which layer is computed."""
 
 
 class SharedProgress:
@@ -34,6 +39,9 @@ class SharedProgress:
         self.fd = fd
         self._map = mmap.mmap(fd, mmap.PAGESIZE)
         self._words = memoryview(self._map).cast("q")
+        self.computed = memoryview(self._map)[_COMPUTED : _COMPUTED + COMPUTED_BYTES]
+        """Text in UTF-8 that ends with a 0: the part of the instruction that is computed. See
+        :mod:`bamboo_agent.ipc.computed`."""
 
     @classmethod
     def create(cls) -> SharedProgress:
@@ -123,7 +131,18 @@ class SharedProgress:
         """Replace all words of :data:`DOING` in one go."""
         DOING.pack_into(self._map, _DOING * 8, *words)
 
+    @property
+    def issued(self) -> tuple[int, ...]:
+        """The words of the instruction that Python runs; the first one is 0: none. A GPU may still
+        compute an older one, of which :attr:`doing` speaks."""
+        return _INSTRUCTION.unpack_from(self._map, _ISSUED)
+
+    def write_issued(self, op: int, step: int, lo: int, hi: int, index: int) -> None:
+        """Replace all of :attr:`issued`."""
+        _INSTRUCTION.pack_into(self._map, _ISSUED, op, step, lo, hi, index)
+
     def close(self) -> None:
+        self.computed.release()
         self._words.release()
         self._map.close()
         os.close(self.fd)

@@ -37,6 +37,8 @@ MOST, LEAST = 16, 2
 """Micro-batches that are wanted or here at a time, and how many in any case, however large."""
 MOST_BYTES = 256 << 20
 """Of all that is wanted or here, as far as its size is known."""
+LONG_S = 5.0
+"""A sample that takes so long is told by name."""
 _LONGEST_S = 3600.0  # that a poll takes: a limit may be infinite
 _TRIES = 2
 _NOBODY = -1
@@ -148,6 +150,17 @@ class Loader:
         """Whether :meth:`take` does not wait."""
         found = self._find(need)
         return found is not None and found.is_here
+
+    def slow_sample(self, need: Need) -> int | None:
+        """The sample of it that has been read for long; None: there is none."""
+        found = self._find(need)
+        reader = None if found is None else self._readers.get(found.reader)
+        if found is None or reader is None:
+            return None
+        word = reader.progress.read()
+        is_read = word.doing is Doing.READING and word.request == found.number
+        is_slow = self._clock() >= word.since_ns / 1e9 + LONG_S
+        return word.sample if is_read and is_slow else None
 
     def want(self, need: Need, *, first: bool = False) -> None:
         """Have it read, behind all that is wanted; first: before it. No-op if it is wanted."""

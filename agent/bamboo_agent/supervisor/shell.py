@@ -159,7 +159,8 @@ class SupervisorShell:
         """Held back until the state machine has asked for the worker."""
         self._is_ready = False
         self._poll_progress()  # what it did last
-        exited = core.WorkerExited(code, text)
+        place = activity.read_place(self._worker.shared_progress)
+        exited = core.WorkerExited(code, text, place)
         if self._is_worker_expected:
             self._handle(exited)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from bamboo_agent.data.batches import Data
 from bamboo_agent.data.needs import Need, Part
@@ -16,6 +17,15 @@ from bamboo_core.protocol.upcoming import upcoming
 _FORWARDS = frozenset({Op.F, Op.R, Op.V})
 _LOOKED_AT = 64
 """Needs of a new plan: what was read before and is none of them is dropped."""
+LOOK_S = 1.0
+"""A worker that waits for samples looks so often whether one of them is slow."""
+
+
+class Awaited(NamedTuple):
+    """An instruction waits for samples. sample: one of them that is slow; None: none is."""
+
+    task: Instruction
+    sample: int | None
 
 
 class Feeding:
@@ -35,7 +45,10 @@ class Feeding:
     @property
     def due_in_s(self) -> float | None:
         """See :attr:`Loader.due_in_s`."""
-        return None if self._loader is None else self._loader.due_in_s
+        found = None if self._loader is None else self._loader.due_in_s
+        if self._waits_since is None:
+            return found
+        return LOOK_S if found is None else min(found, LOOK_S)
 
     def begin_plan(self) -> None:
         """The executor has other programs, or more of them: what they do not need is dropped."""
@@ -67,6 +80,15 @@ class Feeding:
         elif not self._loader.is_wanted(need):
             self._loader.want(need, first=True)
         return True
+
+    def awaited(self, task: Instruction | None) -> Awaited | None:
+        """What the instruction waits for; None: it waits for no samples."""
+        if task is None or not self.waits(task):
+            return None
+        need = self._need(task)
+        assert self._loader is not None
+        assert need is not None
+        return Awaited(task, self._loader.slow_sample(need))
 
     def _waited(self) -> bool:
         if self._waits_since is not None:

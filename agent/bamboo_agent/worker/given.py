@@ -52,8 +52,15 @@ class Given:
     def begin(self, instruction: Instruction) -> None:
         """The worker begins to issue an instruction, or to perform it."""
         self._new = _Task(instruction, time.perf_counter())
-        if self._activity is not None and not self._tasks:
-            self._activity.run(instruction)
+        if self._activity is not None:
+            self._activity.issue(instruction)
+            if not self._tasks:
+                self._activity.run(instruction)
+
+    def leave(self) -> None:
+        """The worker has issued or performed it, or has failed."""
+        if self._activity is not None:
+            self._activity.issued()
 
     @contextmanager
     def reading_data(self) -> Iterator[Callable[[int | None], None]]:

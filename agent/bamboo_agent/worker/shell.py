@@ -107,6 +107,8 @@ class Worker:
         layers = len(setup.sizes)
         self.executor = Executor(setup.agent, layers, ahead=stream.ahead, patience=Patience())
         watched = replace(setup, data=setup.data.watched(lambda: self._given.reading_data()))
+        if activity is not None:
+            watched = replace(watched, computed=activity.computed)
         if loader is not None:
             watched.data.read_by(loader)
         self._feeding = Feeding(loader, watched.data, self.executor)
@@ -215,7 +217,7 @@ class Worker:
         describe_wait(
             activity,
             self.executor,
-            data_for=self._pending if self._waits_for_data else None,
+            data=self._feeding.awaited(self._pending),
             is_writing=self._storage.is_writing,
             has_farewell=self._farewell is not None,
         )
@@ -399,6 +401,8 @@ class Worker:
             self._meter.failed += 1
             self._skip()
             return
+        finally:
+            self._given.leave()
         if self._given.has(instruction):
             self._perform(self._events.issued())
             return

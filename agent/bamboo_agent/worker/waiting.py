@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bamboo_agent.ipc.activity import ActivityWriter
+from bamboo_agent.worker.feeding import Awaited
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction
@@ -13,18 +14,18 @@ def describe_wait(
     activity: ActivityWriter,
     executor: Executor,
     *,
-    data_for: Instruction | None,
+    data: Awaited | None,
     is_writing: bool,
     has_farewell: bool,
 ) -> None:
     """Tell the supervisor what the worker waits for.
 
-    data_for: the instruction whose samples are not here, if any; is_writing: files are being
-    written; has_farewell: only they hold up the last message.
+    data: what the next instruction has to wait for, if its samples are not here; is_writing: files
+    are being written; has_farewell: only they hold up the last message.
     """
     task = executor.running or executor.current
-    if data_for is not None:
-        activity.wait_for_data(data_for)
+    if data is not None:
+        activity.wait_for_data(data.task, data.sample)
     elif executor.running is not None:
         activity.wait_for_storage(executor.running)
     elif (record := executor.awaited_record) is not None and not is_writing:

@@ -94,10 +94,12 @@ def _crashed(state: State, agent: AgentId, failure: Failure, message: str) -> No
     """Code of the user's may have ended the process. What a newcomer's set-up finds may be the
     fault of its machine. An instruction is a member's: that its pod has ended may be known first.
     """
-    error = culprits.meeting(failure.place)  # the texts of two crashes may differ
-    if failure.user_error and failure.reason == Reason.USER_CODE_FAILED:
+    is_users = failure.user_error and failure.reason == Reason.USER_CODE_FAILED
+    if failure.place:  # the texts of two crashes may differ, and an update's names its layer
+        error = culprits.meeting(failure.place)
+    elif is_users and agent in state.membership.members:
         error = failure.message
-    if not error or not (failure.place or agent in state.membership.members):
+    else:
         return
     _meet(state, agent, error, message)
     saving.ask(state, f"the user's code has ended {agent}: {message}")

@@ -10,15 +10,20 @@ import re
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.program import COMPUTE, Op
 
-_PLACE = re.compile(r"(?P<op>[A-Z]+)(\[(?P<lo>\d+):(?P<hi>\d+)\])?.*?( reads (?P<read>.+))?")
+_PLACE = re.compile(
+    r"(?P<op>[A-Z]+)(\[(?P<lo>\d+):(?P<hi>\d+)\])?.*?"
+    r"( reads (?P<read>.+)|(?P<behind>, (?P<part>layer \d+ \(.+\)|the loss)))?"
+)
+_STEP = re.compile(r" @\d+")
 _LAYERS = COMPUTE | {Op.INIT}
 _SAMPLE = "sample "
 _APART = "; with spec.data.workers: 1 another process reads samples, and its end loses no step"
+_IN_PLACE = "; repair it: an update changes layers in place, so one that fails ends its agent"
 
 
 def culprit(place: str, spec: JobSpec) -> str:
     """The factory whose code has likely ended the process, with its field; empty: unknown. For a
-    sample also what keeps the process alive."""
+    sample also what keeps the process alive, for an update why it has ended."""
     found = _PLACE.fullmatch(place)
     if found is None:
         return ""
@@ -31,10 +36,13 @@ def culprit(place: str, spec: JobSpec) -> str:
     if op == Op.UPDATE:
         optimizer = spec.training.optimizer
         text = f"spec.training.optimizer.factory {optimizer.factory}"
-        schedule = optimizer.schedule
-        return text if schedule is None else f"{text}, or its schedule {schedule.factory}"
+        if optimizer.schedule is not None:
+            text += f", or its schedule {optimizer.schedule.factory}"
+        return text + _IN_PLACE
     if op not in _LAYERS or not found["hi"]:
         return ""
+    if found["part"]:
+        return f"spec.model.factory {spec.model.factory}, {found['part']}"
     lo, hi = int(found["lo"]), int(found["hi"])
     layers = f"layer {lo}" if hi == lo + 1 else f"layers {lo} to {hi - 1}"
     return f"spec.model.factory {spec.model.factory}, {layers}"
@@ -42,11 +50,16 @@ def culprit(place: str, spec: JobSpec) -> str:
 
 def meeting(place: str) -> str:
     """The part of a place that another agent has in common. After a loss the cut may be another, so
-    the layers do not count."""
+    the layers do not count, nor the sums that an update takes. Nor does the layer that has crashed:
+    damaged memory may end a process in a later one."""
     found = _PLACE.fullmatch(place)
     if found is None or found["hi"] is None:
         return place
+    if found["op"] == Op.UPDATE:
+        step = _STEP.search(place)
+        return f"{Op.UPDATE}{step[0] if step else ''}"
     read = found["read"] or ""
-    return (
-        read if read.startswith(_SAMPLE) else place.replace(f"[{found['lo']}:{found['hi']}]", "", 1)
-    )
+    if read.startswith(_SAMPLE):
+        return read
+    instruction = place.removesuffix(found["behind"] or "")
+    return instruction.replace(f"[{found['lo']}:{found['hi']}]", "", 1)

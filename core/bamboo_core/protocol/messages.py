@@ -262,7 +262,7 @@ class Failure:
     message: str  # the essential line
     user_error: bool  # another attempt cannot succeed
     exit_code: int
-    place: str = ""  # the instruction that ended the process, if nobody else has killed it
+    place: str = ""  # the instruction, and the layer, that ended the process; empty: unknown
 
 
 @dataclass(frozen=True)

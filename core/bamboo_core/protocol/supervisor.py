@@ -163,8 +163,8 @@ class Supervisor:
                 return self._from_operator(message, now)
             case FromWorker(message):
                 return self._from_worker(message)
-            case WorkerExited(code, text):
-                return self._worker_exited(code, text)
+            case WorkerExited(code, text, place):
+                return self._worker_exited(code, text, place)
             case Progressed():
                 return self._progressed(event)
             case PeerHeard(agent):
@@ -306,25 +306,19 @@ class Supervisor:
         code = ExitCode.USER if failure.user_error else ExitCode.FAILED
         return self._send(failure) + self._exit(code, f"{failure.reason}: {failure.message}")
 
-    def _worker_exited(self, code: int, text: str) -> list[Effect]:
-        """Its state is lost: the pod exits, and another replaces it."""
+    def _worker_exited(self, code: int, text: str, place: str) -> list[Effect]:
+        """Its state is lost: the pod exits, and another replaces it. place: what it ran; it counts
+        if its code, or the data, called exit or crashed."""
         self._worker = _Worker.GONE
         if self._said.outcome is not None and code == 0:
             return []
         user_error = code == ExitCode.USER
         message = text or f"the worker ended with code {code}"
-        place = self._place_of_end(code)
+        if is_from_outside(code) or code == ExitCode.THREAD_DIED:
+            place = ""
         if place:
             message += f", in {place}: {_ITS_CODE if code < _SIGNALS else _CRASH}"
         return self._failed(Failure("WorkerExited", message, user_error, code, place))
-
-    def _place_of_end(self, code: int) -> str:
-        """The instruction that has ended the process: its code, or the data, called exit or
-        crashed. Empty: it was idle, or the end says nothing about what it did."""
-        if self._doing is None or is_from_outside(code) or code == ExitCode.THREAD_DIED:
-            return ""
-        is_busy = self._doing.kind in (ActivityKind.RUNNING, ActivityKind.LOADING)
-        return self._doing.instruction if is_busy and self._doing.limit_s else ""
 
     def _progressed(self, event: Progressed) -> list[Effect]:
         if event.word != self.word:

@@ -49,6 +49,7 @@ class WorkerExited:
 
     exit_code: int
     message: str = ""  # last line of its error output; empty: unknown
+    place: str = ""  # the instruction that its code ran, and of which layer; empty: none
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bamboo_agent.ipc.activity import ActivityWriter, hash_of, pair_writer, read
+from bamboo_agent.ipc.activity import ActivityWriter, hash_of, pair_writer, read, read_place
 from bamboo_agent.ipc.shared_progress import MOST_PAIRS, SharedProgress
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
@@ -135,6 +135,69 @@ def test_a_sample_of_the_validation_is_named_as_such(ends: Ends) -> None:
     assert ends.read().instruction == "V[0:4] m3 @7 reads data"
 
 
+def test_a_wait_for_data_names_the_sample_that_another_process_reads(ends: Ends) -> None:
+    """After a wait for an item, of which nothing may stay."""
+    ends.writer.wait_for(Instruction(Op.RECV, 7, item=Item.vote(7, B), peer=B), B)
+    ends.writer.wait_for_data(FORWARD)
+    far = 100 * FLOOR_S
+    reads = "F[0:4] m3 @7 reads data"
+    assert ends.read() == Progressed(0, 0, 0.0, ActivityKind.LOADING, far, reads)
+    ends.writer.wait_for_data(FORWARD, 17)
+    reads = "F[0:4] m3 @7 reads sample 17 of spec.data"
+    assert ends.read() == Progressed(0, 0, 0.0, ActivityKind.LOADING, far, reads)
+    ends.writer.wait_for_data(Instruction(Op.V, 7, 0, 4, 3), 0)
+    assert ends.read().instruction == "V[0:4] m3 @7 reads sample 0 of spec.data.validation"
+    ends.writer.run(FORWARD)
+    assert ends.read().instruction == "F[0:4] m3 @7"
+
+
+class Block:
+    """A layer."""
+
+
+Vast = type("Ü" * 100, (), {})
+
+
+def test_a_place_names_what_python_runs_and_the_layer(ends: Ends) -> None:
+    """A GPU may still compute an older instruction, which the activity tells."""
+
+    def place() -> str:
+        return read_place(ends.supervisors)
+
+    assert place() == ""
+    ends.writer.run(FORWARD)
+    assert place() == "F[0:4] m3 @7"
+    ends.writer.issue(FORWARD._replace(index=4))
+    ends.writer.computed.begin_layer(3, Block())
+    assert place() == "F[0:4] m4 @7, layer 3 (Block)"
+    assert ends.read().instruction == "F[0:4] m3 @7"
+    ends.writer.computed.begin_loss()
+    assert place() == "F[0:4] m4 @7, the loss"
+    ends.writer.computed.begin_layer(12, Vast())
+    assert place().startswith("F[0:4] m4 @7, layer 12 (ÜÜÜ")
+    assert place().endswith("Ü...")
+    ends.writer.read_data(0)
+    assert place() == "F[0:4] m4 @7 reads sample 0 of spec.data"
+    ends.writer.go_on()
+    ends.writer.computed.end()
+    assert place() == "F[0:4] m4 @7"
+    ends.writer.issued()
+    assert place() == "F[0:4] m3 @7"
+
+
+def test_a_worker_that_waits_is_at_no_place(ends: Ends) -> None:
+    for wait in (
+        lambda: ends.writer.wait_for(Instruction(Op.RECV, 7, peer=B), B),
+        ends.writer.wait_for_operator,
+        lambda: ends.writer.wait_for_storage(Instruction(Op.SAVE, 4, 0, 2)),
+        lambda: ends.writer.wait_for_data(FORWARD),
+        ends.writer.rest,
+    ):
+        ends.writer.run(FORWARD)
+        wait()
+        assert read_place(ends.supervisors) == ""
+
+
 def test_an_agent_that_the_supervisor_does_not_know_yet_has_no_name(ends: Ends) -> None:
     ends.writer.wait_for(Instruction(Op.RECV, 7, peer=AgentId("new")), AgentId("new"))
     assert ends.read().peer is None
@@ -205,6 +268,10 @@ def test_it_costs_next_to_nothing(ends: Ends) -> None:
 def _seconds_of_1000(writer: ActivityWriter) -> float:
     started = time.perf_counter()
     for _ in range(1000):
+        writer.issue(FORWARD)
         writer.run(FORWARD)
+        writer.computed.begin_layer(3, writer)
+        writer.computed.end()
+        writer.issued()
         writer.ran(0.01)
     return time.perf_counter() - started

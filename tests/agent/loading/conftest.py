@@ -29,9 +29,9 @@ class Bench:
         self.spec = replace(tiny_gpt(), data=data, training=batch, seed=7)
         self.data = Data(self.spec, torch.device("cpu"))
 
-    def loader(self, *, workers=1, limits=LIMITS, make_server=server.fork):
+    def loader(self, *, workers=1, limits=LIMITS, make_server=server.fork, **more):
         spec = replace(self.spec, data=replace(self.spec.data, workers=workers))
-        made = Loader(spec, to_json(spec), limits, make_server)
+        made = Loader(spec, to_json(spec), limits, make_server, **more)
         self.loaders.append(made)
         return made
 

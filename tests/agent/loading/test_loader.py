@@ -20,7 +20,7 @@ from bamboo_agent.data.needs import BOTH, Need, Part
 from bamboo_agent.data.targets import Counted, TargetWatch, UnevenTargetsError
 from bamboo_agent.loading import server
 from bamboo_agent.loading.errors import LoadingError
-from bamboo_agent.loading.loader import LEAST, MOST, Limits
+from bamboo_agent.loading.loader import LEAST, LONG_S, MOST, Limits
 from bamboo_agent.worker import failures
 
 DEADLINE_S = 60.0
@@ -198,6 +198,35 @@ def test_a_hang_is_ended_and_named(bench):
         in str(error.value)
     )
     assert same(bench, Need(2, 1), loader.take(Need(2, 1)))
+
+
+def test_a_sample_that_takes_long_is_told_while_it_is_read(bench):
+    """Only of what is asked for, and only once it takes long: a batch of quick ones has no name."""
+    clock = Clock()
+    sample = bench.plant(2, 0, do="hang")
+    loader = bench.loader(clock=clock)
+    for need in (Need(2, 0), Need(2, 1)):
+        loader.want(need)
+    (reader,) = loader._readers.values()
+    wait_until(loader, lambda: reader.progress.read().sample == sample)
+    assert loader.slow_sample(Need(2, 0)) is None
+    clock.ahead_s = LONG_S
+    assert loader.slow_sample(Need(2, 0)) == sample
+    assert loader.slow_sample(Need(2, 1)) is None
+    assert loader.slow_sample(Need(3, 0)) is None
+    bench.repair(sample)
+    end(pids(loader)[1][0])
+    assert same(bench, Need(2, 0), loader.take(Need(2, 0)))
+    assert loader.slow_sample(Need(2, 0)) is None
+
+
+class Clock:
+    """The time, and so much more."""
+
+    ahead_s = 0.0
+
+    def __call__(self):
+        return time.monotonic() + self.ahead_s
 
 
 def test_a_hang_that_passes_costs_nothing(bench):

@@ -10,7 +10,7 @@ from bamboo_agent.data.batches import SampleError
 from bamboo_agent.data.needs import Part
 from bamboo_agent.ipc import activity
 from bamboo_agent.ipc.shared_progress import SharedProgress
-from bamboo_agent.worker.feeding import Feeding
+from bamboo_agent.worker.feeding import LOOK_S, Feeding
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import ActivityKind, Halted
 from bamboo_sim.workers import plans
@@ -31,7 +31,10 @@ class Reader:
     def fileno(self):
         raise NotImplementedError
 
-    due_in_s = None
+    due_in_s, slow = None, None
+
+    def slow_sample(self, need):
+        return self.slow if need in self.wanted else None
 
     @property
     def has_room(self):
@@ -147,10 +150,12 @@ def test_a_stop_ends_a_wait_for_samples(stage):
         pass
     worker, shared = fleet.workers[agent], SharedProgress.create()
     assert worker._waits_for_data
-    worker.describe_wait(activity.ActivityWriter(shared, 30.0))
-    seen = activity.read(shared, {})
-    assert seen.kind is ActivityKind.LOADING
-    assert seen.instruction.endswith("reads data")
+    assert worker.due_in_s == LOOK_S  # the sample may be slow by then
+    for readers[agent].slow, told in ((None, "data"), (17, "sample 17 of spec.data")):
+        worker.describe_wait(activity.ActivityWriter(shared, 30.0))
+        seen = activity.read(shared, {})
+        assert seen.kind is ActivityKind.LOADING
+        assert seen.instruction.endswith(f" reads {told}")
     shared.close()
     after = plan(fleet, SECOND, before=before)
     while fleet.turn():
@@ -159,6 +164,7 @@ def test_a_stop_ends_a_wait_for_samples(stage):
     readers[agent].reads = True
     fleet.run_to_end(SECOND)
     assert worker._feeding.waited_s > 0
+    assert worker.due_in_s is None
     fleet.close()
     assert_exact(fleet)
     assert after

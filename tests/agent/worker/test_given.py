@@ -153,6 +153,9 @@ class Shown(ActivityWriter):
     def run(self, instruction: Instruction) -> None:
         self.running.append(instruction.index)
 
+    def issue(self, instruction: Instruction) -> None:
+        assert instruction.op is Op.F
+
     def ran(self, elapsed_s: float) -> None:
         assert elapsed_s >= 0
 

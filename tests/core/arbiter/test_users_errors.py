@@ -220,11 +220,11 @@ def test_a_crash_that_another_agent_has_at_the_same_place_ends_the_job() -> None
     crash(fleet, "a0")
     assert fleet.over is None
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
-    crash(fleet, "a2", text="crashed in thread 7")
+    crash(fleet, "a2", f"{PLACE}, layer 0 (Block)", text="crashed in thread 7")
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
     runs = f"it runs spec.model.factory {fleet.job.spec.model.factory}, layer 0"
-    assert over.message.startswith(f"a2: UserCodeFailed: crashed in thread 7; {runs}; ")
+    assert over.message.startswith(f"a2: UserCodeFailed: crashed in thread 7; {runs} (Block); ")
     told = [r.message for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
     assert told[0] == f"a0: WorkerExited: crashed; {runs}"
 
@@ -319,6 +319,27 @@ def test_a_job_that_is_to_be_suspended_has_all_steps_after_a_crash() -> None:
     assert over.outcome is Outcome.SUSPENDED
     assert re.match(r"suspended after (\d+) of 40 steps", over.message)
     assert fleet.sealed[-1].step == int(re.findall(r"after (\d+)", over.message)[0])
+
+
+def test_an_update_that_raises_on_two_agents_ends_the_job_with_the_optimizer_s_factory() -> None:
+    """Each names a layer of its own, so a job of one pipeline was restored to raise once more."""
+    fleet = running(2, 2, steps=40, every=0, mode=REPLICA)
+    optimizer = fleet.job.spec.training.optimizer.factory
+    for layer, agent in enumerate(("a0", "a3")):
+        fleet.until(lambda name=agent: name in fleet.arbiter.status().members)
+        text = f"the update of step 9 by Opt for layer {layer}, Block: KeyError: 'm'"
+        place = f"UPDATE[{layer}:{layer + 1}] 0:4 0:1 @9"
+        failure = Failure("UserCodeFailed", text, True, 2, place)
+        fleet.receive(AgentId(agent), failure)
+        fleet.agents.pop(AgentId(agent))
+        if not layer:
+            assert fleet.over is None
+            fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    over = ended(fleet)
+    assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
+    assert over.message.startswith(
+        f"a3: UserCodeFailed: {text}; it runs spec.training.optimizer.factory {optimizer}; repair"
+    )
 
 
 def test_a_crash_in_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:

@@ -18,6 +18,7 @@ from bamboo_core.api.spec import (
 )
 from bamboo_core.evidence.culprits import culprit, meeting
 
+REPAIR = "repair it: an update changes layers in place, so one that fails ends its agent"
 SPEC = JobSpec(
     model=ModelSpec("mine.nets:build"),
     data=DataSpec("mine.data:train", validation=FactorySpec("mine.data:held_out"), workers=1),
@@ -40,8 +41,13 @@ SPEC = JobSpec(
         ("F[0:4] m3 @30", "spec.model.factory mine.nets:build, layers 0 to 3"),
         ("B[2:3] m0", "spec.model.factory mine.nets:build, layer 2"),
         ("F[2:3] m0 0:2 @4", "spec.model.factory mine.nets:build, layer 2"),
+        (
+            "F[0:4] m3 @30, layer 2 (Block)",
+            "spec.model.factory mine.nets:build, layer 2 (Block)",
+        ),
+        ("V[2:4] m0 @7, the loss", "spec.model.factory mine.nets:build, the loss"),
         ("INIT[0:2]", "spec.model.factory mine.nets:build, layers 0 to 1"),
-        ("UPDATE[0:2] 0:4 0:1 @9", "spec.training.optimizer.factory mine.optim:Lion"),
+        ("UPDATE[0:2] 0:4 0:1 @9", f"spec.training.optimizer.factory mine.optim:Lion; {REPAIR}"),
         ("SAVE[0:2] @9", ""),  # it runs none of the user's code
         ("the end waits for storage", ""),
         ("", ""),
@@ -55,7 +61,8 @@ def test_a_schedule_runs_with_the_optimizer() -> None:
     optimizer = OptimizerSpec("torch.optim:SGD", schedule=FactorySpec("mine.rates:cosine"))
     spec = replace(SPEC, training=replace(SPEC.training, optimizer=optimizer))
     assert culprit("UPDATE[0:2] @9", spec) == (
-        "spec.training.optimizer.factory torch.optim:SGD, or its schedule mine.rates:cosine"
+        "spec.training.optimizer.factory torch.optim:SGD, or its schedule mine.rates:cosine;"
+        f" {REPAIR}"
     )
 
 
@@ -67,6 +74,20 @@ def test_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
     assert meeting("F[0:3] m1 @60") == meeting("F[2:4] m1 @60") != meeting("B[2:4] m1 @60")
     assert meeting("F[0:3] m1 @60") != meeting("F[0:3] m1 @61")
     assert meeting("odd") == "odd"
+
+
+def test_the_layer_of_a_crash_does_not_count() -> None:
+    """Damaged memory may end another process in another layer."""
+    at = "F[0:3] m1 @60"
+    assert meeting(f"{at}, layer 2 (Block)") == meeting(at) == meeting("F[2:4] m1 @60, the loss")
+    assert meeting(f"{at}, layer 2 (Block)") != meeting("F[0:3] m1 @61, layer 2 (Block)")
+
+
+def test_an_update_is_the_same_for_agents_with_other_layers_and_sums() -> None:
+    assert meeting("UPDATE[0:2] 0:4 0:1 @9") == meeting("UPDATE[2:4] 0:3 0:1 @9")
+    assert meeting("UPDATE[2:4] @9") == meeting("UPDATE[0:2] 0:4 0:1 @9")  # of a crash
+    assert meeting("UPDATE[0:2] 0:4 0:1 @9") != meeting("UPDATE[0:2] 0:4 0:1 @10")
+    assert meeting("UPDATE[0:2] 0:4 0:1") == meeting("UPDATE[2:4] 0:4 0:1") != ""
 
 
 def test_a_sample_that_the_agent_reads_itself_has_a_remedy_beside_its_repair() -> None:

@@ -26,7 +26,6 @@ from tests.core.protocol.supervised import (
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol import supervisor as m
 from bamboo_core.protocol.messages import (
-    ActivityKind,
     Failure,
     Finished,
     Heartbeat,
@@ -207,30 +206,24 @@ def test_the_worker_s_end_ends_the_pod(code: int, user_error: bool, exit_code: i
     ]
 
 
-FORWARD = "F[0:4] m3 @9 reads data"
+FORWARD = "F[0:4] m3 @9, layer 2 (Block)"
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "limit_s", "place"),
+    ("code", "at", "place"),
     [
-        (3, ActivityKind.LOADING, 30.0, FORWARD),
-        (128 + 11, ActivityKind.RUNNING, 30.0, FORWARD),
-        (0, ActivityKind.RUNNING, 30.0, FORWARD),
-        (128 + 9, ActivityKind.RUNNING, 30.0, ""),  # somebody's, or too much memory
-        (128 + 15, ActivityKind.RUNNING, 30.0, ""),
-        (70, ActivityKind.RUNNING, 30.0, ""),  # another thread
-        (3, ActivityKind.WAITING, 0.0, ""),
-        (3, ActivityKind.LOADING, 0.0, ""),  # waits for storage
-        (3, ActivityKind.IDLE, 0.0, ""),
+        (3, FORWARD, FORWARD),
+        (128 + 11, FORWARD, FORWARD),
+        (0, FORWARD, FORWARD),
+        (128 + 9, FORWARD, ""),  # somebody's, or too much memory
+        (128 + 15, FORWARD, ""),
+        (70, FORWARD, ""),  # another thread
+        (3, "", ""),  # it waited
     ],
 )
-def test_where_the_worker_has_ended_itself(
-    code: int, kind: ActivityKind, limit_s: float, place: str
-) -> None:
+def test_where_the_worker_has_ended_itself(code: int, at: str, place: str) -> None:
     supervisor = planned()
-    doing = m.Progressed(7, 9, kind=kind, limit_s=limit_s, instruction=FORWARD)
-    supervisor.handle(doing, 1.0)
-    (failure, _) = supervisor.handle(m.WorkerExited(code, ""), 1.1)
+    (failure, _) = supervisor.handle(m.WorkerExited(code, "", at), 1.1)
     assert isinstance(failure, m.SendOperator)
     assert isinstance(failure.message, Failure)
     assert failure.message.place == place

@@ -10,7 +10,10 @@ show this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +28,11 @@ _OFTEN_NO_TARGET = (NO_TARGET, -1, 0, 1, 2)  # and where vocabularies have their
 _COMMON, _POSITIONS = 3, 8
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _ROUGH = 2e-2  # relative, in half precision
+
+_SHAPES = re.compile(
+    r"Using a target size \((.*?)\) that is different to the input size \((.*?)\)\."
+)
+_NUMBER = re.compile(r"\d+")
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -52,13 +60,14 @@ def try_loss(
     another if there is one; validation: outputs and target, None: there is no such set.
     """
     leaves = _leaves(outputs)
-    first = read(loss(leaves.value, targets[0]))
-    for target in targets[1:]:
-        read_as(first.form, loss(leaves.value, target), "micro-batch 1 of step 0")
-    if validation is not None:
-        values, target = validation
-        with torch.no_grad():
-            read_as(first.form, loss(values.value, target), "validation micro-batch 0")
+    with _without_products():
+        first = read(loss(leaves.value, targets[0]))
+        for target in targets[1:]:
+            read_as(first.form, loss(leaves.value, target), "micro-batch 1 of step 0")
+        if validation is not None:
+            values, target = validation
+            with torch.no_grad():
+                read_as(first.form, loss(values.value, target), "validation micro-batch 0")
 
     def scalar(outputs: Any, target: Any) -> torch.Tensor:
         return read(loss(outputs, target)).tensor
@@ -72,6 +81,27 @@ def try_loss(
         ignored += ignored_targets(scalar, outputs, targets[0])
         ignored += [None] if is_mean(scalar, outputs, targets[0]) else []
     return TriedLoss(first.form, ignored=tuple(ignored))
+
+
+@contextmanager
+def _without_products() -> Iterator[None]:
+    """RefusedError if one of torch's losses compares each output with every target, as of the
+    shapes (8, 1) and (8,). Torch warns of it. One target for all outputs is let through."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")  # not only the first time
+        yield
+    for warning in found:
+        shapes = _SHAPES.match(str(warning.message))
+        if shapes is None:
+            continue
+        target, output = (tuple(map(int, _NUMBER.findall(text))) for text in shapes.groups())
+        both = torch.broadcast_shapes(output, target)  # type: ignore[no-untyped-call]
+        if both not in (output, target):
+            raise RefusedError(
+                f"the loss compares outputs of the shape {output} with targets of the shape"
+                f" {target}, each output with every target: give both one shape, such as"
+                " target.view_as(output)"
+            )
 
 
 def check_sums(loss: Loss, outputs: Flow, targets: Sequence[Any]) -> None:

@@ -133,7 +133,8 @@ class Updates:
             last = min(step, self._steps - 1)  # a table of rates ends there
             optim.update(layer, self._gradient, scale=1.0, step=last)
         except (Exception, SystemExit) as error:
-            text = f"its optimizer's update failed: {told(error)}"
+            made = f"{type(layer.optimizer).__name__} of spec.training.optimizer.factory"
+            text = f"the update by its optimizer, {made}, failed: {told(error)}"
             raise RefusedError(text + _remedy(text)) from error
 
     def _record(self) -> LayerRecord:

@@ -72,6 +72,10 @@ def boosted(optimizer, group):
     optimizer.boost *= 2
 
 
+def torn(optimizer, group):
+    raise KeyError("m")
+
+
 def noisy(optimizer, group):
     for parameter in group["params"]:
         parameter.add_(torch.randn_like(parameter), alpha=1e-3)
@@ -184,6 +188,11 @@ def float32():
     ("arguments", "complaint"),
     [
         ({"optimizer": every_third(boosted)}, r"layer 0, Linear: a later update changes optimizer"),
+        (
+            {"optimizer": every_third(torn)},
+            r"layer 0, Linear: the update by its optimizer, EveryThird of"
+            r" spec.training.optimizer.factory, failed: KeyError: 'm'",
+        ),
         ({"optimizer": every_third(norms)}, r"param_groups\[0\]\['norms'\] is a deque, which may"),
         ({"loss": Counts()}, r"layer 1, Linear: a forward or backward changes loss.calls"),
         ({"loss": Learned()}, "the loss has parameters of its own: weight would never"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch.nn import functional
@@ -191,3 +193,30 @@ def test_other_kinds_are_found_in_the_set_up(targets, validation, place):
 
     with pytest.raises(LossError, match=place + "the loss returns a mean, odd: a mean; the first"):
         losses.try_loss(changing, outputs(), targets, validation)
+
+
+def squares_of_all(output, target):
+    return functional.mse_loss(output, target)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 1, 1)])
+def test_a_loss_that_compares_each_output_with_every_target_is_refused(shape):
+    """Torch warns of it only."""
+    given = Flow((torch.randn(4, 1),))
+    text = (
+        rf"outputs of the shape \(4, 1\) with targets of the shape {re.escape(str(shape))},"
+        r" each output with every target: .* target.view_as\(output\)"
+    )
+    with pytest.raises(RefusedError, match=text):
+        losses.try_loss(squares_of_all, given, [torch.randn(shape)], None)
+    late = [torch.randn(4, 1), torch.randn(shape)]
+    with pytest.raises(RefusedError, match=text):
+        losses.try_loss(squares_of_all, given, late, None)
+    with pytest.raises(RefusedError, match=text):
+        losses.try_loss(squares_of_all, given, late[:1], (given, late[1]))
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1,), (), (1, 1)])
+def test_one_target_for_all_outputs_is_taken(shape):
+    given = Flow((torch.randn(4, 1),))
+    losses.try_loss(squares_of_all, given, [torch.randn(shape)], None)
