@@ -144,7 +144,7 @@ def status_of(
         losses=memory.losses,
         failures=memory.failures,
         stalls=training.stalls,
-        totals=training.totals,
+        totals=training.totals if memory.terminal is None else training.final_totals,
         times=memory.times.entered(_time_state(phase, seen), now),
         heard=frozenset(p.agent for p in view.pods if p.agent in training.heard) - training.members,
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
+from bamboo_core.api.totals import Pauses, Totals
 from bamboo_core.controller.lifecycle import status_of
 from bamboo_core.controller.reconcile import Step, step
 from bamboo_core.controller.shortage import few, insufficient
@@ -120,3 +121,15 @@ def test_conditions_of_a_job_that_has_ended_say_so() -> None:
     why = "no agents are wanted: the job has ended"
     assert found[ConditionType.CAPACITY_AVAILABLE] == (True, why)
     assert found[ConditionType.COMPLETE] == (False, "the job has not ended in this way")
+
+
+def test_an_ended_job_counts_the_pause_in_which_it_ended() -> None:
+    counted, final = Totals(steps=6), Totals(steps=6, pauses={"Failure": Pauses(1)})
+    training = TrainingView(planned=True, totals=counted, final_totals=final)
+    view = ClusterView(nodes(a=1, b=1), ())
+
+    def totals(memory: Memory) -> Totals:
+        return status_of(spec(), view, training, memory, job=JOB, now=1000.0).totals
+
+    assert totals(Memory()) == counted
+    assert totals(Memory(terminal=Outcome.FAILED)) == final
