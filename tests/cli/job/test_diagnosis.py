@@ -320,6 +320,20 @@ def test_the_mode_that_auto_has_taken_counts(training: dict[str, Any]) -> None:
     assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.RESTORES
 
 
+@pytest.mark.parametrize("mode", ["Auto", "Replica"])
+def test_an_ended_job_says_why_auto_has_taken_its_mode(training: dict[str, Any], mode: str) -> None:
+    complete = {"type": "Complete", "status": "True", "reason": "StepsReached", "message": ""}
+    training["spec"]["redundancy"] = {"mode": mode}
+    training["status"] |= {
+        "conditions": [complete],
+        "protection": {"mode": "Replica", "reason": "losses are rare"},
+    }
+    told = "Redundancy Replica, taken by Auto: losses are rare." in shown(
+        explain(training, [], [], NOW)
+    )
+    assert told is (mode == "Auto")
+
+
 def test_zones_come_from_nodes_or_else_from_the_pods(training: dict[str, Any]) -> None:
     pods = zoned_pods(*SPREAD)
     nodes = [make_node(f"n{n}", f"z{zone}") for n, zone in enumerate(SPREAD)]
