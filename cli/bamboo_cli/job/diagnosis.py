@@ -10,7 +10,7 @@ from datetime import datetime
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.remedies import remedy_of
-from bamboo_cli.job.state import Job, Manifest, read_job
+from bamboo_cli.job.state import ConditionLine, Job, Manifest, read_job
 from bamboo_cli.job.what_if import Held, Outlook, held, loss
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.spec import AGENT_CONTAINER
@@ -89,8 +89,13 @@ def failure(job: Job) -> list[str]:
     if line is None or line.status != "True":
         return []
     said = f"{line.type} ({line.reason})" + (f": {line.message}" if line.message else "")
-    remedy = remedy_of(line.reason, line.message)
+    remedy = _remedy_of(line, job)
     return [said, *([f"What to do: {remedy}."] if remedy else [])]
+
+
+def _remedy_of(line: ConditionLine, job: Job) -> str:
+    has_checkpoint = job.checkpoint_step is not None
+    return remedy_of(line.reason, line.message, has_checkpoint=has_checkpoint)
 
 
 def _unseen(manifest: Manifest) -> list[Finding]:
@@ -143,7 +148,7 @@ def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:
             continue
         text = f"{kind} {_since(since[kind], line.status, now)} ({line.reason})"
         text += f": {line.message}" if line.message else ""
-        found.append(Finding(text, remedy_of(line.reason, line.message)))
+        found.append(Finding(text, _remedy_of(line, job)))
     return found
 
 

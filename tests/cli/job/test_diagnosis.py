@@ -470,6 +470,18 @@ def test_a_refused_source_of_the_state_has_its_own_remedy(training: dict[str, An
     assert "writable" in texts(explain(training, [], [], NOW))
 
 
+def test_a_job_that_fails_without_a_checkpoint_names_none(training: dict[str, Any]) -> None:
+    """Nothing was committed, and it was told to go on from the newest checkpoint."""
+    failed = condition("Failed", "True", "UserCodeFailed", "no step was committed")
+    training["status"]["conditions"] = [failed]
+    said = texts(explain(training, [], [], NOW))
+    assert "with spec.checkpoint.from it goes on from the newest checkpoint" in said
+    del training["status"]["lastCheckpoint"]
+    said = texts(explain(training, [], [], NOW))
+    assert "then create a new job, since a failed one stays failed" in said
+    assert "checkpoint" not in said
+
+
 @pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart", "ContainerFailed"])
 def test_a_container_beside_an_agent_at_work_is_explained(
     training: dict[str, Any], reason: str
