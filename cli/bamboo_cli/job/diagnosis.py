@@ -153,13 +153,15 @@ def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:
 
 
 def _is_usual(job: Job, kind: str) -> bool:
-    """Nothing to explain: an ended job does not run, and a new one has no checkpoint yet."""
+    """Nothing to explain: an ended job does not run, a new one has no checkpoint yet, and how a job
+    is protected changes with the plan that it is getting."""
     if kind == ConditionType.FAILED:
         return False
     line = job.condition(kind)
     is_late = kind == ConditionType.CHECKPOINTED and line is not None and line.reason == "NoneYet"
     is_suspended = job.has(ConditionType.SUSPENDED) and kind == ConditionType.RUNNING
-    return job.ended is not None or is_late or is_suspended
+    is_changing = job.has(ConditionType.RECOVERING) and kind == ConditionType.DEGRADED
+    return job.ended is not None or is_late or is_suspended or is_changing
 
 
 def _since(text: str | None, status: str, now: float) -> str:

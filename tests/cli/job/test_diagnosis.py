@@ -359,6 +359,18 @@ def test_conditions_come_with_age_and_remedy(manifest: dict[str, Any]) -> None:
     )
 
 
+def test_a_change_of_plan_is_told_without_the_protection_before(training: dict[str, Any]) -> None:
+    """A layer was said to have no live copy, and in the next line to have one."""
+    degraded = condition("Degraded", "True", "LayersUnprotected", "only one live copy of layers 3")
+    lost = condition("Recovering", "True", "Replanning", "no live copy of layers 3")
+    training["status"]["conditions"] = [degraded, lost]
+    said = texts(explain(training, [], [], NOW))
+    assert "no live copy of layers 3" in said
+    assert "Degraded" not in said
+    training["status"]["conditions"] = [degraded, condition("Recovering", "False", "Idle", "")]
+    assert "Degraded" in texts(explain(training, [], [], NOW))
+
+
 def test_a_failed_job_shows_only_its_cause(manifest: dict[str, Any]) -> None:
     manifest["status"]["conditions"] = [
         condition("Running", "False", "Finished", "the job has ended"),
