@@ -79,7 +79,16 @@ def explain(
         for zone in sorted({zones[a] for a in training.durable.members if a in zones}):
             there = {agent for agent, where in zones.items() if where == zone}
             outlooks[zone] = loss(training, there, zones)
-    return Explanation(job, found, training, outlooks, is_unreadable)
+    return Explanation(job, _each_remedy_once(found), training, outlooks, is_unreadable)
+
+
+def _each_remedy_once(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, without remedies that one before has."""
+    known, found = {""}, []
+    for finding in findings:
+        found.append(Finding(finding.text) if finding.remedy in known else finding)
+        known.add(finding.remedy)
+    return found
 
 
 def failure(job: Job) -> list[str]:

@@ -21,6 +21,7 @@ _GO_ON = (
     "with spec.checkpoint.from it goes on from the newest checkpoint, and accept: [Code, Data]"
     " there, or one of them, takes what you have repaired"
 )
+_SAID = "spec.checkpoint.from begins a job"  # in the message: how to go on
 _OTHER_SOURCE = f"change the job as the message says, {_NEW_JOB}"
 
 
@@ -29,7 +30,7 @@ def remedy_of(reason: str, message: str, *, has_checkpoint: bool) -> str:
     the job has one, from which another job can go on."""
     if reason == Reason.CHECKPOINT_FAILED and "spec.checkpoint.from: " in message:
         return _OTHER_SOURCE
-    if reason == Reason.USER_CODE_FAILED and has_checkpoint:
+    if reason == Reason.USER_CODE_FAILED and has_checkpoint and _SAID not in message:
         return f"{REMEDIES[Reason.USER_CODE_FAILED]}; {_GO_ON}"
     return REMEDIES.get(reason, "")
 

@@ -304,8 +304,7 @@ def _degraded(seen: Seen) -> Condition:
 
 
 def _thin(training: TrainingView) -> str:
-    """Message for layers with one copy or none. When training has stopped, agents may hold less
-    than their plan says; condition Recovering tells what they have reported."""
+    """Layers with one copy or none. Stopped agents may hold less than their plan says."""
     (least, layers), *_ = layers_by_copies(training.copies)
     if not least:
         return f"no agent that is heard holds layers {layers}"

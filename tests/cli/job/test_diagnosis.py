@@ -371,6 +371,32 @@ def test_a_change_of_plan_is_told_without_the_protection_before(training: dict[s
     assert "Degraded" in texts(explain(training, [], [], NOW))
 
 
+def test_each_remedy_comes_once(training: dict[str, Any]) -> None:
+    training["status"]["conditions"] = [
+        condition("Suspended", "True", "UserRequested", "suspended after step 10"),
+        condition("Recovering", "True", "WaitingForCapacity", "2 agents are missing"),
+        condition("Running", "False", "SuspendedByUser", "spec.suspend is true"),
+        condition("CapacityAvailable", "False", "WaitingForCapacity", "no room"),
+    ]
+    found = explain(training, [], [], NOW).findings
+    remedies = [each.remedy for each in found if each.remedy]
+    assert len(found) > len(remedies) == len(set(remedies)) == 2
+
+
+def test_a_remedy_does_not_repeat_the_message(training: dict[str, Any]) -> None:
+    """How to go on from the last checkpoint stands in the message of a job that has one."""
+    said = (
+        "x is damaged; 9 committed steps in the checkpoint of step 9: spec.checkpoint.from begins"
+        " a job with it, and accept: [Code, Data] there, or one of them, takes what you have"
+        " repaired"
+    )
+    training["status"]["conditions"] = [condition("Failed", "True", "UserCodeFailed", said)]
+    (finding,) = explain(training, [], [], NOW).findings
+    assert said in finding.text
+    assert finding.remedy.startswith("repair the code or the data")
+    assert "accept" not in finding.remedy
+
+
 def test_a_failed_job_shows_only_its_cause(manifest: dict[str, Any]) -> None:
     manifest["status"]["conditions"] = [
         condition("Running", "False", "Finished", "the job has ended"),
