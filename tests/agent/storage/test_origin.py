@@ -375,7 +375,7 @@ def test_a_folder_with_folders_of_jobs_is_told_with_the_address_to_give(
     """The folder of a run on one machine was said to have no complete checkpoint."""
     folder = f"{uri}/run/{below}".rstrip("/")
     spec = first_job(folder)
-    source = {"uri": f"{uri}/run"}
+    source: dict[str, Any] = {"uri": f"{uri}/run"}
     text = refusal(uri, second_job(spec, **source))
     theirs = f"{folder}/a"
     assert text.endswith(f"/run is no job's folder, but has those of jobs: set uri to {theirs}")
