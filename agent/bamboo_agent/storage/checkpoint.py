@@ -285,16 +285,18 @@ class Checkpoints(Files):
         if data is None:
             return None
         content = _parse(path, data)
-        found = self._list(_home(path, content)) or {}
+        home = _home(path, content)
+        found = self._list(home) or {}
         sizes = {name.rpartition("/")[2]: size for name, size in found.items()}
         for entry in content["files"]:
-            size = sizes.get(entry["path"].rpartition("/")[2])
+            name = entry["path"].rpartition("/")[2]
+            size = sizes.get(name)
             if size != entry["bytes"]:
                 if self._find(path) is None:
                     return None
                 if size is None:
-                    raise AbsentError(f"{entry['path']} is not there")
-                text = f"{entry['path']} has {size} bytes, expected {entry['bytes']} bytes"
+                    raise AbsentError(f"{home}/{name} is not there")
+                text = f"{home}/{name} has {size} bytes, expected {entry['bytes']} bytes"
                 raise CheckpointError(text)
         digest = hashlib.sha256(data).hexdigest()
         return Manifest(content["attempt"], content["step"], path, digest, value_of(content))
@@ -340,6 +342,14 @@ class Checkpoints(Files):
     def is_there(self) -> bool:
         """Whether the job has a folder. UnreachableError."""
         return self._list(self._root) is not None
+
+    def jobs(self, below: str = "") -> list[str]:
+        """The folders of jobs with checkpoints in this folder, or in one below: their paths from
+        here. UnreachableError."""
+        names = [path.rpartition("/")[2] for path in self._list(f"{self._root}{below}") or ()]
+        folders = sorted(f"{below}/{name}" for name in names)
+        roots = {x: f"{self._root}{x}" for x in folders}
+        return [x for x in folders if _named(roots[x], self._list(roots[x]), "attempt-")]
 
     def best(self, good: Sequence[Manifest]) -> Manifest | None:
         """The best of these checkpoints, as the newest one's manifest compares them; None: none is.
@@ -443,9 +453,17 @@ def _parse(path: str, data: bytes) -> dict[str, Any]:
         content = json.loads(data)
         if content["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {content['format']}, this is {FORMAT}")
-        _ = content["attempt"], content["step"], [e["path"] for e in content["files"]]
-    except (ValueError, KeyError, TypeError) as error:
+        _ = int(content["attempt"]), int(content["step"]), str.strip(content.get("from", ""))
+        files = [
+            (e["path"].split("/"), str.strip(e["sha256"]), e["bytes"] >= 0)
+            for e in content["files"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is no manifest: {error}") from error
+    for parts, _, _ in files:
+        if ".." in parts or parts[-1] in ("", "."):
+            text = f"its file {'/'.join(parts)!r} does not stand beside it"
+            raise CheckpointError(f"{path} is no manifest: {text}")
     return content  # type: ignore[no-any-return]
 
 

@@ -31,6 +31,8 @@ _FOLDER = re.compile(
     r"(?P<job>.+?)(/attempt-(?P<attempt>\d+)(/step-(?P<step>\d+)(/manifest\.json)?)?)?"
 )
 """An address. The job's status and events name a checkpoint by its manifest."""
+_OF_RUN = "/checkpoints"
+"""In the folder of a run on one machine: the folder with those of jobs."""
 _ONLY_WEIGHTS = (
     "take only its weights: bamboo export, bamboo import, and spec.model.initialFrom in a new job"
 )
@@ -142,6 +144,8 @@ class Origin:
                 if number is not None
             )
             there = ", ".join(dict.fromkeys(str(m.step) for m in scan.good))
+            if not scan.good and not scan.bad:
+                _look_below(source, found["job"])
             text = f"{found['job']} has no complete checkpoint{what and f' of {what}'}"
             raise AbsentError(f"{text}{there and f', but of steps {there}'}")
         if attempt is None and (later := source.later(newest.attempt)):
@@ -201,6 +205,15 @@ class Origin:
             text = "The sums of a step are made of other parts"
             found.append(f"{text}: {batch}, was {content.get('batch')}")
         return found
+
+
+def _look_below(source: Checkpoints, folder: str) -> None:
+    """OriginError if the folder is no job's, but those below are: it is the one of a run on one
+    machine, or of all jobs."""
+    if jobs := source.jobs(_OF_RUN) or source.jobs():
+        more = f" or {len(jobs) - 1} more" if len(jobs) > 1 else ""
+        text = f"{folder} is no job's folder, but has those of jobs: set uri to {folder}{jobs[0]}"
+        raise OriginError(f"{_FIELD}: {text}{more}")
 
 
 def _words_of_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:

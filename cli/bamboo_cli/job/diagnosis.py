@@ -10,7 +10,7 @@ from datetime import datetime
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job.pods import agent_zones
 from bamboo_cli.job.remedies import remedy_of
-from bamboo_cli.job.state import Job, Manifest, read_job
+from bamboo_cli.job.state import ConditionLine, Job, Manifest, read_job
 from bamboo_cli.job.what_if import Held, Outlook, held, loss
 from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.spec import AGENT_CONTAINER
@@ -79,7 +79,16 @@ def explain(
         for zone in sorted({zones[a] for a in training.durable.members if a in zones}):
             there = {agent for agent, where in zones.items() if where == zone}
             outlooks[zone] = loss(training, there, zones)
-    return Explanation(job, found, training, outlooks, is_unreadable)
+    return Explanation(job, _each_remedy_once(found), training, outlooks, is_unreadable)
+
+
+def _each_remedy_once(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, without remedies that one before has."""
+    known, found = {""}, []
+    for finding in findings:
+        found.append(Finding(finding.text) if finding.remedy in known else finding)
+        known.add(finding.remedy)
+    return found
 
 
 def failure(job: Job) -> list[str]:
@@ -89,8 +98,13 @@ def failure(job: Job) -> list[str]:
     if line is None or line.status != "True":
         return []
     said = f"{line.type} ({line.reason})" + (f": {line.message}" if line.message else "")
-    remedy = remedy_of(line.reason, line.message)
+    remedy = _remedy_of(line, job)
     return [said, *([f"What to do: {remedy}."] if remedy else [])]
+
+
+def _remedy_of(line: ConditionLine, job: Job) -> str:
+    has_checkpoint = job.checkpoint_step is not None
+    return remedy_of(line.reason, line.message, has_checkpoint=has_checkpoint)
 
 
 def _unseen(manifest: Manifest) -> list[Finding]:
@@ -143,18 +157,20 @@ def _conditions(manifest: Manifest, job: Job, now: float) -> list[Finding]:
             continue
         text = f"{kind} {_since(since[kind], line.status, now)} ({line.reason})"
         text += f": {line.message}" if line.message else ""
-        found.append(Finding(text, remedy_of(line.reason, line.message)))
+        found.append(Finding(text, _remedy_of(line, job)))
     return found
 
 
 def _is_usual(job: Job, kind: str) -> bool:
-    """Nothing to explain: an ended job does not run, and a new one has no checkpoint yet."""
+    """Nothing to explain: an ended job does not run, a new one has no checkpoint yet, and how a job
+    is protected changes with the plan that it is getting."""
     if kind == ConditionType.FAILED:
         return False
     line = job.condition(kind)
     is_late = kind == ConditionType.CHECKPOINTED and line is not None and line.reason == "NoneYet"
     is_suspended = job.has(ConditionType.SUSPENDED) and kind == ConditionType.RUNNING
-    return job.ended is not None or is_late or is_suspended
+    is_changing = job.has(ConditionType.RECOVERING) and kind == ConditionType.DEGRADED
+    return job.ended is not None or is_late or is_suspended or is_changing
 
 
 def _since(text: str | None, status: str, now: float) -> str:

@@ -7,14 +7,19 @@ last preemption, are read from the events that the API server still has, by defa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from bamboo_cli.errors import CommandError
 from bamboo_cli.job.events import JobEvent, failed_by_themselves, read_events
-from bamboo_cli.job.pods import agent_zones
+from bamboo_cli.job.pods import agent_zones, gone_nodes
 from bamboo_cli.job.state import Job, Manifest, read_job
+from bamboo_cli.job.what_if import plan_in_force
 from bamboo_core.api.events import EventReason
-from bamboo_core.controller.view import parse_pod_name
+from bamboo_core.api.spec import AGENT_CONTAINER
+from bamboo_core.controller.view import PodPhase, parse_pod_name
+
+_STARTS = "starts, or waits for the next plan"
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class AgentRow:
     zone: str
     node: str
     phase: str
-    is_ready: bool
+    is_ready: bool  # it takes part in the plan, and its pod is ready
     age_s: float | None
     trouble: str  # why it leaves or does not run
     pauses: Pauses  # that the agent caused
@@ -82,9 +87,36 @@ def agent_rows(
     """One row for each pod, by name. now: Unix time in seconds."""
     name = manifest["metadata"]["name"]
     pods = [pod for pod in pods if parse_pod_name(name, pod["metadata"]["name"]) is not None]
+    nodes = list(nodes)
     zones, known = agent_zones(pods, nodes), read_events(events)
+    gone, starting = gone_nodes(pods, nodes), _starting(manifest, pods)
     rows = [_agent_row(pod, zones, known, now) for pod in pods]
-    return sorted(rows, key=lambda row: row.name)
+    troubled = (_with_trouble(row, gone.get(row.node, "")) for row in rows)
+    troubled = (_with_trouble(row, _STARTS if row.name in starting else "") for row in troubled)
+    return sorted(troubled, key=lambda row: row.name)
+
+
+def _starting(manifest: Manifest, pods: Iterable[Manifest]) -> set[str]:
+    """Agents that run and have no part in the plan. Their pods are ready before they are: what they
+    build of model and data takes longer than the start of a container."""
+    if read_job(manifest).ended is not None:
+        return set()
+    try:
+        plan = plan_in_force(manifest)
+    except CommandError:  # `bamboo explain` says why
+        return set()
+    names = {pod["metadata"]["name"] for pod in pods if _runs(pod)}
+    return names - set(plan.members if plan is not None else ())
+
+
+def _runs(pod: Manifest) -> bool:
+    is_leaving = "deletionTimestamp" in pod["metadata"]
+    return (pod.get("status") or {}).get("phase") == PodPhase.RUNNING and not is_leaving
+
+
+def _with_trouble(row: AgentRow, trouble: str) -> AgentRow:
+    """An agent with trouble is not ready, whatever its pod says. The first trouble counts."""
+    return replace(row, is_ready=False, trouble=row.trouble or trouble) if trouble else row
 
 
 def _agent_row(
@@ -98,12 +130,15 @@ def _agent_row(
     for container in status.get("containerStatuses") or []:
         state = container.get("state") or {}
         trouble = trouble or (state.get("waiting") or {}).get("reason", "")
+        if container.get("name") == AGENT_CONTAINER:
+            code = (state.get("terminated") or {}).get("exitCode")
+            trouble = trouble or (f"ended with exit code {code}" if code else "")
     return AgentRow(
         name,
         zones.get(name, ""),
         pod["spec"].get("nodeName", ""),
         "Terminating" if metadata.get("deletionTimestamp") else status.get("phase", "Pending"),
-        conditions.get("Ready", {}).get("status") == "True",
+        conditions.get("Ready", {}).get("status") == "True" and not trouble,
         now - datetime.fromisoformat(made).timestamp() if made else None,
         trouble,
         _caused(known, name),

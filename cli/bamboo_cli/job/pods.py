@@ -47,6 +47,17 @@ def agent_zones(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> dict[str
     return found
 
 
+def gone_nodes(pods: Iterable[Manifest], nodes: Sequence[Manifest]) -> dict[str, str]:
+    """Nodes of pods that are not ready or do not exist -> what is wrong. nodes: empty if unknown.
+
+    What runs there shows as it was last seen.
+    """
+    ready = {node["metadata"]["name"]: _is_ready(node) for node in nodes}
+    names = {pod["spec"].get("nodeName", "") for pod in pods} - {""} if nodes else set()
+    found = {name: f"node {name} is not ready" for name in names if not ready.get(name)}
+    return found | {name: f"node {name} is gone" for name in names - ready.keys()}
+
+
 def useful(
     manifest: Manifest, pods: Iterable[Manifest], nodes: Sequence[Manifest]
 ) -> list[Manifest]:

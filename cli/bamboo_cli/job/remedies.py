@@ -17,13 +17,21 @@ _CHANGE = (
     " correct spec.worker and set spec.suspend to false in one `kubectl edit`"
 )
 
+_GO_ON = (
+    "with spec.checkpoint.from it goes on from the newest checkpoint, and accept: [Code, Data]"
+    " there, or one of them, takes what you have repaired"
+)
+_SAID = "spec.checkpoint.from begins a job"  # in the message: how to go on
 _OTHER_SOURCE = f"change the job as the message says, {_NEW_JOB}"
 
 
-def remedy_of(reason: str, message: str) -> str:
-    """Say what to do about a condition; empty: nothing. message: of the condition."""
+def remedy_of(reason: str, message: str, *, has_checkpoint: bool) -> str:
+    """Say what to do about a condition; empty: nothing. message: of the condition; has_checkpoint:
+    the job has one, from which another job can go on."""
     if reason == Reason.CHECKPOINT_FAILED and "spec.checkpoint.from: " in message:
         return _OTHER_SOURCE
+    if reason == Reason.USER_CODE_FAILED and has_checkpoint and _SAID not in message:
+        return f"{REMEDIES[Reason.USER_CODE_FAILED]}; {_GO_ON}"
     return REMEDIES.get(reason, "")
 
 
@@ -86,9 +94,7 @@ REMEDIES: Mapping[str, str] = {
     " job goes on by itself; or go back on purpose with `bamboo restore`",
     Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
     " permissions",
-    Reason.USER_CODE_FAILED: f"repair the code or the data that the message names, {_NEW_JOB};"
-    " with spec.checkpoint.from it goes on from the newest checkpoint, and"
-    " accept: [Code, Data] there, or one of them, takes what you have repaired",
+    Reason.USER_CODE_FAILED: f"repair the code or the data that the message names, {_NEW_JOB}",
     Reason.DATA_TOO_SMALL: f"use more data or smaller batches, {_NEW_JOB}",
     Reason.DATA_TOO_LARGE: f"use fewer validation samples or larger micro-batches, {_NEW_JOB}",
     Reason.TOO_FEW_LAYERS: f"lower spec.pipelines.stages, or split the model, {_NEW_JOB}",

@@ -217,7 +217,7 @@ def _read(manifest: Manifest) -> Job:
         checkpoint_path=checkpoint.get("path", ""),
         best=_best(status.get("best") or {}),
         redundancy=protection.get("mode", "") if asked == "Auto" else asked,
-        redundancy_reason=protection.get("reason", ""),
+        redundancy_reason=protection.get("reason", "") if asked == "Auto" else "",
         channel=transport.get("channel", "") + ", encrypted" * transport.get("encrypted", False),
         channel_reason=transport.get("reason", ""),
         group_share=transport.get("groupShare"),

@@ -114,7 +114,7 @@ class Reason(StrEnum):
     """The job has ended."""
     # Degraded
     LAYERS_UNPROTECTED = "LayersUnprotected"
-    """Some layers have one live copy although the spec promises more."""
+    """Some layers have one live copy, or none, although the spec promises more."""
     FEWER_AGENTS = "FewerAgents"
     """Fewer agents than wanted do all the work."""
     FEWER_PIPELINES = "FewerPipelines"

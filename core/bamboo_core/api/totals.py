@@ -15,10 +15,8 @@ from bamboo_core.api.reasons import Reason
 
 
 class PauseCause(StrEnum):
-    """Why training is stopped. Of several causes, the last one of this list.
-
-    One that is heard later counts from then on.
-    """
+    """Why training is stopped. Of several causes in the first two minutes, the last one of this
+    list."""
 
     CHANGE = "Change"
     """Agents can join, or the job is to be smaller, faster or suspended."""
@@ -174,7 +172,9 @@ class Times:
         return found
 
 
-def with_pause(totals: Totals, cause: str, *, count: int, phase: str, seconds: float) -> Totals:
+def with_pause(
+    totals: Totals, cause: str, *, count: int = 0, phase: str = "", seconds: float = 0.0
+) -> Totals:
     """More pauses of a cause, or more time in a phase of one."""
     before = totals.pauses.get(cause, Pauses())
     spent = {**before.seconds}

@@ -6,7 +6,7 @@ Every condition is written each time. Terminal conditions stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
@@ -28,12 +28,12 @@ from bamboo_core.controller.view import (
     TrainingView,
 )
 from bamboo_core.evidence import pod_troubles
-from bamboo_core.model.counts import counted
+from bamboo_core.model.counts import counted, runs
 from bamboo_core.validation import overridden
 
 _NOT_SO = "the job has not ended in this way"
 _MAX_LISTED = 3
-_MAX_RUNS = _MAX_COUNTS = 8
+_MAX_COUNTS = 8
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,8 @@ def layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
     """Fewest copies first. Only the lowest few numbers are listed."""
     counts = sorted(set(copies))[:_MAX_COUNTS]
     return tuple(
-        (count, _runs({layer for layer, x in enumerate(copies) if x == count})) for count in counts
+        (count, runs({layer for layer, x in enumerate(copies) if x == count})) for count in counts
     )
-
-
-def _runs(layers: Set[int]) -> str:
-    """Formatted like ``0-3, 7``."""
-    starts = sorted(layer for layer in layers if layer - 1 not in layers)
-    last = sorted(layer for layer in layers if layer + 1 not in layers)
-    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, last, strict=True)]
-    return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
 
 
 def _accepted(seen: Seen) -> Condition:
@@ -294,9 +286,7 @@ def _degraded(seen: Seen) -> Condition:
         )
         return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
     if min(training.copies) < 2 <= _promised_copies(seen.spec):
-        (_, thin), *_ = layers_by_copies(training.copies)
-        text = f"a loss would cost a restore: only one live copy of layers {thin}"
-        return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
+        return Condition(kind, True, Reason.LAYERS_UNPROTECTED, _thin(training))
     silent = ends.not_heard_yet(seen.memory, seen.now)
     if training.pipelines < wanted.count:
         text = f"{training.pipelines} of {counted(wanted.count, 'pipeline')} training{silent}"
@@ -311,6 +301,16 @@ def _degraded(seen: Seen) -> Condition:
         return Condition(kind, False, Reason.NOT_PROTECTED, text)
     text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"
     return Condition(kind, False, Reason.FULLY_PROTECTED, text)
+
+
+def _thin(training: TrainingView) -> str:
+    """Layers with one copy or none. Stopped agents may hold less than their plan says."""
+    (least, layers), *_ = layers_by_copies(training.copies)
+    if not least:
+        return f"no agent that is heard holds layers {layers}"
+    if training.recovering:
+        return f"layers {layers} had only one live copy when training stopped"
+    return f"a loss would cost a restore: only one live copy of layers {layers}"
 
 
 def _unprotected(spec: JobSpec, *, has_checkpoint: bool) -> str:
@@ -426,7 +426,7 @@ def _unwritten(seen: Seen, last: Unwritten) -> str:
     uri = seen.spec.checkpoint.uri if seen.spec.checkpoint is not None else ""
     text = f"{done}, but the checkpoint of step {last.step} in {uri} is not written"
     if last.layers:
-        text += f" (missing: layers {_runs(set(last.layers))})"
+        text += f" (missing: layers {runs(set(last.layers))})"
     staying = sorted(seen.training.members)
     names = ", ".join(staying[:_MAX_LISTED]) + (", ..." if len(staying) > _MAX_LISTED else "")
     keeps, tries = ("keeps", "tries") if len(staying) == 1 else ("keep", "try")

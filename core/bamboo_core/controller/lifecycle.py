@@ -29,6 +29,7 @@ from bamboo_core.controller.view import (
     Losses,
     Memory,
     PodPhase,
+    PodView,
     TrainingView,
 )
 from bamboo_core.model.ids import AgentId
@@ -36,6 +37,7 @@ from bamboo_core.model.processors import Kinds
 from bamboo_core.planning.requests import Comparison
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
+from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS_ERRORS = 2
 """Agents in which the user's code must fail before it is at fault for certain."""
@@ -116,7 +118,7 @@ def status_of(
     phase = _phase(seen)
     return JobStatus(
         phase=phase,
-        conditions=dated(conditions.of_job(seen), memory.conditions, now),
+        conditions=dated(_with_untold(conditions.of_job(seen), seen), memory.conditions, now),
         pipelines=training.pipelines if seen.is_training else 0,
         pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
         feasible_pipelines=pod_zones.feasible_pipelines(spec, view.fleet, seen.alive),
@@ -144,7 +146,7 @@ def status_of(
         losses=memory.losses,
         failures=memory.failures,
         stalls=training.stalls,
-        totals=training.totals,
+        totals=training.totals if memory.terminal is None else training.final_totals,
         times=memory.times.entered(_time_state(phase, seen), now),
         heard=frozenset(p.agent for p in view.pods if p.agent in training.heard) - training.members,
     )
@@ -290,12 +292,29 @@ def with_untold(view: ClusterView, memory: Memory, before: str) -> Memory:
     agents say so as they end, which is later, and their pods may go. before: the message so far."""
     if memory.terminal is None:
         return memory
-    found = {pod.untold for pod in view.pods} - {""}
+    return replace(memory, message=_and_untold(memory.message, view.pods, before))
+
+
+def _with_untold(found: Iterable[Condition], seen: Seen) -> Iterable[Condition]:
+    """The conditions of a job; if it is suspended, with the hooks that were not told all steps, as
+    :func:`with_untold`. Agents that were lost before say so, too, but others have told these steps.
+    """
+    pods = [pod for pod in seen.view.pods if pod.exit_code == ExitCode.RELEASED]
+    before = next((c.message for c in seen.memory.conditions if c.type == Type.SUSPENDED), "")
+    is_resting = seen.spec.suspend and seen.memory.terminal is None
+    for condition in found:
+        if is_resting and condition.type == Type.SUSPENDED:
+            message = _and_untold(condition.message, pods, before)
+            condition = replace(condition, message=message)
+        yield condition
+
+
+def _and_untold(message: str, pods: Iterable[PodView], before: str) -> str:
+    """The message with the hooks of these pods that were not told all steps, or those of before."""
+    found = {pod.untold for pod in pods} - {""}
     words = "; ".join(sorted(found)) or before.partition(texts.UNTOLD)[2]
-    if not words:
-        return memory
-    message = memory.message.partition(texts.UNTOLD)[0]
-    return replace(memory, message=f"{message}{texts.UNTOLD}{words}")
+    message = message.partition(texts.UNTOLD)[0]
+    return f"{message}{texts.UNTOLD}{words}" if words else message
 
 
 def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, now: float) -> Memory:

@@ -391,6 +391,7 @@ class TrainingView:
     unwritten: Unwritten | None = None  # the last checkpoint, once it is all that is left to do
     losses: Losses = Losses()
     totals: Totals = Totals()  # noqa: RUF009 - frozen
+    final_totals: Totals = Totals()  # noqa: RUF009 - frozen; with a pause that is not over
     has_begun: bool = False  # some agent has been ready, so the user's code can run
     failed: tuple[LastWords, ...] = ()  # the newest under this leader, oldest first
     outcome: Outcome | None = None

@@ -32,6 +32,8 @@ _PHASES = {
     ArbiterPhase.RUNNING: PausePhase.RESUME,
 }
 _MOST_AGENTS = 4096
+SETTLED_S = 120.0
+"""A pause that lasts longer keeps its cause: its time must show while it lasts, and never moves."""
 
 
 class Counting:
@@ -46,12 +48,23 @@ class Counting:
         self._at: float | None = None  # time until then is counted
         self._heard = PauseCause.CHANGE  # since the last event without a pause
         self._cause: PauseCause | None = None  # of the present pause
+        self._held: dict[str, float] | None = None  # its seconds, by phase; None: they are counted
 
     def advance(self, now: float) -> None:
         """An event is about to be handled."""
         if self._cause is not None and self._at is not None:
-            self._add(count=0, seconds=max(0.0, now - self._at))
+            self._add(max(0.0, now - self._at))
         self._at = now
+
+    @property
+    def final_totals(self) -> Totals:
+        """The totals if the present pause were over now."""
+        totals = self.totals
+        if self._cause is not None and self._held is not None:
+            totals = with_pause(totals, self._cause, count=1)
+            for phase, seconds in self._held.items():
+                totals = with_pause(totals, self._cause, phase=phase, seconds=seconds)
+        return totals
 
     def hear(
         self, record: Record, leaving: AbstractSet[AgentId], *, is_failing: bool = False
@@ -78,12 +91,13 @@ class Counting:
             self.totals = replace(totals, repeated_steps=totals.repeated_steps + steps)
         cause = self._cause_of(record, leaving, is_failing=is_failing)
         self._heard = gravest((self._heard, cause))
-        if self._cause is not None:
+        if self._held is not None and self._cause is not None:
             self._cause = gravest((self._cause, self._heard))
         if reason is EventReason.STOPPED:
             self._stopped()
         elif reason is EventReason.RESUMED and self._cause is not None:
             record = replace(record, facts={**record.facts, EventFact.CAUSE: str(self._cause)})
+            self._settle()
             self._cause = None
         return record
 
@@ -105,12 +119,12 @@ class Counting:
         """The first start of a job is no pause, and a second stop is part of the first."""
         is_start = self._phase is ArbiterPhase.WAITING and self._heard is PauseCause.CHANGE
         if self._cause is None and not is_start:
-            self._cause = self._heard
-            self._add(count=1, seconds=0.0)
+            self._cause, self._held = self._heard, {}
 
     def see(self, phase: ArbiterPhase, committed: int) -> None:
         """An event has been handled. committed: newest step; it falls when a restore begins."""
         if self._cause is None or phase is ArbiterPhase.OVER:
+            self._settle()
             self._cause, self._heard = None, PauseCause.CHANGE
         self._phase = phase
         if committed > self._committed:
@@ -118,12 +132,21 @@ class Counting:
             self.totals = replace(self.totals, steps=steps)
         self._committed = committed
 
-    def _add(self, *, count: int, seconds: float) -> None:
+    def _add(self, seconds: float) -> None:
+        """Time of the present pause. Its cause may become graver, and what is counted cannot move.
+        So its beginning is counted later, with its cause."""
         assert self._cause is not None
         phase = _PHASES.get(self._phase, PausePhase.STOP)
-        self.totals = with_pause(
-            self.totals, self._cause, count=count, phase=phase, seconds=seconds
-        )
+        if self._held is None:
+            self.totals = with_pause(self.totals, self._cause, phase=phase, seconds=seconds)
+            return
+        self._held[phase] = self._held.get(phase, 0.0) + seconds
+        if sum(self._held.values()) > SETTLED_S:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count the present pause, if it is not counted yet."""
+        self.totals, self._held = self.final_totals, None
 
     def report(self, agent: AgentId, progress: Progress) -> None:
         """Count the work of an agent in a step. It may report it again in its next session."""

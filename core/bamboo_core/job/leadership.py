@@ -215,6 +215,7 @@ class Leadership:
                 self._reported,
                 losses=self._tally.losses,
                 totals=self._counting.totals,
+                final_totals=self._counting.final_totals,
                 checkpoint_error=self._storage.trouble,
                 checkpoint_caveats=self._storage.caveats,
             ),

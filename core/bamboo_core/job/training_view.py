@@ -35,6 +35,7 @@ class LastReported:
     # Path of a checkpoint -> why one node only may have its files.
     checkpoint_caveats: Mapping[str, str] = field(default_factory=dict)
     totals: Totals = Totals()  # noqa: RUF009 - frozen
+    final_totals: Totals | None = None  # if the job ended now; None: the same
     route: Route | None = None  # of items between agents; None: no agent has been ready
     heard: frozenset[AgentId] = frozenset()  # agents beside the members of the durable facts
 
@@ -87,6 +88,7 @@ def view(
         unwritten=status.unwritten,
         losses=reported.losses,
         totals=reported.totals,
+        final_totals=reported.final_totals or reported.totals,
         has_begun=has_begun,
         mode=status.mode,
         verdict=status.verdict,
@@ -112,6 +114,7 @@ def ended(durable: Durable, reported: LastReported, how: BestSpec | None = None)
         processors=_processors(durable),
         losses=reported.losses,
         totals=reported.totals,
+        final_totals=reported.totals,
         route=reported.route,
         progress=reported.progress,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
+_MOST_RUNS = 8
+
 
 def counted(number: int, noun: str) -> str:
     """Such as ``1 agent`` or ``2 agents``."""
@@ -27,3 +31,11 @@ def duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 3 * 86_400 else f"{seconds / 86_400:.1f} d"
+
+
+def runs(numbers: Set[int]) -> str:
+    """Such as ``0-3, 7``. Of very many runs only the first ones."""
+    starts = sorted(number for number in numbers if number - 1 not in numbers)
+    last = sorted(number for number in numbers if number + 1 not in numbers)
+    found = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, last, strict=True)]
+    return ", ".join(found[:_MOST_RUNS]) + (", ..." if len(found) > _MOST_RUNS else "")

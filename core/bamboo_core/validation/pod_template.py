@@ -16,7 +16,7 @@ from typing import Any
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import AGENT_CONTAINER
 from bamboo_core.placement.node_pools import SPOT_LABELS
-from bamboo_core.validation import pod_rules, reserved
+from bamboo_core.validation import devices, pod_rules, reserved
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
@@ -214,6 +214,7 @@ def _container_problems(container: dict[str, Any], path: str) -> list[Problem]:
         return found
     context = container.get("securityContext", {})
     found = _no_objects(context, ("capabilities",), f"{path}.securityContext")
+    found += devices.problems(container.get("resources", {}), f"{path}.resources")
     return found + _variable_problems(container.get("env", []), f"{path}.env")
 
 

@@ -18,7 +18,7 @@ from bamboo_core.api.spec import (
     RedundancySpec,
 )
 from bamboo_core.model.numerics import choose
-from bamboo_core.validation import overridden, pod_template
+from bamboo_core.validation import devices, overridden, pod_template
 from bamboo_core.validation.pod_rules import RESTRICTED, PodRules
 
 
@@ -80,11 +80,13 @@ def _grid_problems(grid: PipelinesSpec) -> list[Problem]:
 
 
 def _resource_problems(spec: JobSpec) -> list[Problem]:
-    return [
-        Problem(f"spec.worker.resources.{key}", f"is {value!r}; it must be an object")
+    path = "spec.worker.resources"
+    found = [
+        Problem(f"{path}.{key}", f"is {value!r}; it must be an object")
         for key in ("limits", "requests")
         if not isinstance(value := spec.worker.resources.get(key) or {}, dict)
     ]
+    return found or [*devices.problems(spec.worker.resources, path)]
 
 
 def _pool_problems(placement: PlacementSpec) -> list[Problem]:

@@ -33,7 +33,7 @@ from bamboo_operator.reconcile.acceptance import accept, has_plan
 from bamboo_operator.reconcile.job_pods import JobPods
 from bamboo_operator.reconcile.ports import Known, Ports, Refusal
 from bamboo_operator.reconcile.shown_jobs import ShownJobs, figures
-from bamboo_operator.status import durable_facts, estimate, statuses
+from bamboo_operator.status import durable_facts, estimate, protection, statuses
 from bamboo_operator.status.writer import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -363,6 +363,7 @@ class Reconciler:
         status = replace(decided.status, conditions=known.shown)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.to_object(job, spec, status, decided.memory), old, now)
+        new = protection.with_reason(new, old, spec)
         is_changed = known.refusal is not None and known.refusal.reason == Reason.SPEC_CHANGED
         if is_changed and "identity" in old:  # it is that of these steps, and nothing is accepted
             new["identity"] = old["identity"]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from bamboo_core.api import texts
 from bamboo_core.api.identity import identity_hash
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import Metrics, Network, TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
-from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode
+from bamboo_core.api.spec import Channel, JobSpec
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import (
     Condition,
@@ -30,20 +29,16 @@ from bamboo_core.controller.view import (
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import ProcessorKind
-from bamboo_core.planning.requests import Bound, Comparison
-from bamboo_core.protection.choice import Estimate, Verdict
-from bamboo_core.protection.inputs import Input, inputs
 from bamboo_core.protocol.channels import Route
 from bamboo_operator.kube import api
 from bamboo_operator.kube.api import Object
 from bamboo_operator.kube.labels import JOB_LABEL, STAGE_LABEL
 from bamboo_operator.kube.timestamps import instant, timestamp
-from bamboo_operator.status import checkpoints, failed_agents, totals
+from bamboo_operator.status import checkpoints, failed_agents, protection, totals
+from bamboo_operator.status.words import clipped, number
 
 _MAX_ZONES = 8
-_MOST_MESSAGE_BYTES = 1024
 _MAX_AGENTS = 1024
-_LARGE = 1e9
 _GROWING = ("progress", "totals", "arbiter", "pace", "estimate")
 """Parts that change with every step."""
 
@@ -220,11 +215,11 @@ def to_object(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) ->
         "totals": totals.write(status.totals),
         "times": totals.write_times(status.times),
         "lastCheckpoint": checkpoints.newest(
-            status.checkpoint_step, status.checkpoint_path, _clipped(status.checkpoint_caveat)
+            status.checkpoint_step, status.checkpoint_path, clipped(status.checkpoint_caveat)
         ),
         "best": checkpoints.write_best(status.best),
-        "checkpointError": _clipped(status.checkpoint_error) or None,
-        "protection": _protection(status),
+        "checkpointError": clipped(status.checkpoint_error) or None,
+        "protection": protection.write(status),
         "transport": _transport(status),
         "identity": identity_hash(spec),
         "withoutNode": [_without_node(short) for short in memory.short] or None,
@@ -249,7 +244,7 @@ def conditions(values: Iterable[Condition], generation: int) -> list[Object]:
             "type": c.type,
             "status": "Unknown" if c.status is None else str(c.status),
             "reason": c.reason,
-            "message": _clipped(_in_one_line(c.message)),
+            "message": clipped(_in_one_line(c.message)),
             "lastTransitionTime": instant(c.since),
             "observedGeneration": generation,
         }
@@ -271,15 +266,15 @@ def _progress(status: JobStatus) -> Object:
     progress = status.progress
     found: Object = {"step": progress.committed + 1, "steps": status.steps}
     if progress.loss is not None:
-        found["loss"] = _number(progress.loss, 4)
+        found["loss"] = number(progress.loss, 4)
     if progress.validation_loss is not None:
-        found["validationLoss"] = _number(progress.validation_loss, 4)
+        found["validationLoss"] = number(progress.validation_loss, 4)
     if progress.metrics:
         found["metrics"] = _metrics(progress.metrics)
     if progress.validation_metrics:
         found["validationMetrics"] = _metrics(progress.validation_metrics)
     if status.samples_per_s:
-        found["samplesPerSecond"] = _number(status.samples_per_s, 1)
+        found["samplesPerSecond"] = number(status.samples_per_s, 1)
     if progress.skipped:
         found["skippedSteps"] = progress.skipped
     return found
@@ -289,74 +284,9 @@ def _metrics(metrics: Metrics) -> Object:
     return {name: f"{value:.6g}" for name, value in sorted(metrics.items())}
 
 
-def _number(value: float, digits: int) -> str:
-    """Short even if the number is huge: a loss may explode."""
-    return f"{value:.{digits}f}" if abs(value) < _LARGE else f"{value:.{digits}e}"
-
-
 def _processor(kind: ProcessorKind) -> Object:
     products = {"products": kind.products} if kind.products else {}
     return {"device": kind.device, **products, "step": kind.step}
-
-
-def _protection(status: JobStatus) -> Object | None:
-    found: Object = {}
-    if status.copies:
-        copies = [{"count": count, "layers": layers} for count, layers in status.copies]
-        found |= {"leastCopies": status.copies[0][0], "copies": copies}
-    if status.mode is not None:
-        found |= _verdict(status.mode, status.verdict)
-    if status.sharing is not None:
-        found["sharing"] = _sharing(status.sharing)
-    return found or None
-
-
-def _sharing(compared: Comparison) -> Object:
-    """The way in which lost work is shared, and what the others would cost."""
-    taken = compared.taken
-    return {
-        "way": taken.way,
-        "stepSeconds": f"{taken.step_s:.3g}",
-        "others": [
-            {
-                "way": x.way,
-                "stepSeconds": f"{x.step_s:.3g}",
-                **({"atLeast": True} if x.bound is Bound.LEAST else {}),
-                **({"atMost": True} if x.bound is Bound.MOST else {}),
-            }
-            for x in compared.others
-        ],
-    }
-
-
-def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:
-    """The decision of mode Auto, with its reason and inputs."""
-    if verdict is None or verdict.mode is not mode:
-        return {"mode": mode.value}
-    return {
-        "mode": mode.value,
-        "reason": _clipped(verdict.reason),
-        "inputs": [_input(x) for x in inputs(verdict.facts)],
-        "estimates": [_estimate(e) for e in verdict.estimates],
-    }
-
-
-def _input(x: Input) -> Object:
-    value = str(x.value) if isinstance(x.value, int) else f"{x.value:.4g}"
-    return {"name": x.name, "value": value, "source": x.source.value}
-
-
-def _estimate(estimate: Estimate) -> Object:
-    if estimate.excluded:
-        return {"mode": estimate.mode.value, "excluded": _clipped(estimate.excluded)}
-    return {
-        "mode": estimate.mode.value,
-        "overhead": _number(estimate.overhead, 4),
-        "expectedStep": _number(estimate.step, 4),
-        "pauseSeconds": _number(estimate.pause_s, 2),
-        "fatalPerHour": f"{estimate.fatal_per_hour:.2g}",
-        "lostSecondsPerHour": _number(estimate.lost_s, 1),
-    }
 
 
 def _transport(status: JobStatus) -> Object | None:
@@ -488,7 +418,3 @@ def _tells_the_step(condition: Object) -> bool:
 def _in_one_line(text: str) -> str:
     """Kubelets and programs say several lines. A condition is a row of a table."""
     return " / ".join(line.strip() for line in text.split("\n") if line.strip())
-
-
-def _clipped(text: str) -> str:
-    return texts.cut(text, _MOST_MESSAGE_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import select
 import sys
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from bamboo_agent.storage.checkpoint import (
 )
 from bamboo_agent.storage.origin import Origin, OriginError, identity_of, origin_of
 from bamboo_agent.storage.reader import Listing, NoOrigin, Reader
+from bamboo_agent.weight_files.outlines import WeightsError
+from bamboo_agent.weights.finding import Wanted, find
 from bamboo_agent.worker.failures import judge
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import (
@@ -335,6 +338,50 @@ def test_a_damaged_manifest_is_named(uri: str, tmp_path: Path) -> None:
     garbled(tmp_path / "a/attempt-0000/step-00000004")
     text = refusal(uri, second_job(spec, job="a", attempt=0, step=4))
     assert "manifest.json is no manifest" in text
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"path": "../../../x/layer-0000.safetensors"}, "'../../../x/layer-0000.safetensors' does"),
+        ({"path": "/c/a/.."}, "its file '/c/a/..' does not stand beside it"),
+        ({"path": "/c/"}, "its file '/c/' does not stand beside it"),
+        ({"path": "."}, "its file '.' does not stand beside it"),
+        ({"path": 7}, "is no manifest"),
+        ({"sha256": None}, "is no manifest"),
+        ({"bytes": "many"}, "is no manifest"),
+        ({"path": "/etc/passwd"}, "/a/attempt-0000/step-00000004/passwd is not there"),
+    ],
+)
+def test_no_file_is_read_but_those_beside_the_manifest(
+    uri: str, tmp_path: Path, entry: dict[str, Any], words: str
+) -> None:
+    """It has absolute paths, of where it was written: only the names at their ends count."""
+    spec, folder = first_job(uri), tmp_path / "a/attempt-0000/step-00000004"
+    content = json.loads((folder / "manifest.json").read_text())
+    content["files"][0] |= entry
+    (folder / "manifest.json").write_text(json.dumps(content))
+    text = refusal(uri, second_job(spec, job="a", attempt=0, step=4))
+    assert words in text
+    assert "manifest.json is no manifest" in text or words.startswith("/a/")
+    with pytest.raises(WeightsError, match=re.escape(words)):
+        find(f"{uri}/a", Wanted(step=4))
+
+
+@pytest.mark.parametrize("below", ["", "checkpoints"])
+def test_a_folder_with_folders_of_jobs_is_told_with_the_address_to_give(
+    uri: str, below: str
+) -> None:
+    """The folder of a run on one machine was said to have no complete checkpoint."""
+    folder = f"{uri}/run/{below}".rstrip("/")
+    spec = first_job(folder)
+    source: dict[str, Any] = {"uri": f"{uri}/run"}
+    text = refusal(uri, second_job(spec, **source))
+    theirs = f"{folder}/a"
+    assert text.endswith(f"/run is no job's folder, but has those of jobs: set uri to {theirs}")
+    second_job(spec, uri=theirs).settle(own(uri))
+    write(folder, "c", spec, 2)
+    assert text + " or 1 more" == refusal(f"{uri}/other", second_job(spec, **source))
 
 
 def test_a_changed_file_is_found_when_it_is_read(uri: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 from rich.errors import MarkupError
-from tests.cli.conftest import make_pod, zoned_pods
+from tests.cli.conftest import make_node, make_pod, zoned_pods
 from tests.cli.events import event
 from tests.cli.fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server
 
@@ -189,6 +189,50 @@ def test_agents_with_zone_age_trouble_and_the_pauses_they_caused(
     said = shown(agents_view(job_row(training, EVENTS), rows, 60.0))
     assert "1 (0.4 s)" in said
     assert "0/9 nodes" in said
+
+
+@pytest.mark.parametrize(
+    ("node", "change", "trouble"),
+    [
+        ("n0", {}, ""),
+        ("n1", {}, "starts, or waits for the next plan"),
+        ("n2", {}, "node n2 is not ready"),
+        ("n3", {}, "node n3 is gone"),
+        ("n0", {"terminated": {"exitCode": 137}}, "ended with exit code 137"),
+        ("n0", {"terminated": {"exitCode": 0}}, ""),
+    ],
+)
+def test_an_agent_is_ready_when_it_takes_part(
+    training: dict[str, Any], node: str, change: dict[str, Any], trouble: str
+) -> None:
+    """Its pod is ready as soon as its container runs, and stays so for a while on a lost node. So
+    an agent that was killed while it built its set-up was shown as ready until it was replaced."""
+    pod = make_pod("gpt-p0-s0-i7" if node == "n1" else "gpt-p0-s0-i0", node)
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    pod["status"]["containerStatuses"] = [{"name": "agent", "state": change}]
+    nodes = [make_node("n0", "a"), make_node("n1", "a"), make_node("n2", "a", ready=False)]
+    (row,) = agent_rows(training, [pod], nodes, [], 60.0)
+    assert (row.is_ready, row.trouble) == (not trouble, trouble)
+    del training["status"]["arbiter"]  # no plan has been made
+    (row,) = agent_rows(training, [pod], nodes, [], 60.0)
+    assert (row.is_ready, row.trouble) == (False, trouble or "starts, or waits for the next plan")
+    (row,) = agent_rows(training, [pod], [], [], 60.0)  # the user may not see nodes
+    assert "node" not in row.trouble
+
+
+def test_agents_of_a_job_that_has_ended_do_not_wait(training: dict[str, Any]) -> None:
+    training["status"]["conditions"] = [
+        {"type": "Complete", "status": "True", "reason": "StepsReached", "message": ""}
+    ]
+    del training["status"]["arbiter"]
+    (row,) = agent_rows(training, [make_pod(AGENT, "n0")], [], [], 60.0)
+    assert row.trouble == ""
+
+
+def test_facts_that_cannot_be_read_say_nothing_of_agents(training: dict[str, Any]) -> None:
+    training["status"]["arbiter"] = {"plan": "of another version"}
+    (row,) = agent_rows(training, [make_pod(AGENT, "n0")], [], [], 60.0)
+    assert row.trouble == ""
 
 
 def test_a_job_and_all_namespaces_contradict_each_other(kubeconfig: Path) -> None:

@@ -320,6 +320,20 @@ def test_the_mode_that_auto_has_taken_counts(training: dict[str, Any]) -> None:
     assert explain(training, pods, [], NOW).outlooks["a"].fate is Fate.RESTORES
 
 
+@pytest.mark.parametrize("mode", ["Auto", "Replica"])
+def test_an_ended_job_says_why_auto_has_taken_its_mode(training: dict[str, Any], mode: str) -> None:
+    complete = {"type": "Complete", "status": "True", "reason": "StepsReached", "message": ""}
+    training["spec"]["redundancy"] = {"mode": mode}
+    training["status"] |= {
+        "conditions": [complete],
+        "protection": {"mode": "Replica", "reason": "losses are rare"},
+    }
+    told = "Redundancy Replica, taken by Auto: losses are rare." in shown(
+        explain(training, [], [], NOW)
+    )
+    assert told is (mode == "Auto")
+
+
 def test_zones_come_from_nodes_or_else_from_the_pods(training: dict[str, Any]) -> None:
     pods = zoned_pods(*SPREAD)
     nodes = [make_node(f"n{n}", f"z{zone}") for n, zone in enumerate(SPREAD)]
@@ -343,6 +357,44 @@ def test_conditions_come_with_age_and_remedy(manifest: dict[str, Any]) -> None:
         "Running has been False for 10 min (WaitingForAgents): 4 of 6 agents connected -> see the"
         " pods below; if all of them run, read `bamboo logs`"
     )
+
+
+def test_a_change_of_plan_is_told_without_the_protection_before(training: dict[str, Any]) -> None:
+    """A layer was said to have no live copy, and in the next line to have one."""
+    degraded = condition("Degraded", "True", "LayersUnprotected", "only one live copy of layers 3")
+    lost = condition("Recovering", "True", "Replanning", "no live copy of layers 3")
+    training["status"]["conditions"] = [degraded, lost]
+    said = texts(explain(training, [], [], NOW))
+    assert "no live copy of layers 3" in said
+    assert "Degraded" not in said
+    training["status"]["conditions"] = [degraded, condition("Recovering", "False", "Idle", "")]
+    assert "Degraded" in texts(explain(training, [], [], NOW))
+
+
+def test_each_remedy_comes_once(training: dict[str, Any]) -> None:
+    training["status"]["conditions"] = [
+        condition("Suspended", "True", "UserRequested", "suspended after step 10"),
+        condition("Recovering", "True", "WaitingForCapacity", "2 agents are missing"),
+        condition("Running", "False", "SuspendedByUser", "spec.suspend is true"),
+        condition("CapacityAvailable", "False", "WaitingForCapacity", "no room"),
+    ]
+    found = explain(training, [], [], NOW).findings
+    remedies = [each.remedy for each in found if each.remedy]
+    assert len(found) > len(remedies) == len(set(remedies)) == 2
+
+
+def test_a_remedy_does_not_repeat_the_message(training: dict[str, Any]) -> None:
+    """How to go on from the last checkpoint stands in the message of a job that has one."""
+    said = (
+        "x is damaged; 9 committed steps in the checkpoint of step 9: spec.checkpoint.from begins"
+        " a job with it, and accept: [Code, Data] there, or one of them, takes what you have"
+        " repaired"
+    )
+    training["status"]["conditions"] = [condition("Failed", "True", "UserCodeFailed", said)]
+    (finding,) = explain(training, [], [], NOW).findings
+    assert said in finding.text
+    assert finding.remedy.startswith("repair the code or the data")
+    assert "accept" not in finding.remedy
 
 
 def test_a_failed_job_shows_only_its_cause(manifest: dict[str, Any]) -> None:
@@ -454,6 +506,18 @@ def test_a_refused_source_of_the_state_has_its_own_remedy(training: dict[str, An
     assert "writable" not in said
     training["status"]["conditions"] = [condition("Failed", "True", "CheckpointFailed", "full")]
     assert "writable" in texts(explain(training, [], [], NOW))
+
+
+def test_a_job_that_fails_without_a_checkpoint_names_none(training: dict[str, Any]) -> None:
+    """Nothing was committed, and it was told to go on from the newest checkpoint."""
+    failed = condition("Failed", "True", "UserCodeFailed", "no step was committed")
+    training["status"]["conditions"] = [failed]
+    said = texts(explain(training, [], [], NOW))
+    assert "with spec.checkpoint.from it goes on from the newest checkpoint" in said
+    del training["status"]["lastCheckpoint"]
+    said = texts(explain(training, [], [], NOW))
+    assert "then create a new job, since a failed one stays failed" in said
+    assert "checkpoint" not in said
 
 
 @pytest.mark.parametrize("reason", ["ImagePullFailed", "ContainerCannotStart", "ContainerFailed"])

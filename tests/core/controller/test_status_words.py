@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.totals import Pauses, Totals
 from bamboo_core.controller.lifecycle import status_of
 from bamboo_core.controller.reconcile import Step, step
 from bamboo_core.controller.shortage import few, insufficient
@@ -120,3 +124,37 @@ def test_conditions_of_a_job_that_has_ended_say_so() -> None:
     why = "no agents are wanted: the job has ended"
     assert found[ConditionType.CAPACITY_AVAILABLE] == (True, why)
     assert found[ConditionType.COMPLETE] == (False, "the job has not ended in this way")
+
+
+def test_an_ended_job_counts_the_pause_in_which_it_ended() -> None:
+    counted, final = Totals(steps=6), Totals(steps=6, pauses={"Failure": Pauses(1)})
+    training = TrainingView(planned=True, totals=counted, final_totals=final)
+    view = ClusterView(nodes(a=1, b=1), ())
+
+    def totals(memory: Memory) -> Totals:
+        return status_of(spec(), view, training, memory, job=JOB, now=1000.0).totals
+
+    assert totals(Memory()) == counted
+    assert totals(Memory(terminal=Outcome.FAILED)) == final
+
+
+@pytest.mark.parametrize(
+    ("copies", "recovering", "text"),
+    [
+        ((1, 2), False, "a loss would cost a restore: only one live copy of layers 0"),
+        ((1, 2), True, "layers 0 had only one live copy when training stopped"),
+        ((0, 1), True, "no agent that is heard holds layers 0"),
+    ],
+)
+def test_a_layer_without_a_copy_has_not_one(
+    copies: tuple[int, ...], recovering: bool, text: str
+) -> None:
+    """It was told to have one beside a message that it has none."""
+    training = TrainingView(
+        planned=True, has_state=True, recovering=recovering, copies=copies, pipelines=1
+    )
+    replicas = spec(redundancy=RedundancyMode.REPLICA)
+    view = ClusterView(nodes(a=1, b=1), ())
+    found = step(replicas, view, training, Memory(trained=True), job=JOB, now=1000.0)
+    degraded = condition(found, ConditionType.DEGRADED)
+    assert (degraded.reason, degraded.message) == (Reason.LAYERS_UNPROTECTED, text)

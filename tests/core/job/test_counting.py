@@ -10,7 +10,7 @@ from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.totals import Pauses, Totals
 from bamboo_core.arbiter_state.events import ArbiterPhase, Record
-from bamboo_core.job.counting import Counting
+from bamboo_core.job.counting import SETTLED_S, Counting
 from bamboo_core.job.training_view import LastReported
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import CommitRecord, Progress
@@ -91,17 +91,41 @@ def test_the_cause_of_a_pause(
 ) -> None:
     counting = training()
     tell(counting, 5.0, Phase.COLLECTING, *records, leaving=frozenset(leaving))
-    tell(counting, 6.0, Phase.RUNNING)
+    tell(counting, 6.0, Phase.RUNNING, RESUMED)
     assert counting.totals.pauses == {cause: Pauses(1, {"Stop": 1.0})}
 
 
-def test_a_graver_cause_counts_from_then_on() -> None:
+def test_the_gravest_cause_has_the_whole_pause() -> None:
+    """It was counted as a loss, and its seconds were those of a restore."""
     counting = training()
     tell(counting, 5.0, Phase.COLLECTING, LOST, STOPPED)
     tell(counting, 6.0, Phase.COLLECTING, record(EventReason.RESTORING), STOPPED)
+    assert counting.totals.pauses == {}  # nothing that could move to another cause
     tell(counting, 8.0, Phase.RUNNING, RESUMED)
-    found = {cause: (p.count, dict(p.seconds)) for cause, p in counting.totals.pauses.items()}
-    assert found == {"Loss": (1, {"Stop": 1.0}), "Restore": (0, {"Stop": 2.0})}
+    assert counting.totals.pauses == {"Restore": Pauses(1, {"Stop": 3.0})}
+
+
+def test_a_long_pause_shows_while_it_lasts_and_keeps_its_cause() -> None:
+    counting = training()
+    tell(counting, 5.0, Phase.WAITING, LOST, STOPPED)
+    tell(counting, 5.0 + SETTLED_S, Phase.WAITING)
+    assert counting.totals.pauses == {}
+    tell(counting, 6.0 + SETTLED_S, Phase.WAITING)
+    assert counting.totals.pauses == {"Loss": Pauses(1, {"Wait": SETTLED_S + 1.0})}
+    tell(counting, 8.0 + SETTLED_S, Phase.COLLECTING, record(EventReason.RESTORING), STOPPED)
+    counting.advance(9.0 + SETTLED_S)
+    assert counting.hear(RESUMED, frozenset()).facts == {EventFact.CAUSE: "Loss"}
+    found = Pauses(1, {"Wait": SETTLED_S + 3.0, "Stop": 1.0})
+    assert counting.totals.pauses == {"Loss": found}
+
+
+def test_a_pause_that_is_not_over_is_in_the_final_totals() -> None:
+    counting = training()
+    assert counting.final_totals == counting.totals
+    tell(counting, 5.0, Phase.COLLECTING, LOST, STOPPED)
+    tell(counting, 6.0, Phase.COLLECTING)
+    assert counting.final_totals.pauses == {"Loss": Pauses(1, {"Stop": 1.0})}
+    assert counting.totals.pauses == {}
 
 
 def test_a_sample_that_does_not_come_again_is_the_same_pause() -> None:
@@ -124,7 +148,8 @@ def test_a_job_that_its_code_fails_stops_for_that() -> None:
     for agent in MEMBERS:
         led.connect(agent, BEGUN.plan)
     led.until(lambda: bool(led.records(EventReason.STOPPED)))
-    assert {c: p.count for c, p in led.leadership.view().totals.pauses.items()} == {"UserCode": 1}
+    pauses = led.leadership.view().final_totals.pauses
+    assert {cause: found.count for cause, found in pauses.items()} == {"UserCode": 1}
 
 
 def test_the_end_of_a_pause_is_told_with_its_cause() -> None:
@@ -142,7 +167,7 @@ def test_what_does_not_stop_training_is_forgotten() -> None:
     counting = training()
     tell(counting, 5.0, Phase.RUNNING, LOST)
     tell(counting, 6.0, Phase.COLLECTING, STOPPED)
-    assert list(counting.totals.pauses) == ["Change"]
+    assert list(counting.final_totals.pauses) == ["Change"]
 
 
 def test_the_first_start_is_no_pause() -> None:
@@ -156,7 +181,7 @@ def test_a_new_leader_is_a_cause() -> None:
     counting = training(Totals(steps=3))
     tell(counting, 1.0, Phase.RETURNING)
     tell(counting, 2.0, Phase.COLLECTING, STOPPED)
-    assert counting.totals == Totals(steps=3, pauses={"NewLeader": Pauses(1)})
+    assert counting.final_totals == Totals(steps=3, pauses={"NewLeader": Pauses(1)})
 
 
 def test_a_pause_ends_with_the_job() -> None:
@@ -224,7 +249,7 @@ def test_a_led_job_goes_on_from_its_status() -> None:
         led.connect(agent, BEGUN.plan)
     led.until(lambda: bool(led.records(EventReason.STOPPED)))
     led.tick(1.0)
-    totals = led.leadership.view().totals
+    totals = led.leadership.view().final_totals
     assert totals.steps == 700
     assert totals.pauses["NewLeader"].count == 1
     assert totals.pauses["NewLeader"].seconds["Stop"] >= 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_core.model.counts import counted, grid_of, repeated
+from bamboo_core.model.counts import counted, grid_of, repeated, runs
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 agents"), (1, "1 agent"), (2, "2 agents")])
@@ -27,3 +27,9 @@ def test_a_grid() -> None:
 )
 def test_repeated_steps(steps: int, text: str) -> None:
     assert repeated(steps) == text
+
+
+def test_runs_of_numbers() -> None:
+    assert runs({0, 1, 2, 3, 7}) == "0-3, 7"
+    assert runs(set(range(0, 20, 2))) == "0, 2, 4, 6, 8, 10, 12, 14, ..."
+    assert runs(set()) == ""

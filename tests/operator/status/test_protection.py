@@ -7,11 +7,12 @@ from dataclasses import replace
 from tests.core.protection.job import spec, usual
 
 from bamboo_core.api.reasons import JobPhase
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import JobSpec, RedundancyMode, RedundancySpec
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView, Memory
 from bamboo_core.planning.requests import Bound, Comparison, StepTime
 from bamboo_core.protection.choice import choose
+from bamboo_operator.status import protection as written_protection
 from bamboo_operator.status import statuses
 
 JOB = JobView("ns", "job", "uid", 1, 0.0)
@@ -93,6 +94,26 @@ def test_a_new_leader_knows_the_mode_but_not_yet_why() -> None:
     assert protection(replace(TAKEN, verdict=None)) == {"mode": "Replica"}
     other = replace(TAKEN, mode=RedundancyMode.NONE)  # the verdict is for the next plan
     assert protection(other) == {"mode": "None"}
+
+
+def test_the_reason_stays_when_nobody_knows_it_any_more() -> None:
+    """A report of an ended job said which mode Auto had taken, and no longer why."""
+    auto, old = (
+        spec(redundancy=RedundancySpec(mode=RedundancyMode.AUTO)),
+        {"protection": protection(TAKEN)},
+    )
+    known = replace(TAKEN, verdict=None)
+
+    def after(status: JobStatus, job: JobSpec = auto) -> object:
+        new = statuses.to_object(JOB, job, status, Memory())
+        return written_protection.with_reason(new, old, job)["protection"]
+
+    assert after(known) == old["protection"]
+    assert after(TAKEN) == protection(TAKEN)
+    assert after(replace(known, mode=RedundancyMode.NONE)) == {"mode": "None"}
+    assert after(known, spec(redundancy=RedundancySpec(mode=RedundancyMode.REPLICA))) == {
+        "mode": "Replica"
+    }
 
 
 def test_a_mode_of_the_spec_is_not_repeated() -> None:

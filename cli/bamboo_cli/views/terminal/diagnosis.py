@@ -35,6 +35,8 @@ def explain_view(found: Explanation) -> RenderableType:
             parts.append(Text(f"  What to do: {finding.remedy}.", style="green"))
     if not found.findings:
         parts.append(Text("Nothing is wrong with it."))
+    if why := found.job.redundancy_reason:
+        parts.append(Text(f"Redundancy {found.job.redundancy}, taken by Auto: {why}."))
     parts += _zones(found)
     return Group(*parts)
 
