@@ -67,8 +67,9 @@ def loaders(fleet: LocalFleet, agent: str) -> tuple[list[int], list[int]]:
 
 async def kill_loaders(fleet: LocalFleet, chance: random.Random) -> None:
     """Kill readers for as long as the job runs, and one of the processes that fork them: another
-    one has to import torch, so an agent that loses it again and again would never read."""
-    left = 1
+    one has to import torch, so an agent that loses it again and again would never read. For the
+    same reason pauses grow: on a busy machine a reader takes longer to start."""
+    left, longest_s = 1, 0.2
     while True:
         forking, reading = loaders(fleet, chance.choice(list(fleet.pods)))
         is_fork = bool(left and reading and chance.random() < 0.2)
@@ -76,7 +77,8 @@ async def kill_loaders(fleet: LocalFleet, chance: random.Random) -> None:
         for pid in forking[:1] if is_fork else reading[:1]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(chance.uniform(0.0, 0.2))
+        await asyncio.sleep(chance.uniform(0.0, longest_s))
+        longest_s *= 1.02
 
 
 def results(fleet: LocalFleet) -> tuple[dict[str, torch.Tensor], SampleLog]:
@@ -108,6 +110,7 @@ async def test_loaders_and_agents_are_killed_and_the_bits_are_equal(
         ends = [os.pidfd_open(pid) for pids in loaders(fleet, "a-0") for pid in pids]
         fleet.kill_worker("a-0")
         over = await fleet.over(deadline_s=120.0)
+        assert not killer.done()
         killer.cancel()
         assert over.outcome is Outcome.COMPLETE, fleet.record()
         for end in ends:  # of an agent that has been killed
