@@ -13,7 +13,7 @@ from typing import Any
 from bamboo_agent.hooks.backlog import Backlog, Restarts
 from bamboo_agent.hooks.printed import Printed
 from bamboo_agent.hooks.process import Running
-from bamboo_agent.hooks.record import NOT_TOLD, StepRecord
+from bamboo_agent.hooks.record import NOT_CLOSED, NOT_TOLD, StepRecord
 from bamboo_core.api import texts
 from bamboo_core.api.spec import FactorySpec
 from bamboo_core.model.counts import counted
@@ -31,7 +31,7 @@ class Hook:
     """Call :meth:`turn` several times a second. Times are in seconds of one monotonic clock.
 
     warning: what went wrong first; empty: nothing. untold: what it was not told when the agent
-    ended; empty: nothing. start: makes a process; OSError if it cannot.
+    ended, or that it had not closed; empty: nothing. start: makes a process; OSError if it cannot.
     """
 
     def __init__(self, spec: FactorySpec, start: Callable[[], Running]) -> None:
@@ -82,14 +82,18 @@ class Hook:
         self.end()
 
     def abandon(self) -> None:
-        """The agent ends: kill the process, and warn of what it has not been told."""
+        """The agent ends: kill the process, and warn of what it has not been told or done."""
         first = self._backlog.first
         if first is not None and not self._is_refused:
             count = counted(len(self._backlog), "record")
-            text = f"{NOT_TOLD} {count}, from step {first.step} on, when the agent ended"
-            self._warn(text)
-            self.untold = f"{self._spec.factory} {text}"
+            self._leave(f"{NOT_TOLD} {count}, from step {first.step} on, when the agent ended")
+        elif self._is_closing and self._process is not None and self._process.ended() is None:
+            self._leave(f"{NOT_CLOSED} before the agent ended")
         self.end()
+
+    def _leave(self, text: str) -> None:
+        self._warn(text)
+        self.untold = f"{self._spec.factory} {text}"
 
     def end(self) -> None:
         """Kill the process, if there is one."""

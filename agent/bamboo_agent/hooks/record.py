@@ -8,6 +8,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.protocol.messages import Progress
 
 NOT_TOLD = "was not told"
+NOT_CLOSED = "did not return from close()"
 """In the warning of an agent that ends. Its termination message has it, too, and from there the
 job's condition: no event can, since the job is over."""
 

@@ -167,14 +167,15 @@ def read(shared: SharedProgress, names: Mapping[int, AgentId]) -> Progressed:
 
 def read_place(shared: SharedProgress) -> str:
     """Where the worker is in the user's code: the instruction that Python runs, with the sample, or
-    the layer, if it is known. Empty: it waits, perhaps for another process that reads samples."""
+    the layer, if it is known; in the set-up a factory or a layer. Empty: it waits, perhaps for
+    another process that reads samples."""
     words, issued = shared.doing, shared.issued
     kind, limit_ns = words[:2]
+    found = computed.read(shared.computed) if kind != _LOADING else ""
     if issued[0]:
         words = (kind, limit_ns, *issued, *words[7:])
     elif kind != _RUNNING:
-        return ""
-    found = computed.read(shared.computed) if kind == _RUNNING else ""
+        return found
     text = _text(words, None, {})
     return f"{text}, {found}" if found else text
 

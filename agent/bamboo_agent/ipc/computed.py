@@ -1,4 +1,4 @@
-"""Which part of an instruction the worker computes: a layer, or the loss.
+"""Which part of the user's code the worker runs: a layer, the loss, or a factory in its set-up.
 
 If the user's code ends the process there, its supervisor reads it in the memory that both share. A
 worker writes it at each call of a layer, so the texts are made only once.
@@ -17,6 +17,10 @@ class Computed:
         self._memory = memoryview(bytearray(COMPUTED_BYTES)) if memory is None else memory
         self._layers: dict[int, bytes] = {}
         self._loss = _text("the loss")
+
+    def begin(self, words: str) -> None:
+        """The worker begins with this."""
+        self._memory[:] = _text(words)
 
     def begin_layer(self, index: int, layer: object) -> None:
         """The call of this layer begins. index: in the model."""

@@ -15,6 +15,7 @@ from bamboo_agent.compute.optim import (
 from bamboo_agent.compute.state import TrainingSetup
 from bamboo_agent.data.batches import Data
 from bamboo_agent.device import precision as precisions
+from bamboo_agent.ipc.computed import Computed
 from bamboo_agent.losses.forms import LOSS, LossForm
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.setup.determinism import check_deterministic, settings
@@ -28,15 +29,22 @@ from bamboo_core.model.ids import AgentId
 
 
 def build_setup(
-    agent: AgentId, spec: JobSpec, device: torch.device
+    agent: AgentId, spec: JobSpec, device: torch.device, computed: Computed | None = None
 ) -> tuple[TrainingSetup, Profile]:
-    """Model, data and optimizer of the spec. FactoryError, DataTooSmallError."""
+    """Model, data and optimizer of the spec. FactoryError, DataTooSmallError.
+
+    computed: where the part of the user's code that runs is noted, now and in training.
+    """
+    computed = computed or Computed()
     precision = spec.training.precision
     precisions.check_supported(precision, device)
     precisions.set_products(precision)
     before = settings()
+    computed.begin(f"spec.model.factory {spec.model.factory}")
     model = build_model(spec.model, seed=spec.seed)
+    computed.begin(f"spec.data.factory {spec.data.factory}")
     data = Data(spec, device)
+    computed.end()
     make = optimizer_factory(spec.training.optimizer, seed=spec.seed)
     group = grouping(spec.training.optimizer)
     initial = _initial_weights(spec, model)
@@ -49,12 +57,14 @@ def build_setup(
         group=group,
         precision=precision,
     )
+    computed.begin(f"spec.data.factory {spec.data.factory}")
     samples = try_data(data, spec.training.microbatches, spec.training.steps)
     check_fit(spec, model, samples)
     try:
-        profile = probe(model, builder, samples, device)
+        profile = probe(model, builder, samples, device, computed)
     except FactoryError as error:
         raise FactoryError(f"{spec.model.factory}: {error}") from error
+    computed.end()
     if initial is not None:
         try:
             initial.check_used()  # the probe has built every layer
@@ -73,6 +83,7 @@ def build_setup(
         outlines=profile.outlines,
         halves=profile.halves,
         ties=profile.ties,
+        computed=computed,
         seed=spec.seed,
         clip_norm=spec.training.clip_norm,
         clip_groups=_clip_groups(spec, profile),

@@ -82,7 +82,7 @@ class Feeding:
         return True
 
     def awaited(self, task: Instruction | None) -> Awaited | None:
-        """Say what the instruction waits for; None: it waits for no samples."""
+        """Return what the instruction waits for; None: it waits for no samples."""
         if task is None or not self.waits(task):
             return None
         need = self._need(task)

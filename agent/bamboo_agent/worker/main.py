@@ -197,14 +197,14 @@ class _Process:
         self._pipe.send(encode.agent_message(message).SerializeToString())
 
     def _set_up(self, welcome: Welcome) -> None:
-        spec = from_json(welcome.spec_json)
+        spec, shared = from_json(welcome.spec_json), self._shared_progress
         hooks = NameCheck(spec.hooks)
         device = properties.choose_device(spec.worker.asks)
         memory_bytes = properties.free_memory(device)
-        setup, profile = build_setup(self._agent, spec, device)
+        self._activity = activity = ActivityWriter(shared, welcome.instruction_floor_s)
+        setup, profile = build_setup(self._agent, spec, device, activity.computed)
         loader = self._make_loader(welcome, spec, setup.data)
         checkpoints = None
-        shared = self._shared_progress
         if spec.checkpoint is not None:
             checkpoints = Checkpoints(
                 spec.checkpoint.uri, welcome.job_uid, on_traffic=shared.count_traffic
@@ -221,7 +221,6 @@ class _Process:
             groups=make_groups(route, device),
             identity=make_identity() if route.is_encrypted else None,
         )
-        self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
         ready = make_ready(spec, setup, profile)
         if loader is not None:
             try_loader(loader, setup.data)
@@ -233,7 +232,7 @@ class _Process:
             transport=transport,
             checkpoints=checkpoints,
             send=self._send,
-            activity=self._activity,
+            activity=activity,
             identity=identity,
             origin=origin,
             loader=loader,

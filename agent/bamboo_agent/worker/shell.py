@@ -107,8 +107,6 @@ class Worker:
         layers = len(setup.sizes)
         self.executor = Executor(setup.agent, layers, ahead=stream.ahead, patience=Patience())
         watched = replace(setup, data=setup.data.watched(lambda: self._given.reading_data()))
-        if activity is not None:
-            watched = replace(watched, computed=activity.computed)
         if loader is not None:
             watched.data.read_by(loader)
         self._feeding = Feeding(loader, watched.data, self.executor)

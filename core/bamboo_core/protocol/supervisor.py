@@ -309,7 +309,7 @@ class Supervisor:
     def _worker_exited(self, code: int, text: str, place: str) -> list[Effect]:
         """Its state is lost: the pod exits, and another replaces it. place: what it ran; it counts
         if its code, or the data, called exit or crashed."""
-        self._worker = _Worker.GONE
+        is_set_up, self._worker = self._worker is _Worker.STARTING, _Worker.GONE
         if self._said.outcome is not None and code == 0:
             return []
         user_error = code == ExitCode.USER
@@ -317,8 +317,10 @@ class Supervisor:
         if is_from_outside(code) or code == ExitCode.THREAD_DIED:
             place = ""
         if place:
-            message += f", in {place}: {_ITS_CODE if code < _SIGNALS else _CRASH}"
-        return self._failed(Failure("WorkerExited", message, user_error, code, place))
+            where = f"the set-up of {place}" if is_set_up else place
+            message += f", in {where}: {_ITS_CODE if code < _SIGNALS else _CRASH}"
+        found = "" if is_set_up else place  # nobody else has computed the same
+        return self._failed(Failure("WorkerExited", message, user_error, code, found))
 
     def _progressed(self, event: Progressed) -> list[Effect]:
         if event.word != self.word:

@@ -49,7 +49,7 @@ class WorkerExited:
 
     exit_code: int
     message: str = ""  # last line of its error output; empty: unknown
-    place: str = ""  # the instruction that its code ran, and of which layer; empty: none
+    place: str = ""  # what its code ran: the instruction and the layer, or in its set-up what of it
 
 
 @dataclass(frozen=True)

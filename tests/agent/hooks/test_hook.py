@@ -257,6 +257,22 @@ def test_what_was_not_told_when_the_agent_ends_is_warned_of() -> None:
     assert bench.process.is_closed
 
 
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_close_that_has_not_returned_when_the_agent_ends_is_warned_of(code: int | None) -> None:
+    bench = Bench()
+    bench.ready()
+    bench.hook.finish()
+    bench.turn()
+    assert bench.process.got[-1] == {"close": True}
+    bench.process.code = code
+    bench.hook.abandon()
+    text = "did not return from close() before the agent ended"
+    untold = f"pkg.trackers:build {text}" if code is None else ""
+    assert bench.hook.untold == untold
+    assert (text in bench.hook.warning) == bool(untold)
+    assert bench.process.is_closed
+
+
 def test_no_warning_if_all_was_told_when_the_agent_ends() -> None:
     bench = Bench()
     bench.turn()

@@ -185,6 +185,15 @@ def test_a_place_names_what_python_runs_and_the_layer(ends: Ends) -> None:
     assert place() == "F[0:4] m3 @7"
 
 
+def test_a_set_up_is_at_the_place_of_its_factory_or_layer(ends: Ends) -> None:
+    ends.writer.computed.begin("spec.model.factory mine:build")
+    assert read_place(ends.supervisors) == "spec.model.factory mine:build"
+    ends.writer.computed.begin_layer(3, Block())
+    assert read_place(ends.supervisors) == "layer 3 (Block)"
+    ends.writer.computed.end()
+    assert read_place(ends.supervisors) == ""
+
+
 def test_a_worker_that_waits_is_at_no_place(ends: Ends) -> None:
     for wait in (
         lambda: ends.writer.wait_for(Instruction(Op.RECV, 7, peer=B), B),

@@ -7,9 +7,11 @@ import json
 import logging
 from pathlib import Path
 
+import pytest
+
 from bamboo_agent import logs
 from bamboo_agent.hooks.hook import log as hooks_log
-from bamboo_agent.hooks.record import NOT_TOLD
+from bamboo_agent.hooks.record import NOT_CLOSED, NOT_TOLD
 from bamboo_agent.local.hook_warnings import warnings_in
 from bamboo_core.api.events import Severity
 
@@ -23,8 +25,9 @@ def line_of(text: str, log: logging.Logger = hooks_log) -> str:
     return stream.getvalue()
 
 
-def test_records_that_a_hook_was_not_told_are_found(tmp_path: Path) -> None:
-    text = f"spec.hooks[0] mine:Slow {NOT_TOLD} 3 records, from step 5 on, when the agent ended"
+@pytest.mark.parametrize("words", [f"{NOT_TOLD} 3 records, from step 5 on", NOT_CLOSED])
+def test_records_that_a_hook_was_not_told_are_found(words: str, tmp_path: Path) -> None:
+    text = f"hooks: mine:Slow {words}; training goes on"
     other = logging.getLogger("user")
     (tmp_path / "agent-0.log").write_text(
         f"{NOT_TOLD} in words\n" + line_of(text, other) + json.dumps([NOT_TOLD]) + "\n"

@@ -237,6 +237,20 @@ def test_where_the_worker_has_ended_itself(code: int, at: str, place: str) -> No
     assert (", in " in failure.message.message) == bool(place)
 
 
+@pytest.mark.parametrize("code", [3, 128 + 11, 128 + 9])
+def test_what_a_worker_that_ends_in_its_set_up_has_run(code: int) -> None:
+    """It has been in no plan, so no other agent has it in common."""
+    supervisor = fresh()
+    supervisor.handle(m.SessionOpened(), 0.0)
+    supervisor.handle(m.FromOperator(welcome()), 0.0)
+    (said, _) = supervisor.handle(m.WorkerExited(code, "boom", "layer 2 (Block)"), 1.1)
+    assert isinstance(said, m.SendOperator)
+    assert isinstance(said.message, Failure)
+    assert said.message.place == ""
+    is_told = ", in the set-up of layer 2 (Block): " in said.message.message
+    assert is_told == (code != 128 + 9)
+
+
 def test_a_worker_that_has_ended_is_given_no_more_orders() -> None:
     supervisor = planned()
     supervisor.handle(m.FromWorker(Finished(FIRST)), 1.0)

@@ -21,6 +21,7 @@ from bamboo_agent.compute.layers import Layer, LayerBuilder, Outline, Tie
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.data.forms import described
 from bamboo_agent.device.digests import digest
+from bamboo_agent.ipc.computed import Computed
 from bamboo_agent.losses.forms import LossError, LossForm, read
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.payloads.flow import Flow, shapes_of, told_shapes
@@ -80,14 +81,24 @@ class Samples:
     origin: str = "spec.data"
 
 
-def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.device) -> Profile:
-    """Run one micro-batch through the layers. FactoryError names the layer that failed."""
+def probe(
+    model: Model,
+    builder: LayerBuilder,
+    samples: Samples,
+    device: torch.device,
+    computed: Computed | None = None,
+) -> Profile:
+    """Run one micro-batch through the layers. FactoryError names the layer that failed. computed:
+    where the layer is noted."""
+    computed = computed or Computed()
     tried = _Probe(model, builder, samples.steps)
     values, target = Flow.of(samples.first[0]), samples.first[1]
     evaluated = None if samples.validation is None else Flow.of(samples.validation[0])
     last = len(model.layers) - 1
     for index in range(len(model.layers)):
+        computed.begin(f"layer {index}")
         layer = builder.build(index)
+        computed.begin_layer(index, layer.module)
         finish = _loss(model, target, samples.origin) if index == last else None
         subject = Subject(layer, index, values, device, finish)
         try:
@@ -101,12 +112,14 @@ def probe(model: Model, builder: LayerBuilder, samples: Samples, device: torch.d
         except (Exception, SystemExit) as error:
             text = f"{_name(layer, index)}: {told(error)}; {_given(subject, error)}"
             raise FactoryError(text) from error
+    computed.end()
     tried.try_ties()
     tried.try_longer()
     targets = [pair[1] for pair in (samples.first, samples.other) if pair is not None]
     validation = None
     if evaluated is not None and samples.validation is not None:
         validation = evaluated, samples.validation[1]
+    computed.begin_loss()
     try:
         return tried.profile(losses.try_loss(model.loss, values, targets, validation))
     except (RefusedError, LossError) as error:
