@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import json
 import os
 import signal
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--variables", type=json.loads, default={})
     given = parser.parse_args(arguments)
+    faulthandler.enable()  # the stack of a crash, for the log
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1) means the command, not its program
     spec = from_json(sys.stdin.read())
     os.environ.update(given.variables)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +20,8 @@ from bamboo_core.api import local_run
 from bamboo_core.api.spec import JobSpec, to_json
 
 _PROGRAM = (sys.executable, "-m", "bamboo_agent.local.main")
+_FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
+"""With what faulthandler begins, before the stacks and a list of modules."""
 _ENDS = (local_run.Ended, local_run.Written, local_run.Refused)
 
 
@@ -79,6 +83,12 @@ class Teller:
                 f"{self._doing} takes torch, which is missing here ({line}); install"
                 " bamboo-train[agent], or use the image of the agents."
             )
+        if fatal := _FATAL.search(text):
+            return f"{self._doing} has crashed: {fatal[0]}; the stack is in {self._log}."
+        if self.code == -signal.SIGKILL:
+            line = "it was killed, perhaps for lack of memory"
+        elif self.code > 1:  # with 1 Python ends after an error
+            line += "; code of the model or the data may have ended the process"
         return f"{self._doing} ended with exit code {self.code}: {line} ({self._log})."
 
 

@@ -67,6 +67,22 @@ def test_an_end_without_a_word_is_an_error_with_the_last_line(
         list(run.told())
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import faulthandler; faulthandler.enable(); os.kill(os.getpid(), 11)",
+         r"has crashed: Fatal Python error: Segmentation fault; the stack is in .*run\.log"),
+        ("os.kill(os.getpid(), 9)", r"exit code -9: it was killed, perhaps for lack of memory \(.*run\.log"),
+        ("os._exit(3)", r"exit code 3: no output; code of the model or the data may have ended"),
+    ],
+)  # fmt: skip
+def test_code_that_ends_the_program_is_told(
+    spec: JobSpec, tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(ProgramError, match=words):
+        list(program(spec, tmp_path, text).told())
+
+
 def test_missing_torch_is_told_with_the_remedy(spec: JobSpec, tmp_path: Path) -> None:
     text = "raise ModuleNotFoundError(\"No module named 'torch'\")"
     with pytest.raises(ProgramError, match=r"install bamboo-train\[agent\]"):
