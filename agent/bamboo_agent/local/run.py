@@ -318,7 +318,8 @@ class LocalRun:
             text = f"agent {agent} ended with exit code {code}; its log is {log}"
             if failed:
                 text = f"{failed}: {text}"
-            is_known = bool(failed) and failed in self._seen  # another would fail alike
+            is_new = self._operator.committed < 0  # else the arbiter knows what agents have met
+            is_known = bool(failed) and failed in self._seen and is_new  # others would fail alike
             self._seen.add(failed)
             is_over = self._failures > self._spec.run_policy.backoff_limit
             if self._operator.is_failing:

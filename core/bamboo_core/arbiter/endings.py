@@ -21,6 +21,8 @@ from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Manifest, Release
 
+_NONE = "spec.checkpoint.everySteps writes checkpoints while training goes on"
+_FEWER = "with a smaller spec.checkpoint.everySteps they would be fewer"
 _ON_PURPOSE = (RestoreCause.CORRUPTION, RestoreCause.USER_REQUESTED)
 """Newer checkpoints are left behind for good."""
 
@@ -43,7 +45,7 @@ def restore(
     A job that ends by an error of the user's code would meet it again, so it ends here.
     """
     if state.durable.failing:
-        end_failing(state, f"{why}; ")
+        end_failing(state, f"{why}; ", is_layer_lost=True)
         return
     durable, newest = state.durable, state.ledger.newest(state.durable)
     if cause is not RestoreCause.CORRUPTION:  # else only what this attempt was made from is good
@@ -203,12 +205,14 @@ def fail(state: State, text: str, reason: Reason = Reason.USER_CODE_FAILED) -> N
         end_failing(state)
 
 
-def end_failing(state: State, why: str = "") -> None:
+def end_failing(state: State, why: str = "", *, is_layer_lost: bool = False) -> None:
     """Say which work the failed job leaves. why: there is no newer checkpoint."""
     found = state.durable.failing
     if state.job.spec.checkpoint is not None and state.durable.plan != Fence():
         steps, manifest = _unsaved(state)
         lost = f"{counted(steps, 'committed step')} since {_source(manifest)} are lost"
+        if is_layer_lost:
+            lost += f" ({_FEWER if state.job.spec.save_every else _NONE})"
         left = lost if steps else "no step was committed"
         if manifest is not None:
             done = counted(manifest.step, "committed step")

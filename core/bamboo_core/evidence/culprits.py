@@ -49,17 +49,14 @@ def culprit(place: str, spec: JobSpec) -> str:
 
 
 def meeting(place: str) -> str:
-    """The part of a place that another agent has in common. After a loss the cut may be another, so
-    the layers do not count, nor the sums that an update takes. Nor does the layer that has crashed:
-    damaged memory may end a process in a later one."""
+    """The part of a place that another agent has in common: its sample, or what it does in which
+    step. After a loss the cut may be another, so the layers do not count. Nor does the layer that
+    has crashed: damaged memory may end a process in a later one. A layer that ends processes does
+    so in all pipelines at once, so the micro-batch does not count either."""
     found = _PLACE.fullmatch(place)
     if found is None or found["hi"] is None:
         return place
-    if found["op"] == Op.UPDATE:
-        step = _STEP.search(place)
-        return f"{Op.UPDATE}{step[0] if step else ''}"
-    read = found["read"] or ""
+    read, step = found["read"] or "", _STEP.search(place)
     if read.startswith(_SAMPLE):
         return read
-    instruction = place.removesuffix(found["behind"] or "")
-    return instruction.replace(f"[{found['lo']}:{found['hi']}]", "", 1)
+    return f"{found['op']}{step[0] if step else ''}" + (f" reads {read}" if read else "")

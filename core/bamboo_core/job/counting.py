@@ -105,7 +105,7 @@ class Counting:
         self, record: Record, leaving: AbstractSet[AgentId], *, is_failing: bool
     ) -> PauseCause:
         is_stop = record.reason is EventReason.STOPPED
-        if is_stop and is_failing:
+        if is_failing and (is_stop or record.reason is EventReason.WORKER_FAILED):
             return PauseCause.USER_CODE
         if is_stop and self._phase is ArbiterPhase.RETURNING:
             return PauseCause.NEW_LEADER

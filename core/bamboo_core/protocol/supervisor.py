@@ -312,14 +312,16 @@ class Supervisor:
         is_set_up, self._worker = self._worker is _Worker.STARTING, _Worker.GONE
         if self._said.outcome is not None and code == 0:
             return []
-        user_error = code == ExitCode.USER
         message = text or f"the worker ended with code {code}"
-        if is_from_outside(code) or code == ExitCode.THREAD_DIED:
-            place = ""
+        place *= code != ExitCode.THREAD_DIED  # another thread was at fault
+        is_its_own = not is_from_outside(code)
         if place:
             where = f"the set-up of {place}" if is_set_up else place
-            message += f", in {where}: {_ITS_CODE if code < _SIGNALS else _CRASH}"
-        found = "" if is_set_up else place  # nobody else has computed the same
+            message += f", in {where}"
+        if place and is_its_own:
+            message += f": {_ITS_CODE if code < _SIGNALS else _CRASH}"
+        found = place if is_its_own and not is_set_up else ""  # else nobody has computed the same
+        user_error = code == ExitCode.USER and not found  # code of the user's may end so, too
         return self._failed(Failure("WorkerExited", message, user_error, code, found))
 
     def _progressed(self, event: Progressed) -> list[Effect]:

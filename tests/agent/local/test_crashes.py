@@ -9,6 +9,7 @@ import pytest
 from tests.agent.local.runs import Run, job, written
 
 from bamboo_agent.data.order import sample_indices
+from bamboo_core.api import local_run
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, ModelSpec, RedundancySpec
 
@@ -50,8 +51,9 @@ class Data:
 """
 
 
-def crashing(folder: Path) -> tuple[JobSpec, Path]:
-    """A job whose last layer crashes over one sample of a step, and its code."""
+def crashing(folder: Path, how: str = "") -> tuple[JobSpec, Path]:
+    """A job whose last layer crashes over one sample of a step, and its code. how: what it does
+    instead."""
     code = written(folder / "code", CODE)
     spec = job(folder, pipelines=3, stages=1)
     training = spec.training
@@ -64,7 +66,8 @@ def crashing(folder: Path) -> tuple[JobSpec, Path]:
         samples=SAMPLES,
     )
     source = code / "mine.py"
-    source.write_text(source.read_text().replace("BAD = 0", f"BAD = {bad}"))
+    text = source.read_text().replace("BAD = 0", f"BAD = {bad}")
+    source.write_text(text.replace("os.kill(os.getpid(), signal.SIGSEGV)", how) if how else text)
     data = replace(spec.data, factory="mine:Data", args={}, validation=None)
     return replace(
         spec,
@@ -82,3 +85,17 @@ def test_a_crash_ends_the_run_with_the_layer_and_its_class(tmp_path: Path) -> No
     assert run.ended.outcome is Outcome.FAILED
     assert f", in F[0:3] m1 @{STEP}, layer 2 (Fragile): native code" in run.ended.message
     assert "; it runs spec.model.factory mine:build, layer 2 (Fragile); " in run.ended.message
+
+
+def test_code_that_ends_one_process_with_the_code_of_a_refusal_ends_no_run(tmp_path: Path) -> None:
+    """A tool calls sys.exit(2). Others hold the layers, and the second time it does not do so."""
+    flag = tmp_path / "flag"
+    spec, code = crashing(tmp_path, f"os.path.exists({str(flag)!r}) or end({str(flag)!r})")
+    source = code / "mine.py"
+    end = "\n\ndef end(flag):\n    open(flag, 'w').close()\n    os._exit(2)\n"
+    source.write_text(source.read_text() + end)
+    run = Run(spec, tmp_path, code=code)
+    assert run.to_end() == 0
+    assert run.ended.outcome is Outcome.COMPLETE
+    told = [x.message for x in run.all_of(local_run.Happened) if "code 2, in F[0:3]" in x.message]
+    assert told

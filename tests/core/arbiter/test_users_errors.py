@@ -189,7 +189,10 @@ def test_a_lost_layer_ends_a_failing_job_too() -> None:
     fleet.wait(400.0, step_s=5.0)
     over = ended(fleet)
     assert (over.outcome, over.reason) == (Outcome.FAILED, "UserCodeFailed")
-    assert over.message.endswith(f"{STEP} committed steps since the start are lost")
+    assert over.message.endswith(
+        f"{STEP} committed steps since the start are lost ("
+        "spec.checkpoint.everySteps writes checkpoints while training goes on)"
+    )
     assert not restores(fleet)
 
 
@@ -364,7 +367,8 @@ def test_a_job_that_loses_steps_says_how_many_and_what_is_left() -> None:
     over = ended(fleet)
     assert over.reason == "UserCodeFailed"
     assert re.search(
-        r"; \d committed steps since the checkpoint of step 4 are lost; 4 committed steps in the"
+        r"; \d committed steps since the checkpoint of step 4 are lost \(with a smaller"
+        r" spec.checkpoint.everySteps they would be fewer\); 4 committed steps in the"
         r" checkpoint of step 4: spec.checkpoint.from begins a job with it, and accept: \[Code",
         over.message,
     ), over.message

@@ -76,6 +76,10 @@ def test_a_sample_is_the_same_for_a_reader_with_other_layers() -> None:
     assert meeting("odd") == "odd"
 
 
+def test_a_layer_that_ends_a_process_of_each_pipeline_is_one_place() -> None:
+    assert meeting("F[0:3] m0 @60, layer 2 (Block)") == meeting("F[0:3] m2 @60, layer 2 (Block)")
+
+
 def test_the_layer_of_a_crash_does_not_count() -> None:
     """Damaged memory may end another process in another layer."""
     at = "F[0:3] m1 @60"

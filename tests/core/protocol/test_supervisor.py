@@ -25,6 +25,7 @@ from tests.core.protocol.supervised import (
 
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol import supervisor as m
+from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     Failure,
     Finished,
@@ -234,7 +235,17 @@ def test_where_the_worker_has_ended_itself(code: int, at: str, place: str) -> No
         )
         told += f", in {place}: {why}"
     assert failure.message.message.startswith(told)
-    assert (", in " in failure.message.message) == bool(place)
+    is_thread = code == 70
+    assert (", in " in failure.message.message) == (bool(at) and not is_thread)
+
+
+def test_code_that_ends_the_process_as_the_worker_does_itself_is_no_refusal() -> None:
+    """sys.exit(2) of a tool. Another agent computes the same, as with any other code."""
+    (failure, ended) = planned().handle(m.WorkerExited(ExitCode.USER, "", FORWARD), 1.1)
+    assert isinstance(failure, m.SendOperator)
+    assert (failure.message.user_error, failure.message.place) == (False, FORWARD)
+    assert isinstance(ended, m.Exit)
+    assert ended.code == ExitCode.FAILED
 
 
 @pytest.mark.parametrize("code", [3, 128 + 11, 128 + 9])
