@@ -55,6 +55,11 @@ class Hook:
         return self._process is None and (not self._has_work or self._restarts.failures > 0)
 
     @property
+    def is_starting(self) -> bool:
+        """Whether its process runs, and the factory has not returned."""
+        return self._process is not None and not (self._is_ready or self._is_closing)
+
+    @property
     def _has_work(self) -> bool:
         return not self._is_refused and (self._is_wanted or len(self._backlog) > 0)
 

@@ -18,6 +18,8 @@ from bamboo_core.protocol.messages import Directive, HookWarning, Progress
 log = logging.getLogger(__name__)
 
 TURN_S = 0.1
+BEGIN_S = 90.0
+"""More time at the end for a hook that has not begun: on a busy machine its imports take long."""
 
 
 class Hooks:
@@ -62,13 +64,17 @@ class Hooks:
             await asyncio.sleep(TURN_S)
 
     async def close(self, wait_s: float) -> str:
-        """Tell what is left and close the trackers, for ``wait_s`` at most; then kill them. Says
-        what they were not told; empty: nothing."""
+        """Tell what is left and close the trackers, for ``wait_s`` at most, or for so long after
+        all have begun; then kill them. Says what they were not told; empty: nothing."""
         for hook in self._hooks:
             hook.finish()
-        ends_at = asyncio.get_running_loop().time() + wait_s
+        clock = asyncio.get_running_loop().time
+        begin_by, ends_at = clock() + BEGIN_S, clock() + wait_s
         while any(not hook.is_idle for hook in self._hooks):
-            if asyncio.get_running_loop().time() >= ends_at:
+            now = clock()
+            if wait_s and now < begin_by and any(hook.is_starting for hook in self._hooks):
+                ends_at = now + wait_s
+            if now >= ends_at:
                 break
             self._turn()
             await asyncio.sleep(TURN_S)

@@ -36,7 +36,13 @@ def show(
     kube, namespace = place.kube, place.namespace
     manifest = kube.job(namespace, name)
     uid = manifest["metadata"]["uid"]
-    found = started(name, kube.pods(namespace, uid), agent)
+    pods = kube.pods(namespace, uid)
+    if not pods and read_job(manifest).ended is not None:
+        raise CommandError(
+            f"no pod of {name} is left, so its logs are gone; `bamboo report {name}` and"
+            f" `kubectl describe bj {name}` say how it ended."
+        )
+    found = started(name, pods, agent)
     writer = Writer(name)
     if not is_followed:
         for line in newest(kube, namespace, sorted(found), tail, say):

@@ -44,8 +44,8 @@ ASK_ELSEWHERE_S = 300.0
 """A pod that the scheduler refuses for so long moves to a zone where nodes may come."""
 FAREWELL_S = 30.0
 """Agents of a complete job leave by themselves. After so long their pods are deleted."""
-FAILED_FAREWELL_S = 10.0
-"""The same for a failed job."""
+FAILED_FAREWELL_S, HOOKED_FAREWELL_S = 10.0, 130.0
+"""The same for a failed job, and for any with hooks: one may not have begun."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _after_the_end(
     """A job that goes on keeps no pod for its log: new agents come once all are gone."""
     finished_at = memory.finished_at or now
     for pod in view.pods:
-        is_late = pod.is_alive and now >= finished_at + _farewell_s(memory)
+        is_late = pod.is_alive and now >= finished_at + _farewell_s(spec, memory)
         if is_late or (job.next_steps and pod.has_ended and pod.deleting_at is None):
             yield DeletePod(pod.name, pod.uid, force=False, reason="the job has ended")
     ttl_s = spec.run_policy.ttl_s
@@ -197,9 +197,10 @@ def _after_the_end(
         yield DeleteJob()
 
 
-def _farewell_s(memory: Memory) -> float:
+def _farewell_s(spec: JobSpec, memory: Memory) -> float:
     """Agents leave by themselves. A deleted pod would lose its log."""
-    return FAREWELL_S if memory.terminal is Outcome.COMPLETE else FAILED_FAREWELL_S
+    usual_s = FAREWELL_S if memory.terminal is Outcome.COMPLETE else FAILED_FAREWELL_S
+    return HOOKED_FAREWELL_S if spec.hooks else usual_s
 
 
 def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
@@ -476,7 +477,7 @@ def _wake_times(
 ) -> Iterable[float]:
     times = list(lifecycle.deadlines(spec, training, memory, job=job))
     if memory.terminal is not None and memory.finished_at is not None:
-        times.append(memory.finished_at + _farewell_s(memory))
+        times.append(memory.finished_at + _farewell_s(spec, memory))
         times += [now + ends.GONE_S] if job.next_steps else []  # until its pods are gone
         if spec.run_policy.ttl_s is not None:
             times.append(memory.finished_at + spec.run_policy.ttl_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.agent.hooks.test_record import SPEC
 
-from bamboo_agent.hooks.hooks import Hooks
+from bamboo_agent.hooks.hooks import TURN_S, Hooks
 from bamboo_agent.hooks.process import HookProcess
 from bamboo_core.api.spec import FactorySpec, JobSpec, Json
 from bamboo_core.model.ids import AgentId, Fence
@@ -117,6 +118,60 @@ async def test_who_hands_over_tells_what_it_has_and_closes_its_tracker(tmp_path:
     assert file.read_text().splitlines() == ["ns/job 1 0 2", "closed"]
     running.cancel()
     await hooks.close(0.0)
+
+
+class SlowStart:
+    """A process whose factory returns after so many looks."""
+
+    is_open = True
+
+    def __init__(self, looks: int) -> None:
+        self._looks, self._code = looks, None
+        self.got: list[str] = []
+        self._says: list[bytes] = []
+
+    def send(self, message: bytes) -> None:
+        self.got += json.loads(message)
+        if self.got[-1] == "step":
+            self._says.append(b'{"told": 0}')
+        if self.got[-1] == "close":
+            self._code = 0
+
+    def receive(self) -> list[bytes]:
+        self._looks -= 1
+        said, self._says = self._says, []
+        return [b'{"ready": true}'] if self._looks == 0 else said
+
+    def printed(self) -> bytes:
+        return b""
+
+    def ended(self) -> int | None:
+        return self._code
+
+    def kill(self) -> None:
+        self._code = -9
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "got"), [(1.0, ["step", "close"]), (0.0, [])], ids=["at the end", "of a lost agent"]
+)
+async def test_a_job_that_ends_waits_longer_for_a_hook_that_has_not_begun(
+    wait_s: float, got: list[str]
+) -> None:
+    """On a busy machine it takes longer to import a tracker than to train a short job."""
+    process = SlowStart(looks=round(2.0 / TURN_S))
+    hooks = Hooks(OWN, "ns/job", hooked("mine:Writes", file="x"), start=lambda: process)
+    running = asyncio.create_task(hooks.run())
+    hooks.install(plan(OWN))
+    hooks.committed(Progress(CommitRecord(0), Fence(1, 1, 1)))
+    await until(lambda: process.got)
+    running.cancel()
+    untold = await hooks.close(wait_s)
+    assert process.got[2:] == got, "it first gets its factory and arguments"
+    assert bool(untold) == (not got)
 
 
 async def test_a_hook_that_ends_is_a_warning_and_what_it_has_started_ends(tmp_path: Path) -> None:

@@ -249,6 +249,15 @@ def test_the_command_follows_until_the_job_ends(
     assert len(run("-f", "--agent", "p0-s0").output.splitlines()) == 2
 
 
+def test_logs_of_a_job_that_has_ended_are_gone_with_its_pods(
+    two_agents: Server, run: Callable[..., Any], manifest: dict[str, Any]
+) -> None:
+    manifest["status"]["conditions"][1]["status"] = "True"
+    two_agents.answers[JOB_PATH] = (200, manifest)
+    two_agents.answers[PODS_PATH] = (200, {"items": []})
+    assert "no pod of gpt is left, so its logs are gone; `bamboo report" in str(run().exception)
+
+
 def test_the_command_may_be_refused(two_agents: Server, run: Callable[..., Any]) -> None:
     answer = (403, {"message": "pods/log is forbidden"})
     two_agents.answers[f"{PODS_PATH}/gpt-p0-s0-i0/log"] = answer

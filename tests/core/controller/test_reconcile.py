@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import Adjacency, JobSpec, RunPolicy
+from bamboo_core.api.spec import Adjacency, FactorySpec, JobSpec, RunPolicy
 from bamboo_core.controller.failures import AVOID_S
 from bamboo_core.controller.reconcile import (
     FAILED_FAREWELL_S,
     FAREWELL_S,
+    HOOKED_FAREWELL_S,
     MOVE_AFTER_S,
     STUCK_GRACE_S,
     UNREACHABLE_GRACE_S,
@@ -304,6 +305,15 @@ def test_a_complete_job_lets_its_agents_leave_by_themselves() -> None:
     assert first.wake_at == 1000.0 + FAREWELL_S
     late = run(*pods, training=done, memory=first.memory, now=1000.0 + FAREWELL_S)
     assert len(deleted(late)) == 2
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETE, Outcome.FAILED])
+def test_agents_with_hooks_have_more_time_to_leave(outcome: Outcome) -> None:
+    hooked = replace(spec(), hooks=(FactorySpec("t:build"),))
+    ended = run(pod(0, 0), spec_=hooked, training=TrainingView(outcome=outcome))
+    assert (ended.actions, ended.wake_at) == ((), 1000.0 + HOOKED_FAREWELL_S)
+    late = run(pod(0, 0), spec_=hooked, memory=ended.memory, now=1000.0 + HOOKED_FAREWELL_S)
+    assert len(deleted(late)) == 1
 
 
 def test_a_failed_job_keeps_ended_pods_for_their_logs() -> None:
