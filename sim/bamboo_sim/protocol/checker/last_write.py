@@ -66,10 +66,11 @@ def check_released(world: World, record: Record) -> None:
         raise Violation(f"{record.message}: layers {lost} of version {step} have no holder left")
 
 
-def note_unwritten(world: World, after: Durable) -> None:
-    """Note when an operator, of which one leads, first knows that the checkpoint is not written."""
+def note_unwritten(world: World, after: Durable, *, is_leader: bool) -> None:
+    """Note when an operator, of which one leads, first knows that the checkpoint is not written.
+    What one says that has led before changes nothing."""
     if after.last_write is None:
-        world.unwritten_since = inf
+        world.unwritten_since = inf if is_leader else world.unwritten_since
     elif world.unwritten_since == inf:
         world.unwritten_since = world.now
 

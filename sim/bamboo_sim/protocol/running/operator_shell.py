@@ -161,12 +161,13 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
         case Send():
             _send(world, operator, action)
         case Persist():
-            if operator.name == world.operators.leader:
+            is_leader = operator.name == world.operators.leader
+            if is_leader:
                 check_suspended(world, before, action.durable)
                 check_rest(world, operator, before, action.durable)
                 check_given_up(world, before, action.durable)
                 check_failed(world, before, action.durable)
-            note_unwritten(world, action.durable)
+            note_unwritten(world, action.durable, is_leader=is_leader)
             if operator.writer.put(action):
                 _write(world, operator)
         case ComputePlan():

@@ -8,6 +8,7 @@ from bamboo_sim.protocol.checker.last_write import check_released
 from bamboo_sim.protocol.exploration.time_budget import SAVING
 from bamboo_sim.protocol.histories.history import History, advance, apply, replay
 from bamboo_sim.protocol.parts.violation import Violation
+from bamboo_sim.protocol.planted.faults_code import SELDOM
 from bamboo_sim.protocol.running.simulation import Simulation
 
 FAULTS = (
@@ -49,3 +50,11 @@ def test_nobody_may_release_the_last_holders():
     world.arbiter.state.membership.members = members & {"a03"}
     with pytest.raises(Violation, match=r"layers \[0\] of version 4 have no holder left"):
         check_released(world, record)
+
+
+def test_what_a_leader_before_says_does_not_begin_the_wait_anew():
+    """Its facts have no last write. The job was said to be given up after 89 s of 90."""
+    faults = (151, ("bad sample",)), (33, ("second operator",)), (52, ("full disk", 90.0))
+    world = replay(History(SELDOM, 31, "random", faults))
+    assert world.outcome == "failed by its code"
+    assert world.unwritten_since == 0.0
