@@ -32,6 +32,7 @@ from bamboo_core.controller.view import (
     PodView,
     TrainingView,
 )
+from bamboo_core.model.counts import counted
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.processors import Kinds
 from bamboo_core.planning.requests import Comparison
@@ -333,6 +334,7 @@ def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, no
         text = (
             f"agents have failed {known.unforgiven} times{how * known.has_starts}, more than"
             f" spec.runPolicy.backoffLimit {policy.backoff_limit}; the last: {known.message}"
+            f"{_left(training)}"
         )
         return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
     return memory
@@ -361,6 +363,7 @@ def _check_deadlines(
     if limit_s is not None and active_s >= limit_s:
         text = (
             f"the job has run for spec.runPolicy.activeDeadlineSeconds {policy.active_deadline_s}"
+            f"{_left(training)}"
         )
         return _fail(memory, Reason.ACTIVE_DEADLINE_EXCEEDED, text, now)
     limit_s = _pending_limit_s(spec, memory)
@@ -371,6 +374,16 @@ def _check_deadlines(
         )
         return _fail(memory, Reason.PENDING_DEADLINE_EXCEEDED, text, now)
     return memory
+
+
+def _left(training: TrainingView) -> str:
+    """Which work a job leaves that the operator ends; empty: it has committed no step."""
+    done = max(training.progress.committed + 1, training.undone)
+    saved = max(0, training.checkpoint_step)
+    source = f"the checkpoint of step {saved}" if saved else "the start"
+    lost = f"; {counted(done - saved, 'committed step')} since {source} are lost"
+    remedy = f"; spec.checkpoint.from begins a job with {source}"
+    return lost * (done > saved) + remedy * (saved > 0)
 
 
 def _active_limit_s(spec: JobSpec, training: TrainingView) -> float | None:

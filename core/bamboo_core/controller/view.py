@@ -383,6 +383,7 @@ class TrainingView:
     stall: str = ""  # who holds up the training, and how; empty: nobody
     unreachable: str = ""  # why a checkpoint that is needed cannot be read, and what to do
     stalls: tuple[tuple[str, int], ...] = ()  # (cause, how many since this operator leads the job)
+    undone: int = 0  # steps committed before the newest restore; 0: a commit has followed it
     checkpoint_step: int = -1  # of the newest complete one; -1: none
     checkpoint_path: str = ""
     checkpoint_error: str = ""  # why no newer one can be written, with the agent

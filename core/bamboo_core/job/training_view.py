@@ -80,6 +80,7 @@ def view(
         route=status.route or reported.route,
         network=status.network,
         progress=follow(reported.progress, status.progress, durable),
+        undone=durable.undone,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,

@@ -91,10 +91,13 @@ class Timing:
 _REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Disputed, Halted, Left, Finished)
 START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
 _SIGNALS = 128  # exit codes above are signals
+_KILLED = _SIGNALS + 9
+_SAMPLE = " reads sample "
 _ITS_CODE = (
     "code that it runs may not end the process, and has to raise an error instead; the agent's log"
     " may say why it did"
 )
+_TOO_LARGE = "the sample may take more memory than there is, or may have killed the process"
 _CRASH = "native code has crashed; the agent's log has the stack"
 _NEVER = Fence()
 
@@ -126,6 +129,7 @@ class Supervisor:
     _ready: Ready | None = None
     _started_at: float | None = None  # the worker began to build model and data
     _report_due_at: float | None = None  # then the worker is killed, unless an instruction runs
+    _has_killed: bool = False  # the worker, which did not report
     _exit_at: float | None = None  # real time: when the grace period ends
     _leaves_at: float | None = None  # real time: when the pod or its node will be gone
     _leave_reason: str = ""
@@ -320,6 +324,9 @@ class Supervisor:
             message += f", in {where}"
         if place and is_its_own:
             message += f": {_ITS_CODE if code < _SIGNALS else _CRASH}"
+        elif code == _KILLED and _SAMPLE in place and not self._has_killed:
+            is_its_own = True
+            message += f": {_TOO_LARGE}"
         found = place if is_its_own and not is_set_up else ""  # else nobody has computed the same
         user_error = code == ExitCode.USER and not found  # code of the user's may end so, too
         return self._failed(Failure("WorkerExited", message, user_error, code, found))
@@ -405,7 +412,7 @@ class Supervisor:
             return []
         if self._is_within_limit():
             return []
-        self._report_due_at = None
+        self._report_due_at, self._has_killed = None, True
         return [KillWorker("no report in time after STOP")]
 
     def _is_within_limit(self) -> bool:

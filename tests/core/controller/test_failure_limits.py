@@ -95,6 +95,37 @@ def test_a_failure_is_remembered_with_its_place_and_step() -> None:
     assert (found.step, found.at) == (42, 9.0)
 
 
+@pytest.mark.parametrize(
+    ("committed", "undone", "saved", "left"),
+    [
+        (-1, 0, -1, ""),
+        (9, 0, -1, "; 10 committed steps since the start are lost"),
+        (
+            9,
+            0,
+            8,
+            "; 2 committed steps since the checkpoint of step 8 are lost; spec.checkpoint.from"
+            " begins a job with the checkpoint of step 8",
+        ),
+        (9, 0, 10, "; spec.checkpoint.from begins a job with the checkpoint of step 10"),
+        (-1, 2, -1, "; 2 committed steps since the start are lost"),  # of the attempt before
+    ],
+)
+def test_a_job_that_the_operator_ends_says_which_work_it_leaves(
+    committed: int, undone: int, saved: int, left: str
+) -> None:
+    training = TrainingView(
+        has_begun=True,
+        failed=tuple(map(words, range(4))),
+        progress=TrainingProgress(committed),
+        undone=undone,
+        checkpoint_step=saved,
+    )
+    memory = settle(training=training)
+    assert memory.reason == Reason.BACKOFF_LIMIT_EXCEEDED
+    assert memory.message.endswith(f"the worker ended with code 0{left}")
+
+
 def test_words_count_though_the_pod_was_deleted_before_its_end_was_seen() -> None:
     """As of a model that calls os._exit(0): the arbiter dismisses the agent at once."""
     memory, told = Memory(), tuple[LastWords, ...]()

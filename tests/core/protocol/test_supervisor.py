@@ -208,6 +208,7 @@ def test_the_worker_s_end_ends_the_pod(code: int, user_error: bool, exit_code: i
 
 
 FORWARD = "F[0:4] m3 @9, layer 2 (Block)"
+READING = "F[0:4] m3 @9 reads sample 7 of spec.data"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,9 @@ FORWARD = "F[0:4] m3 @9, layer 2 (Block)"
         (128 + 11, FORWARD, FORWARD),
         (0, FORWARD, FORWARD),
         (128 + 9, FORWARD, ""),  # somebody's, or too much memory
+        (128 + 9, READING, READING),  # a sample that takes too much memory is everybody's
         (128 + 15, FORWARD, ""),
+        (128 + 15, READING, ""),
         (70, FORWARD, ""),  # another thread
         (3, "", ""),  # it waited
     ],
@@ -233,10 +236,23 @@ def test_where_the_worker_has_ended_itself(code: int, at: str, place: str) -> No
         why = (
             "native code has crashed" if code > 128 else "code that it runs may not end the process"
         )
+        if code == 128 + 9:
+            why = "the sample may take more memory than there is"
         told += f", in {place}: {why}"
     assert failure.message.message.startswith(told)
     is_thread = code == 70
     assert (", in " in failure.message.message) == (bool(at) and not is_thread)
+
+
+def test_a_worker_that_its_supervisor_has_killed_over_a_sample_has_not_ended_itself() -> None:
+    """A read that hangs may be the fault of the storage, which must not end a job."""
+    supervisor = planned()
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 1.2)
+    effects = [e for n in range(400) for e in supervisor.handle(m.Tick(), 2.0 + n)]
+    assert any(isinstance(effect, m.KillWorker) for effect in effects)
+    (failure, _) = supervisor.handle(m.WorkerExited(128 + 9, "", READING), 500.0)
+    assert isinstance(failure, m.SendOperator)
+    assert failure.message.place == ""
 
 
 def test_code_that_ends_the_process_as_the_worker_does_itself_is_no_refusal() -> None:
