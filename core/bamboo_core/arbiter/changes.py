@@ -3,7 +3,7 @@ which members the next plan excludes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
@@ -61,7 +61,8 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     if state.durable.failing:
         return _ending(state, in_force), frozenset()
     if state.durable.saving:
-        return _saving(state, in_force, now), frozenset()
+        late = _late(state, in_force)
+        return _saving(state, in_force, late, now), set(late)
     if in_force.is_suspending:
         if not desired.suspended:
             return "the job is to go on", frozenset()
@@ -71,13 +72,10 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     plan, running = in_force.plan, state.ledger.progress.committed + 1
     if max(plan.target, running) >= plan.last and _is_saved(state, plan.last):
         return "", frozenset()  # agents only have to say that they have finished
-    departures, fresh = state.membership.departures(), _fresh(state)
-    going = _going(state, in_force, departures)
-    are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
-    last = inf if are_replaced else state.real_s + late_s(state.ledger.usual_s)
-    late = [a for a in going if a in departures and departures[a] <= last]
-    if late and not leavers(state).isdisjoint(late):  # else the next plan would be the same
+    if late := _late(state, in_force):
         return f"{', '.join(late)} will go away", set(late)
+    going, fresh = _going(state, in_force, state.membership.departures()), _fresh(state)
+    are_replaced = len(fresh) >= len(going)
     if desired.suspended and max(plan.target, running) + 1 < plan.last:
         return "the job is to be suspended", frozenset()
     if len(plan.pipelines) > desired.pipelines:
@@ -108,9 +106,22 @@ def _ending(state: State, in_force: InForce) -> str:
     return f"the job ends: {state.durable.failing}" if is_mended else ""
 
 
-def _saving(state: State, in_force: InForce, now: float) -> str:
+def _late(state: State, in_force: InForce) -> list[AgentId]:
+    """Agents for whose notice the plan has to change now."""
+    departures = state.membership.departures()
+    going = _going(state, in_force, departures)
+    are_replaced = len(_fresh(state)) >= len(going)  # no seat is given up for nothing
+    last = inf if are_replaced else state.real_s + late_s(state.ledger.usual_s)
+    late = [a for a in going if a in departures and departures[a] <= last]
+    is_other_plan = bool(late) and not leavers(state).isdisjoint(late)
+    return late if is_other_plan else []
+
+
+def _saving(state: State, in_force: InForce, late: Collection[AgentId], now: float) -> str:
     """The same while the state is written before the user's code is tried again."""
     plan = in_force.plan
+    if late:
+        return f"{', '.join(late)} will go away"
     if plan.target == plan.last:
         is_over = saving.is_over(state, plan.target, now)
         return "the state is written, or cannot be: training goes on" if is_over else ""

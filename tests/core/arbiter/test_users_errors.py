@@ -14,9 +14,9 @@ from bamboo_core.arbiter_state import events as a
 from bamboo_core.arbiter_state.durable import Durable, from_json, to_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.protocol.messages import Failure, Halted
+from bamboo_core.protocol.messages import Failure, Halted, Notice
 
-from .fleet import Fleet, committed, running
+from .fleet import Fleet, committed, plan, running
 
 TEXT = "sample 7, of micro-batch 3 of step 9: KeyError: 'text'"
 STEP = 9
@@ -288,6 +288,21 @@ def test_a_write_that_takes_too_long_does_not_hold_the_job_up() -> None:
     fleet.wait(last_write.SUSPENDED_S + 10)
     fleet.until(lambda: committed(fleet, 10))
     assert not fleet.sealed
+
+
+def test_an_agent_with_notice_hands_over_while_the_state_is_written() -> None:
+    fleet = running(2, 2, steps=40, every=0, mode=NONE)
+    fleet.until(lambda: committed(fleet, 6))
+    fleet.hold_files = True
+    crash(fleet, "a0")
+    fleet.run()
+    fleet.receive(AgentId("a2"), Notice(20.0, "preempted"))
+    fleet.wait(17.0)  # without other agents it stays as long as it can
+    assert "a2" not in plan(fleet).live
+    assert fleet.arbiter.durable.saving
+    fleet.wait(last_write.SUSPENDED_S + 10)
+    fleet.until(lambda: committed(fleet, 10))
+    assert not restores(fleet)
 
 
 def test_a_crash_in_the_last_validation_saves_all_steps_and_validates_again() -> None:
