@@ -78,7 +78,10 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
             rounds.handle_layer_loss(state, text, now, layers)
         case Unplaceable(message):
             state.membership.without_seat = set(state.membership.members)
-            rounds.hold(state, message, now)
+            if state.durable.failing and not last_write.staying(state):  # nothing can be written
+                rounds.handle_layer_loss(state, message, now)
+            else:
+                rounds.hold(state, message, now)
 
 
 def await_plan(state: State, now: float) -> None:

@@ -196,6 +196,19 @@ def test_a_lost_layer_ends_a_failing_job_too() -> None:
     assert not restores(fleet)
 
 
+def test_a_lost_layer_ends_a_failing_job_whose_other_agents_will_leave() -> None:
+    """It waited for them to go, since none of them could have a seat."""
+    fleet = failing(1, 3, mode=NONE)
+    fleet.full = "agent a0: No space left on device"
+    fleet.run()
+    fleet.receive(AgentId("a2"), Notice(3.0, "spot"))
+    for agent in ("a0", "a1"):
+        fleet.kill(agent)
+    fleet.wait(100.0)
+    assert ended(fleet).message.endswith("training goes on)")
+    assert not restores(fleet)
+
+
 def test_a_suspended_job_that_goes_on_forgets_the_error() -> None:
     fleet = failing(1, 2, mode=NONE)
     fleet.full = "agent a0: No space left on device"

@@ -37,18 +37,18 @@ def note_refused(world: World, node: Node, said: object) -> None:
 
 def note_crash(world: World, node: Node, said: object) -> None:
     """The user's code has ended a process. The next one that it ends, under a later plan, finds the
-    state written. Where no word of the first one may have come, or no file could be written, nobody
-    could do that."""
+    state written, unless no word of the first one has come, or no file could be written."""
     if not isinstance(said, Failure) or not said.place:
         return
     fence, first = node.executor.fence, world.crash
     attempt, newest = world.newest
     if first is None or first.fence[:2] != fence[:2]:
-        is_heard = world.network.reaches(node.name) and attempt == fence.attempt
-        world.crash = Crash(fence, newest + 1 if is_heard else 0)
+        step = newest + 1 if attempt == fence.attempt else 0
+        world.crash = Crash(node.name, fence, step)
         return
     is_excused = world.is_misled or world.is_raced or world.has_storage_failed or world.refused
     is_excused |= world.is_storage_slow or not world.job.save_every
+    is_excused |= first.agent not in world.arbiter.state.failed
     saved = max((step for mark, step in world.sealed if mark == attempt), default=0)
     if fence > first.fence and saved < first.step and not is_excused:
         raise Violation(f"{node.name} crashes as well; of {first.step} steps {saved} are saved")

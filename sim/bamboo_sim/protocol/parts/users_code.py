@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bamboo_core.model.ids import Fence
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op
 
 FORWARDS = frozenset({Op.F, Op.V})
@@ -15,8 +15,9 @@ READING = frozenset({Op.F, Op.R})
 
 class Crash(NamedTuple):
     """The first process of an attempt, under one leader, that the user's code has ended. fence: of
-    its plan; step: how many steps were committed then, if the operator can hear of it."""
+    its plan; step: how many steps were committed then."""
 
+    agent: AgentId
     fence: Fence
     step: int
 
