@@ -313,7 +313,8 @@ class Supervisor:
     def _worker_exited(self, code: int, text: str, place: str) -> list[Effect]:
         """Its state is lost: the pod exits, and another replaces it. place: what it ran; it counts
         if its code, or the data, called exit or crashed."""
-        is_set_up, self._worker = self._worker is _Worker.STARTING, _Worker.GONE
+        is_set_up = self._worker is _Worker.STARTING
+        self._worker = _Worker.GONE
         if self._said.outcome is not None and code == 0:
             return []
         message = text or f"the worker ended with code {code}"

@@ -41,10 +41,9 @@ def note_crash(world: World, node: Node, said: object) -> None:
     if not isinstance(said, Failure) or not said.place:
         return
     fence, first = node.executor.fence, world.crash
-    attempt, newest = world.newest
+    attempt = fence.attempt
     if first is None or first.fence[:2] != fence[:2]:
-        step = newest + 1 if attempt == fence.attempt else 0
-        world.crash = Crash(node.name, fence, step)
+        world.crash = Crash(node.name, fence, _kept_without(world, node.name))
         return
     is_excused = world.is_misled or world.is_raced or world.has_storage_failed or world.refused
     is_excused |= world.is_storage_slow or not world.job.save_every
@@ -52,6 +51,16 @@ def note_crash(world: World, node: Node, said: object) -> None:
     saved = max((step for mark, step in world.sealed if mark == attempt), default=0)
     if fence > first.fence and saved < first.step and not is_excused:
         raise Violation(f"{node.name} crashes as well; of {first.step} steps {saved} are saved")
+
+
+def _kept_without(world: World, gone: AgentId) -> int:
+    """The newest step that the other agents in reach hold as a whole; 0: none."""
+    held = [n.executor.versions for a, n in world.nodes.items() if a != gone]
+    steps = {step for versions in held for step in versions.values()}
+    layers = range(world.job.num_layers)
+    return max(
+        (s for s in steps if all(any(v.get(x) == s for v in held) for x in layers)), default=0
+    )
 
 
 def check_released(world: World, record: Record) -> None:

@@ -15,7 +15,7 @@ READING = frozenset({Op.F, Op.R})
 
 class Crash(NamedTuple):
     """The first process of an attempt, under one leader, that the user's code has ended. fence: of
-    its plan; step: how many steps were committed then."""
+    its plan; step: how many steps the others had then, as a whole."""
 
     agent: AgentId
     fence: Fence
