@@ -47,10 +47,12 @@ def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
 
 def fingerprint(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Fingerprint:
     """The facts that must be equal on all agents. FactoryError if a sample cannot be read."""
+    setup.computed.begin(f"spec.data.factory {spec.data.factory}, which reads samples all over it")
     try:
         data, samples = setup.data.fingerprint(), setup.data.wide_fingerprint()
     except SampleError as error:
         raise FactoryError(str(error)) from error
+    setup.computed.end()
     uses_nccl = choose_route(spec, setup.device).backend == "nccl"
     nccl = groups.nccl_version() if uses_nccl else ""
     return Fingerprint(

@@ -14,6 +14,7 @@ from bamboo_agent.ipc.computed import Computed
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.model import Model
 from bamboo_agent.setup.factories import build_setup
+from bamboo_agent.setup.fingerprint import fingerprint
 from bamboo_core.api.spec import DataSpec, ModelSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -70,7 +71,7 @@ def test_a_set_up_notes_the_factory_and_each_layer(seen: set[tuple[str, str]]) -
     training = replace(tiny_gpt().training, validate_every=0)
     users = ModelSpec(f"{__name__}:model"), DataSpec(f"{__name__}:Data")
     job = replace(tiny_gpt(), model=users[0], data=users[1], training=training)
-    made, _ = build_setup(AgentId("a"), job, torch.device("cpu"), Computed(SHARED.computed))
+    made, profile = build_setup(AgentId("a"), job, torch.device("cpu"), Computed(SHARED.computed))
     assert computed.read(SHARED.computed) == ""
     data, layer = f"spec.data.factory {__name__}:Data", "layer 1 (Own)"
     assert seen >= {
@@ -80,6 +81,11 @@ def test_a_set_up_notes_the_factory_and_each_layer(seen: set[tuple[str, str]]) -
         *(("loss", layer), ("loss", "the loss")),
     }
     assert {noted for who, noted in seen if who == "forward"} == {layer}
+    seen.clear()
+    fingerprint(job, made, profile)
+    data += ", which reads samples all over it"
+    assert seen == {("sample", data)}
+    assert computed.read(SHARED.computed) == ""
     made.computed.begin_loss()  # training notes it in the same memory
     assert computed.read(SHARED.computed) == "the loss"
     made.computed.end()
