@@ -106,7 +106,9 @@ def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
             layers = _tell_chain(spec, device, tell)
         _check_stages(spec, layers)
         with Announcement(tell, lambda: "building model, data and optimizer; measuring layers"):
+            _log("layers forward and backward, the loss and the optimizer")
             setup, profile = build_setup(AgentId("plain-loop"), spec, device)
+            _log("nothing any more")
         hooks.finish()
         _settle_origin(spec, setup, profile)
     except _REFUSALS as error:
@@ -131,12 +133,17 @@ def _tell_chain(spec: JobSpec, device: torch.device, tell: Tell) -> int | None:
     """Return the number of layers; None: one of them fails."""
     told = -1  # the input is no layer
     try:
-        for layer in chain.run_through(spec, device):
+        for layer in chain.run_through(spec, device, _log):
             tell(layer)
             told += 1
     except (Exception, SystemExit):  # the set-up meets the same error, and says what to change
         return None
     return told
+
+
+def _log(runs: str) -> None:
+    """Write to the log what runs next: it is the last line if that ends the process."""
+    print(f"the set-up runs {runs}", flush=True)
 
 
 def _check_stages(spec: JobSpec, layers: int | None) -> None:
