@@ -108,7 +108,7 @@ def _set_up(spec: JobSpec, tell: Tell) -> TrainingSetup | None:
         with Announcement(tell, lambda: "building model, data and optimizer; measuring layers"):
             _log("layers forward and backward, the loss and the optimizer")
             setup, profile = build_setup(AgentId("plain-loop"), spec, device)
-            _log("nothing any more")
+            print("the set-up has ended", flush=True)
         hooks.finish()
         _settle_origin(spec, setup, profile)
     except _REFUSALS as error:
