@@ -8,7 +8,7 @@ from torch import nn
 from bamboo_agent.device.digests import digest
 from bamboo_agent.model import Names
 from bamboo_agent.weight_files.outlines import LayerOutline, WeightsError, weights_of
-from bamboo_agent.weight_files.source import Source
+from bamboo_agent.weight_files.source import given
 from bamboo_agent.weight_files.taking import Taken, listed
 
 _REMEDY = (
@@ -24,7 +24,7 @@ class InitialWeights:
         """names: the model's. WeightsError if there are no such files."""
         self._address, self._names = address, names
         try:
-            self._source = Source(address)
+            self._source = given(address)
         except WeightsError as error:
             raise WeightsError(f"spec.model.initialFrom: {error}") from error
         self._taken = Taken(self._source, names)

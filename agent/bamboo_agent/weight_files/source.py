@@ -85,8 +85,6 @@ class Source(Mapping[str, torch.Tensor]):
                     raise WeightsError(f"{address} has {name} in two files; remove one of them")
                 self.outlines[name] = outline
                 self._files[name] = file
-        if not self.outlines:
-            raise WeightsError(f"{address} has no tensors; name a file with weights")
 
     def __getitem__(self, name: str) -> torch.Tensor:
         found: torch.Tensor = self._asked(name, partial(self._files[name].tensor, name))
@@ -247,3 +245,11 @@ def _dtype(name: str) -> torch.dtype:
     if name not in _DTYPES:
         raise WeightsError(f"its dtype {name} is not known here")
     return _DTYPES[name]
+
+
+def given(address: str) -> Source:
+    """Weights that a user names. WeightsError, also if there are none."""
+    source = Source(address)
+    if not source.outlines:
+        raise WeightsError(f"{address} has no tensors; name a file with weights")
+    return source

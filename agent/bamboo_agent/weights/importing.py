@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bamboo_agent.weight_files.outlines import WeightsError, prefixed
 from bamboo_agent.weight_files.sink import Folder, placed
-from bamboo_agent.weight_files.source import Source
+from bamboo_agent.weight_files.source import given
 from bamboo_agent.weight_files.taking import Taken, listed
 from bamboo_agent.weights import layers
 from bamboo_core.api.local_run import Moved, Written
@@ -34,7 +34,7 @@ class Intake:
 def take(intake: Intake, spec: JobSpec, tell: Callable[[Moved], None]) -> Written:
     """Write a folder that ``spec.model.initialFrom`` can name. WeightsError names every tensor that
     is missing, unexpected, or of another shape or dtype; then nothing is written."""
-    source = Source(intake.source)
+    source = given(intake.source)
     model = layers.model_of(spec)
     taken = Taken(source, model.names)
     with placed(intake.out, force=intake.force) as temporary:

@@ -13,7 +13,7 @@ from torch import nn
 
 from bamboo_agent.weight_files.outlines import Outline, WeightsError
 from bamboo_agent.weight_files.sink import Folder
-from bamboo_agent.weight_files.source import Source, options_of
+from bamboo_agent.weight_files.source import Source, given, options_of
 
 TENSORS = {
     "a.weight": torch.arange(6.0).reshape(2, 3),
@@ -127,7 +127,7 @@ def test_what_is_not_there_or_not_readable_is_refused(tmp_path: Path) -> None:
         Source("nostore://x")
     safetensors.torch.save_file({}, tmp_path / "empty.safetensors")
     with pytest.raises(WeightsError, match="has no tensors"):
-        Source(str(tmp_path / "empty.safetensors"))
+        given(str(tmp_path / "empty.safetensors"))
 
 
 @pytest.mark.parametrize("places", [{"a": "../x.safetensors"}, {}, [], {"a": 3}])

@@ -29,15 +29,21 @@ def write(spec: JobSpec, tmp_path: Path) -> Write:
     """Writes a checkpoint of the job and returns its layers."""
 
     def write(
-        *, step: int = 5, attempt: int = 0, uid: str = "uid", seals: bool = True
+        *,
+        step: int = 5,
+        attempt: int = 0,
+        uid: str = "uid",
+        seals: bool = True,
+        model_spec: ModelSpec = spec.model,
     ) -> list[Layer]:
-        model = build_model(spec.model, seed=step)
+        model = build_model(model_spec, seed=step)
         builder = LayerBuilder(model, torch.optim.AdamW, seed=step, device=torch.device("cpu"))
         layers = [builder.build(index) for index in range(len(model.layers))]
         for parameter in (p for layer in layers for p in layer.parameters):
             parameter.grad = torch.ones_like(parameter)
         for layer in layers:
-            layer.optimizer.step()
+            if layer.optimizer is not None:
+                layer.optimizer.step()
         checkpoints = Checkpoints((tmp_path / "checkpoints").as_uri(), uid)
         files = [
             checkpoints.write_layer(attempt=attempt, step=step, layer=i, record=layer.record())

@@ -11,9 +11,11 @@ import safetensors.torch
 import torch
 from tests.agent.weights import gpt2
 from tests.agent.weights.conftest import Write
+from torch import nn
 from transformers import AutoModelForCausalLM
 
 from bamboo_agent.compute import stage
+from bamboo_agent.model import Model
 from bamboo_agent.payloads.flow import Flow
 from bamboo_agent.weight_files.outlines import WeightsError, weights_of
 from bamboo_agent.weights import exporting
@@ -47,6 +49,20 @@ def test_plain_torch_loads_a_file(kind: WeightsFormat, write: Write, tmp_path: P
     assert written.tensors == len(state)
     assert written.num_bytes == sum(x.numel() * x.element_size() for x in state.values())
     assert written.source.endswith("uid/attempt-0000/step-00000005")
+
+
+def with_a_layer_without_tensors() -> Model:
+    return Model([lambda: nn.Linear(2, 2), nn.ReLU, lambda: nn.Linear(2, 1)], nn.MSELoss())
+
+
+def test_a_layer_without_tensors_is_nothing_to_write(write: Write, tmp_path: Path) -> None:
+    """Its file was refused, as a user's file without weights is."""
+    model = ModelSpec(f"{__name__}:with_a_layer_without_tensors")
+    layers = write(model_spec=model)
+    written = exported(tmp_path, Target(tmp_path / "w", WeightsFormat.TORCH))
+    state = torch.load(tmp_path / "w", weights_only=True)
+    assert written.tensors == len(state) == 4
+    assert torch.equal(state["layers.2.weight"], layers[2].module.weight)
 
 
 def test_from_pretrained_loads_a_folder_and_gives_the_same_logits(
